@@ -1,0 +1,105 @@
+"""The declaration of an aggregate: its messages and its three pure functions."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from commands.errors import DeclarationError
+
+TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+AGGREGATE_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+State = TypeVar("State", bound=BaseModel)
+Kind = TypeVar("Kind", bound="Message")
+
+
+class Message(BaseModel):
+    """What commands and events share: frozen, closed to unknown fields, with an explicit storage name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    type: ClassVar[str]
+
+    def __init_subclass__(cls, *, type: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not type:
+            return
+        if not TYPE_NAME.fullmatch(type):
+            raise DeclarationError(f'"{type}" is no message type: write it like "listing.price_changed"')
+        cls.type = type
+
+
+class Command(Message):
+    """What somebody asks of an aggregate: `class ChangePrice(Command, type="listing.change_price")`."""
+
+
+class Event(Message):
+    """What has happened: `class PriceChanged(Event, type="listing.price_changed", version=1)`.
+
+    type and version are storage format: they stay when the class is renamed. An event carries what views need,
+    because a view sees one event and nothing else: the previous price beside the new one, the city.
+    """
+
+    version: ClassVar[int] = 1
+
+    def __init_subclass__(cls, *, version: int = 1, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.version = version
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Generic[State]):
+    """One kind of aggregate. Register it by giving it a name in a module of `commands.aggregates` or HEADWATER_MODULES.
+
+    name: the first part of its streams (`listing` in `listing/L1`) and of its message types.
+    id_field: the field of every command and event that holds the aggregate's id.
+    initial: the state before the first event.
+    decide: `(command, state) -> events`; raises `Rejected` where a rule says no; no events means nothing to change.
+    evolve: `(state, event) -> state`; must accept every event that `decide` makes.
+
+    The command and event types are read from the annotations of `decide` and `evolve`.
+    """
+
+    name: str
+    id_field: str
+    initial: State
+    decide: Callable[[Any, State], Sequence[Event]]
+    evolve: Callable[[State, Any], State]
+    commands: dict[str, type[Command]] = field(init=False)
+    events: dict[str, type[Event]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not AGGREGATE_NAME.fullmatch(self.name):
+            raise DeclarationError(f'"{self.name}" is no aggregate name: use a-z, 0-9 and _')
+        if not self.initial.model_config.get("frozen"):
+            raise DeclarationError(f'the state of "{self.name}" can change: make its model frozen')
+        object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
+        object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
+
+    def _messages(self, function: Callable[..., Any], argument: str, kind: type[Kind]) -> dict[str, type[Kind]]:
+        """The message classes in the annotation of `function`'s `argument`, by their storage name."""
+        annotation = typing.get_type_hints(function).get(argument)
+        union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+        members = typing.get_args(annotation) if union else (annotation,)
+        found: dict[str, type[Kind]] = {}
+        for member in members:
+            if not (isinstance(member, type) and issubclass(member, kind) and hasattr(member, "type")):
+                raise DeclarationError(
+                    f'"{function.__name__}" of "{self.name}" needs an argument "{argument}" annotated with its '
+                    f"{kind.__name__} classes, each with a type; found {member!r}"
+                )
+            if not member.type.startswith(f"{self.name}."):
+                raise DeclarationError(f'"{member.type}" belongs to "{self.name}": its type must start "{self.name}."')
+            if self.id_field not in member.model_fields:
+                raise DeclarationError(f'"{member.type}" has no field "{self.id_field}", the id of "{self.name}"')
+            if member.type in found:
+                raise DeclarationError(f'two classes of "{self.name}" have the type "{member.type}": rename one')
+            found[member.type] = member
+        return found

@@ -1,0 +1,55 @@
+"""Everything that the write side can refuse.
+
+CommandError
+├── DeclarationError     an aggregate is declared wrong; found at start
+├── Rejected             a rule of the aggregate said no
+├── UnknownCommand       no aggregate takes a command of this type
+├── MalformedCommand     the body does not fit the command's type
+└── WrongVersion         the stream is not at the version that the command expected
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class CommandError(Exception):
+    """Root of the write side's errors."""
+
+
+class DeclarationError(CommandError):
+    """An aggregate, command or event is declared wrong; the message names it and says what to change."""
+
+
+class Rejected(CommandError):
+    """A rule of the aggregate said no. Raised by `decide`; `code` is stable, for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+class UnknownCommand(CommandError):
+    """No registered aggregate takes a command of this type."""
+
+    def __init__(self, command_type: str, known: Sequence[str]) -> None:
+        super().__init__(f'no aggregate takes the command "{command_type}": use one of {", ".join(sorted(known))}')
+        self.command_type, self.known = command_type, tuple(known)
+
+
+class MalformedCommand(CommandError):
+    """A command's body does not fit its type; `details` are pydantic's, one for each field at fault."""
+
+    def __init__(self, command_type: str, details: Sequence[dict[str, Any]]) -> None:
+        places = ", ".join(".".join(str(part) for part in detail["loc"]) or "body" for detail in details)
+        super().__init__(f'the body of "{command_type}" does not fit: see {places}')
+        self.command_type, self.details = command_type, tuple(details)
+
+
+class WrongVersion(CommandError):
+    """The stream is not at the version that the command expected (0: it must not exist)."""
+
+    def __init__(self, stream: str, expected: int, actual: int) -> None:
+        super().__init__(f'"{stream}" is at version {actual}, not {expected}: read it again and decide anew')
+        self.stream, self.expected, self.actual = stream, expected, actual

@@ -1,0 +1,174 @@
+"""The envelope of every command and event: a CloudEvents 1.0 JSON document, and its codec."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import orjson
+
+from eventlog.errors import NotAnEnvelope
+
+SPEC_VERSION = "1.0"
+HEARTBEAT = "headwater.heartbeat"
+
+Default = TypeVar("Default", int, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A CloudEvents 1.0 context with Headwater's extensions (https://cloudevents.io, spec 1.0.2).
+
+    id: of an event, its stream and version (`listing/L1/7`); of a command, the client's idempotency key.
+    type: the storage name of the event or command, such as `listing.price_changed`.
+    stream: `type/id` of the aggregate; CloudEvents' `subject`.
+    time: when the command was accepted by the API, in UTC.
+    data: the body, JSON types only.
+    sequence: the aggregate's version after this event, from 1; 0 in a command.
+    expected_version: in a command, the version it demands; None for any, 0 for "must not exist".
+    """
+
+    id: str
+    type: str
+    stream: str
+    time: datetime
+    data: Mapping[str, Any]
+    source: str = "/headwater"
+    data_version: int = 1
+    sequence: int = 0
+    expected_version: int | None = None
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in the `events` topic; written `partition:offset`."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Read `partition:offset`; raises ValueError saying what a position looks like."""
+        partition, _, offset = text.partition(":")
+        if not (text.isascii() and partition.isdigit() and offset.isdigit() and len(text) <= 32):
+            raise ValueError(f'"{text}" is no position: it looks like "3:1042" (partition:offset)')
+        return cls(int(partition), int(offset))
+
+
+def stream_name(aggregate_type: str, aggregate_id: str) -> str:
+    """The stream of one aggregate: `listing/L1`."""
+    return f"{aggregate_type}/{aggregate_id}"
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """Partition of a record key: CRC-32, which librdkafka, zlib and Spark SQL all have natively."""
+    return zlib.crc32(key.encode()) % partitions
+
+
+def timestamp_ms(time: datetime) -> int:
+    """Milliseconds since 1970, as Kafka keeps a record's time."""
+    return int(time.timestamp() * 1000)
+
+
+def encode(envelope: Envelope) -> bytes:
+    """The structured-mode JSON document of `envelope`, without the extensions that are unset."""
+    document: dict[str, Any] = {
+        "specversion": SPEC_VERSION,
+        "id": envelope.id,
+        "source": envelope.source,
+        "type": envelope.type,
+        "subject": envelope.stream,
+        "time": format_time(envelope.time),
+        "datacontenttype": "application/json",
+        "dataversion": envelope.data_version,
+    }
+    if envelope.sequence:
+        document["sequence"] = envelope.sequence
+    if envelope.expected_version is not None:
+        document["expectedversion"] = envelope.expected_version
+    if envelope.correlation_id is not None:
+        document["correlationid"] = envelope.correlation_id
+    if envelope.causation_id is not None:
+        document["causationid"] = envelope.causation_id
+    if envelope.traceparent is not None:
+        document["traceparent"] = envelope.traceparent
+    document["data"] = envelope.data
+    return orjson.dumps(document)
+
+
+def decode(value: bytes | str | None) -> Envelope:
+    """Read a record's value; raises NotAnEnvelope with the reason, and nothing else."""
+    if value is None:
+        raise NotAnEnvelope("the record has no value (a tombstone)")
+    try:
+        document = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise NotAnEnvelope(f"malformed JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise NotAnEnvelope(f"a JSON {type(document).__name__}, where an object belongs")
+    if document.get("specversion") != SPEC_VERSION:
+        raise NotAnEnvelope(f'"specversion" is {document.get("specversion")!r}, where "1.0" belongs')
+    return Envelope(
+        id=_text(document, "id"),
+        type=_text(document, "type"),
+        stream=_text(document, "subject"),
+        time=_time(document),
+        data=_data(document),
+        source=_text(document, "source"),
+        data_version=_count(document, "dataversion", 1),
+        sequence=_count(document, "sequence", 0),
+        expected_version=_count(document, "expectedversion", None),
+        correlation_id=_optional_text(document, "correlationid"),
+        causation_id=_optional_text(document, "causationid"),
+        traceparent=_optional_text(document, "traceparent"),
+    )
+
+
+def format_time(time: datetime) -> str:
+    """RFC 3339 in UTC with microseconds: fixed width, so that text order is time order."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _text(document: dict[str, Any], name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value:
+        raise NotAnEnvelope(f'"{name}" is {value!r}, where text belongs')
+    return value
+
+
+def _optional_text(document: dict[str, Any], name: str) -> str | None:
+    return None if document.get(name) is None else _text(document, name)
+
+
+def _count(document: dict[str, Any], name: str, default: Default) -> int | Default:
+    value = document.get(name)
+    if value is None:
+        return default
+    if type(value) is not int or value < 0:
+        raise NotAnEnvelope(f'"{name}" is {value!r}, where a whole number of at least 0 belongs')
+    return value
+
+
+def _time(document: dict[str, Any]) -> datetime:
+    text = _text(document, "time")
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise NotAnEnvelope(f'"time" is {text!r}, where an RFC 3339 time belongs') from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _data(document: dict[str, Any]) -> Mapping[str, Any]:
+    data = document.get("data", {})
+    if not isinstance(data, dict):
+        raise NotAnEnvelope(f'"data" is {type(data).__name__}, where an object belongs')
+    return data

@@ -1,0 +1,56 @@
+"""Everything that the log can refuse.
+
+EventLogError
+├── SettingError         a setting is missing or wrong
+├── TopicMismatch        a topic exists with other settings than Headwater needs
+├── NotAnEnvelope        a record is no CloudEvents document that Headwater can read
+├── LogUnavailable       the log did not answer in time
+└── Fenced               another process owns the partition now
+"""
+
+
+class EventLogError(Exception):
+    """Root of the log's errors."""
+
+
+class SettingError(EventLogError):
+    """A setting is missing or wrong; `variable` names it."""
+
+    def __init__(self, variable: str, value: str, needs: str) -> None:
+        super().__init__(f'environment variable "{variable}" is "{value}": set it to {needs}')
+        self.variable = variable
+
+
+class TopicMismatch(EventLogError):
+    """A topic exists, but with settings that would lose or reorder records."""
+
+    def __init__(self, topic: str, setting: str, expected: str, actual: str) -> None:
+        super().__init__(
+            f'topic "{topic}" has {setting} "{actual}", but Headwater needs "{expected}": '
+            "alter the topic, or use another HEADWATER_ENVIRONMENT"
+        )
+        self.topic, self.setting, self.expected, self.actual = topic, setting, expected, actual
+
+
+class NotAnEnvelope(EventLogError):
+    """A record is not a CloudEvents 1.0 JSON document; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not an event: {reason}")
+        self.reason = reason
+
+
+class LogUnavailable(EventLogError):
+    """The log did not answer in time; nothing is known of what was sent last."""
+
+    def __init__(self, what: str, cause: str) -> None:
+        super().__init__(f"the log is away while {what}: {cause}; try again when Kafka answers")
+        self.what, self.cause = what, cause
+
+
+class Fenced(EventLogError):
+    """Another process has taken over the partition: stop writing to it."""
+
+    def __init__(self, partition: int) -> None:
+        super().__init__(f"partition {partition} belongs to another handler now; this one stops writing to it")
+        self.partition = partition

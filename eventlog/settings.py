@@ -1,0 +1,64 @@
+"""Where the log is and what this deployment calls its parts, read once from the environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from eventlog.errors import SettingError
+
+ENVIRONMENT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """One deployment's log.
+
+    environment: prefix of every topic, group, transactional id, schema, index and key that it owns.
+    bootstrap: Kafka's `host:port` list.
+    partitions: of `commands`, `events`, `snapshots` and `receipts`; fixed when they are created.
+    patch_partitions: of `patches`.
+    replication: copies of each partition.
+    state: directory for what a process may keep on its own disk.
+    modules: dotted names of the user's packages with aggregates and views.
+    """
+
+    environment: str = "headwater"
+    bootstrap: str = "127.0.0.1:19092"
+    partitions: int = 4
+    patch_partitions: int = 4
+    replication: int = 1
+    state: Path = Path(".headwater")
+    modules: tuple[str, ...] = ()
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str]) -> LogSettings:
+        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong one."""
+        environment = env.get("HEADWATER_ENVIRONMENT", cls.environment)
+        if not ENVIRONMENT_NAME.fullmatch(environment):
+            raise SettingError(
+                "HEADWATER_ENVIRONMENT", environment, "a name of a-z, 0-9 and _ with at most 31 characters"
+            )
+        return cls(
+            environment=environment,
+            bootstrap=env.get("HEADWATER_KAFKA", cls.bootstrap),
+            partitions=read_count(env, "HEADWATER_PARTITIONS", cls.partitions),
+            patch_partitions=read_count(env, "HEADWATER_PATCH_PARTITIONS", cls.patch_partitions),
+            replication=read_count(env, "HEADWATER_REPLICATION", cls.replication),
+            state=Path(env.get("HEADWATER_STATE", str(cls.state))),
+            modules=tuple(name.strip() for name in env.get("HEADWATER_MODULES", "").split(",") if name.strip()),
+        )
+
+    def topic(self, name: str) -> str:
+        """Full name of the topic `name`, such as `headwater.events`."""
+        return f"{self.environment}.{name}"
+
+
+def read_count(env: Mapping[str, str], variable: str, default: int) -> int:
+    """A positive whole number from `env`; raises SettingError naming `variable`."""
+    value = env.get(variable, str(default))
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise SettingError(variable, value, "a whole number of at least 1")
+    return int(value)

@@ -1,0 +1,45 @@
+"""The topics that a deployment owns, with the settings that keep the log true; created and checked at start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from eventlog.settings import LogSettings
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+COMMANDS = "commands"
+EVENTS = "events"
+SNAPSHOTS = "snapshots"
+RECEIPTS = "receipts"
+PATCHES = "patches"
+DEAD_LETTERS = "dead-letters"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic as Headwater needs it: its short name, partitions, and settings in Kafka's own terms."""
+
+    name: str
+    partitions: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
+    """Every topic of the deployment.
+
+    `delete.retention.ms` of `events` must exceed the longest replay: a replay that outlives a tombstone
+    would bring erased rows back.
+    """
+    kept = {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS)}
+    compact = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS)}
+    receipts = {"cleanup.policy": "compact,delete", "retention.ms": str(7 * DAY_MS)}
+    return (
+        TopicSpec(COMMANDS, settings.partitions, kept),
+        TopicSpec(EVENTS, settings.partitions, compact),
+        TopicSpec(SNAPSHOTS, settings.partitions, compact),
+        TopicSpec(RECEIPTS, settings.partitions, receipts),
+        TopicSpec(PATCHES, settings.patch_partitions, {"cleanup.policy": "delete", "retention.ms": str(2 * DAY_MS)}),
+        TopicSpec(DEAD_LETTERS, 1, compact),
+    )
