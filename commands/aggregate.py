@@ -26,6 +26,8 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     type: ClassVar[str]
+    id_field: ClassVar[str]
+    """The field that holds the aggregate's id; set by the Aggregate that the message belongs to."""
 
     def __init_subclass__(cls, *, type: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -101,5 +103,6 @@ class Aggregate(Generic[State]):
                 raise DeclarationError(f'"{member.type}" has no field "{self.id_field}", the id of "{self.name}"')
             if member.type in found:
                 raise DeclarationError(f'two classes of "{self.name}" have the type "{member.type}": rename one')
+            member.id_field = self.id_field
             found[member.type] = member
         return found

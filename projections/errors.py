@@ -1,0 +1,58 @@
+"""Everything that the read side can refuse.
+
+ProjectionError
+├── ViewDeclarationError a view is declared wrong; found at start
+├── UnknownView          no registered view has this name
+├── StoreUnavailable     a store did not answer
+├── GenerationMissing    a view has no such generation
+└── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ProjectionError(Exception):
+    """Root of the read side's errors."""
+
+
+class ViewDeclarationError(ProjectionError):
+    """A view is declared wrong; the message names it and says what to change."""
+
+    def __init__(self, view: str, problem: str) -> None:
+        super().__init__(f'view "{view}": {problem}')
+        self.view, self.problem = view, problem
+
+
+class UnknownView(ProjectionError):
+    """No registered view has this name."""
+
+    def __init__(self, view: str, known: Sequence[str]) -> None:
+        super().__init__(f'there is no view "{view}": use one of {", ".join(sorted(known))}')
+        self.view, self.known = view, tuple(known)
+
+
+class StoreUnavailable(ProjectionError):
+    """A store did not answer; what it holds is behind, not lost."""
+
+    def __init__(self, store: str, cause: str) -> None:
+        super().__init__(f"{store} is away: {cause}; its views catch up by themselves when it is back")
+        self.store, self.cause = store, cause
+
+
+class GenerationMissing(ProjectionError):
+    """A view has no such generation, or none that is live yet."""
+
+    def __init__(self, view: str, generation: int | None = None) -> None:
+        which = "no live generation yet" if generation is None else f"no generation {generation}"
+        super().__init__(f'view "{view}" has {which}: start `python -m projections`, or run `replay rebuild {view}`')
+        self.view, self.generation = view, generation
+
+
+class RebuildFailed(ProjectionError):
+    """A rebuild ended without a swap; the live generation is untouched."""
+
+    def __init__(self, view: str, phase: str, cause: str) -> None:
+        super().__init__(f'rebuild of "{view}" failed during {phase}: {cause}; the live generation is untouched')
+        self.view, self.phase, self.cause = view, phase, cause

@@ -1,0 +1,248 @@
+"""What a fold reads of one event: fields, constants and a little arithmetic, native in Spark and plain in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from commands.aggregate import Event
+from eventlog.envelope import Envelope, Position
+from projections.types import SPARK_TYPES, ColumnType, field_types
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One event as an expression sees it: its envelope, its place in the log, and the record's text."""
+
+    envelope: Envelope
+    position: Position
+    timestamp_ms: int
+    record: str
+
+
+class Expression(Protocol):
+    """Something that one event determines."""
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        """Its type on this event class (None: any event). Raises ValueError saying what the event lacks."""
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        """Its Spark SQL; `parsed` tells as which type each field of `data` was parsed."""
+
+    def evaluate(self, source: Source) -> Any:
+        """Its value in Python, in JSON types; what Spark computes must equal it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the event's data."""
+
+    name: str
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        if event is None:
+            raise ValueError(f'field "{self.name}" needs an event class: not every event has it')
+        known = field_types(event)
+        if self.name not in known:
+            raise ValueError(f'event "{event.type}" has no field "{self.name}"; it has {", ".join(sorted(known))}')
+        return known[self.name]
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        column, own = f"data.{identifier(self.name)}", self.kind(event)
+        return column if parsed[self.name] is own else f"cast({column} as {SPARK_TYPES[own]})"
+
+    def evaluate(self, source: Source) -> Any:
+        return source.envelope.data.get(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A constant."""
+
+    value: str | int | float | bool
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        kinds = {bool: ColumnType.BOOLEAN, int: ColumnType.INTEGER, float: ColumnType.FLOAT, str: ColumnType.TEXT}
+        return kinds[self.value.__class__]
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        if isinstance(self.value, bool):
+            return str(self.value).lower()
+        if isinstance(self.value, str):
+            return literal(self.value)
+        return f"cast({self.value!r} as {SPARK_TYPES[self.kind(event)]})"
+
+    def evaluate(self, source: Source) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`left operator right`, on integers (exact) or floats; operator is one of + - *."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        kinds = {self.left.kind(event), self.right.kind(event)}
+        if not kinds <= {ColumnType.INTEGER, ColumnType.FLOAT}:
+            raise ValueError(f'"{self.operator}" needs numbers, not {" and ".join(sorted(k.value for k in kinds))}')
+        return ColumnType.FLOAT if ColumnType.FLOAT in kinds else ColumnType.INTEGER
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return f"({self.left.spark(event, parsed)} {self.operator} {self.right.spark(event, parsed)})"
+
+    def evaluate(self, source: Source) -> Any:
+        left, right = self.left.evaluate(source), self.right.evaluate(source)
+        if left is None or right is None:
+            return None
+        return {"+": left + right, "-": left - right, "*": left * right}[self.operator]
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """`then` where the boolean `condition` holds, else `otherwise`."""
+
+    condition: Expression
+    then: Expression
+    otherwise: Expression
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        if self.condition.kind(event) is not ColumnType.BOOLEAN:
+            raise ValueError("the condition of when() must be a boolean field")
+        kinds = {self.then.kind(event), self.otherwise.kind(event)}
+        if len(kinds) > 1:
+            raise ValueError("both results of when() must have one type")
+        return kinds.pop()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        parts = (part.spark(event, parsed) for part in (self.condition, self.then, self.otherwise))
+        return "if({}, {}, {})".format(*parts)
+
+    def evaluate(self, source: Source) -> Any:
+        return (self.then if self.condition.evaluate(source) else self.otherwise).evaluate(source)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A place on Earth, from two fields in degrees."""
+
+    latitude: Field
+    longitude: Field
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        if {self.latitude.kind(event), self.longitude.kind(event)} != {ColumnType.FLOAT}:
+            raise ValueError("point() needs two float fields, in degrees")
+        return ColumnType.POINT
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        latitude, longitude = self.latitude.spark(event, parsed), self.longitude.spark(event, parsed)
+        return f"named_struct('lat', {latitude}, 'lon', {longitude})"
+
+    def evaluate(self, source: Source) -> Any:
+        return {"lat": self.latitude.evaluate(source), "lon": self.longitude.evaluate(source)}
+
+
+ENVELOPE_TYPES: Final[Mapping[str, ColumnType]] = {
+    "id": ColumnType.TEXT,
+    "type": ColumnType.TEXT,
+    "stream": ColumnType.TEXT,
+    "sequence": ColumnType.INTEGER,
+    "time": ColumnType.TIME,
+    "partition": ColumnType.INTEGER,
+    "offset": ColumnType.INTEGER,
+    "record": ColumnType.JSON,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FromEnvelope:
+    """Something that every event has, whatever its type: one of `ENVELOPE_TYPES`; `record` is the whole document.
+
+    In Spark these are columns of the parsed log, beside `data`, and carry these very names.
+    """
+
+    name: str
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        if self.name not in ENVELOPE_TYPES:
+            raise ValueError(f'an envelope has no "{self.name}"; it has {", ".join(ENVELOPE_TYPES)}')
+        return ENVELOPE_TYPES[self.name]
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return identifier(self.name)
+
+    def evaluate(self, source: Source) -> Any:
+        match self.name:
+            case "time":
+                return format_milliseconds(source.timestamp_ms)
+            case "partition" | "offset":
+                return getattr(source.position, self.name)
+            case "record":
+                return source.record
+            case _:
+                return getattr(source.envelope, self.name)
+
+
+Readable = Expression | str | int | float | bool
+
+
+def field(name: str) -> Field:
+    """A field of the event, to compute with; where nothing is computed, its name alone is enough."""
+    return Field(name)
+
+
+def value(constant: str | int | float | bool) -> Value:
+    """A constant; numbers and booleans may stand for themselves, text must not (a text names a field)."""
+    return Value(constant)
+
+
+def envelope(name: str) -> FromEnvelope:
+    """Something of the envelope: id, type, stream, sequence, time, partition, offset or record."""
+    return FromEnvelope(name)
+
+
+def point(latitude: str, longitude: str) -> Point:
+    """A place on Earth from the two fields with its degrees."""
+    return Point(Field(latitude), Field(longitude))
+
+
+def minus(left: Readable, right: Readable) -> Arithmetic:
+    """`left - right`."""
+    return Arithmetic("-", expression(left), expression(right))
+
+
+def negative(amount: Readable) -> Arithmetic:
+    """`-amount`."""
+    return Arithmetic("-", Value(0), expression(amount))
+
+
+def when(condition: Readable, then: Readable, otherwise: Readable) -> When:
+    """`then` where the boolean field `condition` holds, else `otherwise`."""
+    return When(expression(condition), expression(then), expression(otherwise))
+
+
+def expression(readable: Readable) -> Expression:
+    """A text names a field, a number or boolean is a constant, an expression is itself."""
+    if isinstance(readable, str):
+        return Field(readable)
+    return Value(readable) if isinstance(readable, bool | int | float) else readable
+
+
+def identifier(name: str) -> str:
+    """`name` quoted for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """`text` as a Spark SQL string literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+    return f"'{escaped}'"
+
+
+def format_milliseconds(timestamp_ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds, as Spark's `to_json` writes a timestamp."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

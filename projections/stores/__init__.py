@@ -1,0 +1,1 @@
+"""Where views live: one file per store, behind the Protocol in `store.py`."""

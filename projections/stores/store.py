@@ -1,0 +1,113 @@
+"""The port of a store: generations of views, loaded in bulk and patched live, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from projections.monoids import State
+from projections.view import TableView
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One generation of a view: what is written to."""
+
+    view: TableView
+    generation: int
+
+
+class Place(NamedTuple):
+    """Where a patch comes from in its source partition: the event's offset, and the patch's index within the event."""
+
+    offset: int
+    index: int
+
+
+class Patch(NamedTuple):
+    """What one event changes in one row."""
+
+    key: str
+    source: int
+    place: Place
+    fields: State
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What a generation has taken in from one partition of `patches`.
+
+    next: the `patches` offset to read next. applied: the highest place applied, by source partition.
+    """
+
+    next: int
+    applied: dict[int, Place] = field(default_factory=dict)
+
+    def has(self, source: int, place: Place) -> bool:
+        """Whether the patch from this place has been applied already."""
+        seen = self.applied.get(source)
+        return seen is not None and place <= seen
+
+
+@dataclass(slots=True)
+class Batch:
+    """What was read from one partition of `patches`, in order, to be applied together.
+
+    next: the offset after the last record read. progress: events up to this offset, by source partition, are all
+    in the log of patches before `next`.
+    """
+
+    next: int
+    patches: dict[str, list[Patch]] = field(default_factory=dict)
+    """By view tag (`name@version`)."""
+    progress: dict[int, int] = field(default_factory=dict)
+
+
+class BulkWriter(Protocol):
+    """Writes the folded rows of a replay; pickled to executors, so it holds settings, never connections."""
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> int:
+        """Write the rows of one Spark partition and return how many.
+
+        Columns: the view's key, then every state field of its layout by name, in the Arrow form of SPARK_TYPES. A
+        partition may be written again after a failure: the same rows, so the write must replace, not add.
+        """
+
+
+class ViewStore(Protocol):
+    """One store. Raises StoreUnavailable when it does not answer; what was not applied is applied on the next call."""
+
+    name: str
+
+    def create(self, target: Target, base: Mapping[int, int], start: Mapping[int, int]) -> None:
+        """Make an empty generation and its ledger, replacing one that a failed rebuild left.
+
+        base: by source partition, the offset after the last event that bulk will cover. start: by patches partition,
+        the offset to read from.
+        """
+
+    def bulk_writer(self, target: Target) -> BulkWriter:
+        """A writer for the bulk phase."""
+
+    def finish(self, target: Target) -> None:
+        """After bulk: build the secondary indexes, make the rows searchable and durable."""
+
+    def publish(self, target: Target) -> None:
+        """Point the plain name (SQL view, alias, key pointer) at this generation."""
+
+    def drop(self, target: Target) -> None:
+        """Delete the generation and its ledger, if there."""
+
+    def ledgers(self, target: Target) -> dict[int, Ledger]:
+        """The ledger of each patches partition of a generation."""
+
+    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        """Apply batches, by patches partition, to every target whose tag they hold patches of; duplicates are skipped.
+
+        A target whose ledger says `next` beyond the batch's records skips them too. Every target's ledger advances,
+        with or without patches for it.
+        """
