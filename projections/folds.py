@@ -107,12 +107,12 @@ def count(*events: Case) -> Total:
 
 
 def maximum(cases: Mapping[Case, Readable]) -> Bound:
-    """The highest value that any of these events ever brought; see `highest` for one that falls when its owner leaves."""
+    """The highest value that these events ever brought; see `highest` for one that falls when its owner leaves."""
     return Bound(_expressions(cases), highest=True)
 
 
 def minimum(cases: Mapping[Case, Readable]) -> Bound:
-    """The lowest value that any of these events ever brought; see `lowest` for one that rises when its owner leaves."""
+    """The lowest value that these events ever brought; see `lowest` for one that rises when its owner leaves."""
     return Bound(_expressions(cases), highest=False)
 
 
