@@ -1,0 +1,5 @@
+"""`python -m compose`: the local stack's command line."""
+
+from compose.cli import main
+
+main()

@@ -1,0 +1,123 @@
+"""The commands `up`, `down`, `status`, `logs` and `lock`."""
+
+import json
+import logging
+import os
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from compose import detached
+from compose.errors import AlreadyRunning, ComposeError
+from compose.logs import show_logs
+from compose.process import State
+from compose.settings import StackSettings
+from compose.stack import JAR_LOCK, Stack, fetch_jars
+from compose.state import StateDirectory
+from projections.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
+from projections.java import JavaError
+
+app = typer.Typer(help="Headwater's local stack: real servers as child processes, no Docker.", no_args_is_help=True)
+_out, _err = Console(), Console(stderr=True)
+_LOCK_HEADER = """Jars by coordinate (organisation:module:version) and sha256, verified at every download.
+To change one, edit 'wants' and run: python -m compose lock"""
+_COLOURS = {State.HEALTHY: "green", State.FAILED: "red", State.UNHEALTHY: "red", State.STOPPED: "dim"}
+
+
+def main() -> None:
+    """Run the command line; expected errors become one line and exit status 1."""
+    try:
+        app()
+    except (ComposeError, JarError, JavaError) as error:
+        _err.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+@app.command()
+def up(
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when everything is healthy.")] = False,
+) -> None:
+    """Start all servers; without --detach, stay until Ctrl-C."""
+    settings = StackSettings.from_environ(os.environ)
+    if StateDirectory(settings.state).is_owned():
+        _out.print(f"already up on '{settings.state}'", highlight=False, soft_wrap=True)
+        return
+    fetch_jars()  # before detaching, so that the progress is seen
+    if detach:
+        with _err.status("starting Kafka, PostgreSQL, Elasticsearch and Valkey"):
+            detached.start(settings)
+        _show_endpoints(settings)
+        return
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    try:
+        with Stack(settings):
+            _show_endpoints(settings)
+            signal.pause()
+    except KeyboardInterrupt:
+        _out.print("stopped")
+
+
+@app.command()
+def down() -> None:
+    """Stop all servers cleanly; their data stays."""
+    settings = StackSettings.from_environ(os.environ)
+    detached.stop(settings)
+    _out.print("stopped")
+
+
+@app.command()
+def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show how the servers stand; exit status 0 only when all are healthy."""
+    settings = StackSettings.from_environ(os.environ)
+    state = StateDirectory(settings.state)
+    record = state.read() if state.is_owned() else None
+    processes = () if record is None else record.processes
+    if as_json:
+        print(json.dumps([asdict(process) for process in processes], indent=2))
+    elif not processes:
+        _out.print(f"no stack is up on '{settings.state}'", highlight=False, soft_wrap=True)
+    else:
+        table = Table("part", "state", "pid", "restarts", "detail")
+        for one in processes:
+            colour = _COLOURS.get(one.state, "yellow")
+            cells = (one.name, f"[{colour}]{one.state}[/{colour}]", str(one.pid or ""), str(one.restarts), one.detail)
+            table.add_row(*cells)
+        _out.print(table)
+    if not processes or any(process.state is not State.HEALTHY for process in processes):
+        raise typer.Exit(1)
+
+
+@app.command()
+def logs(
+    part: Annotated[str, typer.Argument(help="One part; all when left out.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines of each log first.")] = 20,
+) -> None:
+    """Show what the servers log."""
+    show_logs(StackSettings.from_environ(os.environ), part, lines=lines, follow=follow)
+
+
+@app.command()
+def lock() -> None:
+    """Resolve what the jar locks want again and write versions and checksums."""
+    for path in (SPARK_LOCK, JAR_LOCK):
+        groups = [lock_group(group) for group in read_lock(path).values()]
+        write_lock(path, groups, _LOCK_HEADER)
+        _out.print(f"wrote '{path}'", highlight=False, soft_wrap=True)
+
+
+def _leave(*_: object) -> NoReturn:
+    raise SystemExit(0)
+
+
+def _show_endpoints(settings: StackSettings) -> None:
+    for variable, value in settings.endpoints.environment().items():
+        _out.print(f"{variable}={value}", highlight=False, soft_wrap=True)

@@ -1,0 +1,75 @@
+"""A stack whose supervisor runs in a process of its own: start it, stop it from anywhere."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from compose.errors import ComposeError, NotRunning
+from compose.process import State
+from compose.settings import StackSettings
+from compose.state import StateDirectory
+
+_START_TIMEOUT_S = 180.0
+_STOP_TIMEOUT_S = 60.0
+_POLL_S = 0.05
+
+
+def start(settings: StackSettings) -> None:
+    """Start a supervisor in the background and return when everything is healthy.
+
+    Raises ComposeError with what the supervisor reported when it ends before that.
+    """
+    settings.logs.mkdir(parents=True, exist_ok=True)
+    log = settings.logs / "supervisor.log"
+    with log.open("ab") as sink:
+        began_at = sink.tell()
+        supervisor = subprocess.Popen(
+            [sys.executable, "-m", "compose", "up"],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+    state = StateDirectory(settings.state)
+
+    def is_decided() -> bool:
+        return supervisor.poll() is not None or _is_healthy(state, supervisor.pid)
+
+    if not _wait(is_decided, _START_TIMEOUT_S):
+        supervisor.terminate()
+        raise ComposeError(f"not everything was healthy after {_START_TIMEOUT_S:.0f} s; see '{log}'")
+    if supervisor.returncode is not None:
+        with log.open() as said:
+            said.seek(began_at)
+            report = said.read().strip()
+        raise ComposeError(report.rpartition("error: ")[2] or f"the supervisor ended at once; see '{log}'")
+
+
+def stop(settings: StackSettings) -> None:
+    """Ask the supervisor to stop and return when it has; raises NotRunning when there is none."""
+    state = StateDirectory(settings.state)
+    record = state.read()
+    if record is None or not state.is_owned():
+        raise NotRunning(settings.state)
+    os.kill(record.owner, signal.SIGTERM)
+    if not _wait(lambda: not state.is_owned(), _STOP_TIMEOUT_S):
+        raise ComposeError(f"the supervisor (pid {record.owner}) did not stop in {_STOP_TIMEOUT_S:.0f} s")
+
+
+def _is_healthy(state: StateDirectory, owner: int) -> bool:
+    record = state.read()
+    if record is None or record.owner != owner:
+        return False
+    return all(process.state is State.HEALTHY for process in record.processes)
+
+
+def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True

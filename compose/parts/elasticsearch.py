@@ -1,0 +1,100 @@
+"""Elasticsearch 9.5.3: one node inside a small Python process that drives its JVM."""
+
+import http.client
+import json
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from compose.errors import ComposeError
+from compose.parts import wheels
+from compose.process import ProcessSpec
+from compose.settings import HOST, StackSettings
+
+_PLUGIN = "transport-netty4"
+
+
+def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
+    """How Elasticsearch runs; `jars` holds the server and its transport plugin."""
+    home = settings.state / "elasticsearch"
+    # A jar on the server's classpath and in a module at once is refused ("jar hell").
+    plugin = [jar for jar in jars if jar.name.startswith((f"{_PLUGIN}-", "netty-"))]
+    server = [jar for jar in jars if jar not in plugin]
+    node_settings = {
+        "cluster.name": "headwater",
+        "node.name": "local",
+        "path.home": str(home),
+        "path.data": str(home / "data"),
+        "path.logs": str(home / "logs"),
+        "discovery.type": "single-node",
+        "logger.level": "INFO",
+        "http.host": HOST,
+        "http.port": str(settings.ports.elasticsearch),
+        "http.type": "netty4",
+        "transport.host": HOST,
+        "transport.port": str(settings.ports.elasticsearch_transport),
+        "transport.type": "netty4",
+        # A developer's nearly full disk would make every index read-only.
+        "cluster.routing.allocation.disk.threshold_enabled": "false",
+    }
+    environment = {
+        "CLASSPATH": os.pathsep.join(map(str, server)),
+        "HEADWATER_NODE": json.dumps({"java": str(wheels.java()), "home": str(home), "settings": node_settings}),
+    }
+    return ProcessSpec(
+        name="elasticsearch",
+        argv=(sys.executable, "-m", "compose.parts.elasticsearch_node"),
+        env=environment,
+        log=settings.logs / "elasticsearch.log",
+        prepare=lambda: _prepare(home, plugin),
+        probe=lambda: _probe(settings.ports.elasticsearch),
+        stop_timeout_s=30.0,
+    )
+
+
+def _prepare(home: Path, plugin: Sequence[Path]) -> None:
+    """Lay out the folders a node expects, with the transport module unpacked from its jar."""
+    for name in ("config", "data", "logs"):
+        (home / name).mkdir(parents=True, exist_ok=True)
+    archive = next((jar for jar in plugin if jar.name.startswith(f"{_PLUGIN}-")), None)
+    if archive is None:
+        raise ComposeError(
+            f"no jar of '{_PLUGIN}' in group 'elasticsearch' of the jar lock; run 'python -m compose lock'"
+        )
+    module = home / "modules" / _PLUGIN
+    shutil.rmtree(module, ignore_errors=True)
+    module.mkdir(parents=True)
+    prefix = f"META-INF/es-plugins/{_PLUGIN}/"
+    with zipfile.ZipFile(archive) as jar:
+        for entry in jar.namelist():
+            if entry.startswith(prefix) and not entry.endswith("/"):
+                target = module / entry.removeprefix(prefix)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(_unnamed(entry, jar.read(entry)))
+    for jar_path in plugin:
+        (module / jar_path.name).symlink_to(jar_path)
+
+
+def _unnamed(entry: str, content: bytes) -> bytes:
+    """Drop the descriptor's `modulename`: the jars lie on a classpath, where Java has no named modules."""
+    if not entry.endswith("plugin-descriptor.properties"):
+        return content
+    return b"\n".join(line for line in content.splitlines() if not line.startswith(b"modulename="))
+
+
+def _probe(port: int) -> str | None:
+    connection = http.client.HTTPConnection(HOST, port, timeout=3)
+    try:
+        connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=1s")
+        answer = connection.getresponse()
+        health = json.loads(answer.read())
+    except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
+        return str(error)
+    finally:
+        connection.close()
+    if answer.status != 200:
+        return f"cluster health answers {answer.status}: {health.get('status', 'no status')}"
+    return None

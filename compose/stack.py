@@ -1,0 +1,116 @@
+"""The local stack: Kafka, PostgreSQL, Elasticsearch and Valkey as one thing that starts and stops."""
+
+import socket
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+
+from compose.errors import NotRunning, PortTaken
+from compose.parts import elasticsearch, kafka, postgres, valkey
+from compose.process import ProcessStatus
+from compose.settings import HOST, Endpoints, Ports, StackSettings
+from compose.state import StateDirectory
+from compose.supervisor import Supervised, Supervisor
+from projections.jars import group_jars, read_lock
+
+JAR_LOCK = Path(__file__).with_name("jars.lock")
+
+
+class Stack:
+    """The four servers on one state directory, supervised by this process.
+
+    Use it as a context manager, or call `start` and `stop`. Data stays in the state directory.
+    """
+
+    def __init__(self, settings: StackSettings) -> None:
+        self.settings = settings
+        self._state = StateDirectory(settings.state)
+        self._supervisor: Supervisor | None = None
+        self._recording = threading.Lock()
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Where clients find the servers."""
+        return self.settings.endpoints
+
+    def start(self) -> None:
+        """Start all servers and return when all are healthy.
+
+        Raises AlreadyRunning, PortTaken, DependencyError, StartFailed, or JarError when a download fails.
+        """
+        jars = fetch_jars()
+        specs = [
+            kafka.spec(self.settings, jars["kafka"]),
+            postgres.spec(self.settings),
+            elasticsearch.spec(self.settings, jars["elasticsearch"]),
+            valkey.spec(self.settings),
+        ]
+        self._state.take()
+        try:
+            self._state.clear_remains()
+            check_ports(self.settings.ports)
+            self._supervisor = Supervisor(specs, on_change=self._record)
+            self._supervisor.start()
+        except BaseException:
+            self._supervisor = None
+            self._state.release()
+            raise
+
+    def stop(self) -> None:
+        """Stop all servers cleanly; does nothing when they are not up."""
+        if self._supervisor is not None:
+            self._supervisor.stop()
+            self._supervisor = None
+            self._state.release()
+
+    def kill(self, part: str) -> None:
+        """SIGKILL a server, as a crash would end it; returns when the supervisor has noticed."""
+        self._part(part).kill()
+
+    def restart(self, part: str) -> None:
+        """Stop a server cleanly, start it again, and return when it is healthy."""
+        self._part(part).restart()
+
+    def wait_healthy(self, part: str) -> None:
+        """Return when a server is healthy (again); raises StartFailed when it does not get there."""
+        self._part(part).wait_healthy()
+
+    def status(self) -> list[ProcessStatus]:
+        """Where each server stands; empty when the stack is not up."""
+        return [] if self._supervisor is None else self._supervisor.status()
+
+    def __enter__(self) -> "Stack":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _part(self, name: str) -> Supervised:
+        if self._supervisor is None:
+            raise NotRunning(self.settings.state)
+        return self._supervisor[name]
+
+    def _record(self) -> None:
+        with self._recording:
+            if self._supervisor is not None:
+                self._state.write(self.settings.ports, self._supervisor.status())
+
+
+def fetch_jars() -> dict[str, list[Path]]:
+    """The stack's jars by group, downloaded (with a progress bar) when the cache lacks them."""
+    return {name: group_jars(group) for name, group in read_lock(JAR_LOCK).items()}
+
+
+def check_ports(ports: Ports) -> None:
+    """Raise PortTaken for the first port that something listens on."""
+    for field, port in asdict(ports).items():
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection that lingers is no listener
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                raise PortTaken(field.replace("_", " "), port, Ports.variable(field)) from error

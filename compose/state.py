@@ -1,0 +1,111 @@
+"""The state directory: who owns it, what its owner says about its processes, and what a killed owner left behind."""
+
+import fcntl
+import json
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from compose.errors import AlreadyRunning
+from compose.process import ProcessStatus, State
+from compose.settings import Ports
+
+_LOG = logging.getLogger(__name__)
+_REMAINS_WAIT_S = 40.0  # longer than any part's stop time-out
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the owner of a state directory last wrote: its pid, its ports, and its processes."""
+
+    owner: int
+    ports: Ports
+    processes: tuple[ProcessStatus, ...]
+
+
+class StateDirectory:
+    """A stack's folder. Ownership is a file lock, which ends with the owner's process and so is never stale."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._record_file = path / "stack.json"
+        self._lock: int | None = None
+
+    def take(self) -> None:
+        """Become the owner; raises AlreadyRunning when another process is."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.path / "stack.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise AlreadyRunning(self.path) from error
+        self._lock = lock
+
+    def release(self) -> None:
+        """Give up ownership."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def is_owned(self) -> bool:
+        """Whether some process owns the directory now."""
+        try:
+            lock = os.open(self.path / "stack.lock", os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def write(self, ports: Ports, processes: Sequence[ProcessStatus]) -> None:
+        """Record how the processes stand; readers see the old record or the new one, never half of one."""
+        record = {"owner": os.getpid(), "ports": asdict(ports), "processes": [asdict(one) for one in processes]}
+        unfinished = self._record_file.with_suffix(".new")
+        unfinished.write_text(json.dumps(record, indent=2))
+        unfinished.replace(self._record_file)
+
+    def read(self) -> Record | None:
+        """The last record, or None when nothing was ever started here."""
+        try:
+            content = json.loads(self._record_file.read_text())
+        except FileNotFoundError:
+            return None
+        processes = tuple(ProcessStatus(**one | {"state": State(one["state"])}) for one in content["processes"])
+        return Record(content["owner"], Ports(**content["ports"]), processes)
+
+    def clear_remains(self) -> None:
+        """Wait for what a killed owner's guards are still stopping; end what has no guard any more."""
+        record = self.read()
+        if record is None:
+            return
+        guards = [guard for status in record.processes if (guard := _alive(status.guard, status.started))]
+        psutil.wait_procs(guards, _REMAINS_WAIT_S)
+        for status in record.processes:
+            left = _alive(status.pid, status.started)
+            if left is not None:
+                _LOG.warning("'%s' (pid %d) was left behind by a killed supervisor; ending it", status.name, left.pid)
+                with suppress(ProcessLookupError):
+                    os.killpg(left.pid, signal.SIGKILL)
+                psutil.wait_procs([left], 10)
+
+
+def _alive(pid: int | None, started: float | None) -> psutil.Process | None:
+    """The process of this pid, unless it began noticeably later than recorded: then the number has been reused."""
+    if pid is None or started is None:
+        return None
+    try:
+        process = psutil.Process(pid)
+        return process if process.create_time() < started + 1.0 else None
+    except psutil.NoSuchProcess:
+        return None
