@@ -1,0 +1,71 @@
+"""Headwater as its user runs it: the handler, the projections and the API as processes, with an outside package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from compose.demo import wait_for_views
+from compose.ports import free_port
+from compose.services import service_specs
+from compose.settings import HOST, StackSettings
+from compose.supervisor import Supervisor
+
+PACKAGE = Path(__file__).parent / "shop"
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service: where its API is, and the environment that its processes have."""
+
+    api: str
+    environment: dict[str, str]
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the package `shop` is installed in, on its own."""
+    target = tmp_path_factory.mktemp("site")
+    source = tmp_path_factory.mktemp("source") / "shop"
+    subprocess.run(["cp", "-r", str(PACKAGE), str(source)], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(source)],
+        check=True,
+    )
+    return target
+
+
+@pytest.fixture(scope="session")
+def service(stack: StackSettings, shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Headwater with the shipped domain and `shop`, in an environment of its own on the shared stack."""
+    port = free_port()
+    environment = {
+        **stack.endpoints.environment(),
+        "HEADWATER_ENVIRONMENT": f"accept_{uuid.uuid4().hex[:8]}",
+        "HEADWATER_MODULES": "shop.domain,shop.views",
+        "HEADWATER_STATE": str(tmp_path_factory.mktemp("state")),
+        "PYTHONPATH": str(shop),
+    }
+    settings = StackSettings(Path(environment["HEADWATER_STATE"]), stack.ports)
+    supervisor = Supervisor(service_specs(settings, port, environment))
+    supervisor.start()
+    try:
+        wait_for_views(f"http://{HOST}:{port}")
+        yield Service(f"http://{HOST}:{port}", {**os.environ, **environment})
+    finally:
+        supervisor.stop()
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx.Client]:
+    """A client of the service's API."""
+    with httpx.Client(base_url=service.api, timeout=30.0) as client:
+        yield client

@@ -1,0 +1,99 @@
+"""A package outside the repository adds an aggregate and a view; everything else follows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from tests.acceptance.conftest import Service
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_api_documents_the_packages_commands_and_view(http: httpx.Client) -> None:
+    document = http.get("/openapi.json").json()
+    assert "/commands/basket.add_product" in document["paths"]
+    body = document["paths"]["/commands/basket.add_product"]["post"]["requestBody"]["content"]["application/json"]
+    schema = document["components"]["schemas"][body["schema"]["$ref"].rpartition("/")[2]]
+    assert set(schema["properties"]) == {"basket_id", "product", "pieces"}
+    assert "/commands/listing.change_price" in document["paths"], "the shipped domain is gone"
+    assert "product_demand" in {view["name"] for view in http.get("/views").json()["views"]}
+
+
+def test_its_commands_make_its_view_and_a_rule_says_no(http: httpx.Client) -> None:
+    for basket, pieces in (("b1", 2), ("b2", 3)):
+        added = http.post(
+            "/commands/basket.add_product", json={"basket_id": basket, "product": "tea", "pieces": pieces}
+        )
+        assert added.status_code == 201, added.text
+    removed = http.post("/commands/basket.remove_product", json={"basket_id": "b2", "product": "tea", "pieces": 1})
+    positions = ",".join(answer.json()["position"] for answer in (added, removed))
+    row = http.get("/views/product_demand/tea", params={"after": positions})
+    assert row.status_code == 200, row.text
+    assert row.json() == {"product": "tea", "pieces": 4, "put_back": 1}
+
+    refused = http.post("/commands/basket.remove_product", json={"basket_id": "b1", "product": "milk", "pieces": 1})
+    assert (refused.status_code, refused.json()["code"]) == (409, "not_in_basket")
+
+
+def test_its_view_is_a_table_and_is_rebuilt(http: httpx.Client, service: Service) -> None:
+    added = http.post("/commands/basket.add_product", json={"basket_id": "b3", "product": "salt", "pieces": 7})
+    http.get("/views/product_demand/salt", params={"after": added.json()["position"]}).raise_for_status()
+    rebuilt = subprocess.run(
+        [sys.executable, "-m", "replay", "rebuild", "product_demand", "--json"],
+        env=service.environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    with psycopg.connect(service.environment["HEADWATER_POSTGRES"]) as connection:
+        schema = service.environment["HEADWATER_ENVIRONMENT"]
+        rows = connection.execute(f"SELECT pieces FROM {schema}.product_demand WHERE product = 'salt'").fetchall()
+    assert rows == [(7,)]
+    listed = {view["name"]: view for view in http.get("/views").json()["views"]}
+    assert listed["product_demand"]["generation"] == 2
+
+
+@pytest.mark.parametrize("suite", ["tests/contracts"])
+def test_the_contract_suites_cover_it(suite: str, shop: Path) -> None:
+    """The contract tests are parametrised over the registry, so the package's aggregate and view are among them."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pytest", suite, "--collect-only", "-q"],
+        env={**os.environ, "HEADWATER_MODULES": "shop.domain,shop.views", "PYTHONPATH": str(shop)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert listed.returncode == 0, listed.stdout + listed.stderr
+    assert "basket" in listed.stdout
+    assert "product_demand" in listed.stdout
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", suite, "-q", "-k", "basket or product_demand"],
+        env={**os.environ, "HEADWATER_MODULES": "shop.domain,shop.views", "PYTHONPATH": str(shop)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_module_that_is_not_there_is_named(service: Service) -> None:
+    wrong = subprocess.run(
+        [sys.executable, "-m", "replay", "list"],
+        env={**service.environment, "HEADWATER_MODULES": "shop.nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert wrong.returncode != 0
+    assert "HEADWATER_MODULES" in wrong.stderr and "shop.nowhere" in wrong.stderr
+    assert "Traceback" not in wrong.stderr

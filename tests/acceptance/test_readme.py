@@ -1,0 +1,77 @@
+"""What the README shows works as it stands there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from commands.aggregate import Aggregate
+from projections.view import TableView
+from tests.acceptance.conftest import Service
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_python_samples_declare_an_aggregate_and_a_view() -> None:
+    names: dict[str, object] = {"__name__": "readme"}
+    exec(compile("\n".join(blocks("python")), "README.md", "exec"), names)  # noqa: S102 - our own text
+    account, owners = names["account"], names["owners"]
+    assert isinstance(account, Aggregate)
+    assert isinstance(owners, TableView)
+    opened = account.decide(account.commands["account.open"](account_id="a", owner="Ada"), account.initial)
+    assert [event.type for event in opened] == ["account.opened"]
+
+
+def test_the_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"\bmake (\w+)", README)) - {"NAME"}:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"README names `make {target}`"
+
+
+@pytest.fixture
+def toured(http: httpx.Client) -> None:
+    """The listing that the tour is about."""
+    listed = http.post(
+        "/commands/listing.list_property",
+        json={
+            "listing_id": "sacramento-1",
+            "city": "Sacramento",
+            "zip": "95838",
+            "property_type": "Condo",
+            "beds": 2,
+            "baths": 1,
+            "square_feet": 836,
+            "price": 59222,
+            "latitude": 38.63,
+            "longitude": -121.43,
+        },
+        headers={"Idempotency-Key": "readme-lists"},
+    )
+    assert listed.status_code == 201, listed.text
+    after = {"after": listed.json()["position"]}
+    for view in ("listings", "listing_card", "listing_search", "streams"):
+        key = "listing/sacramento-1/1" if view == "streams" else "sacramento-1"
+        http.get(f"/views/{view}/{key}", params=after).raise_for_status()
+
+
+@pytest.mark.usefixtures("toured")
+def test_the_tour_works_as_written(service: Service) -> None:
+    tour = blocks("bash")[1].replace("http://127.0.0.1:18080", service.api).replace(".venv/bin/replay", "replay")
+    lines = [line for line in tour.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
+    assert len(lines) > 5
+    for line in lines:
+        words = shlex.split(line)
+        if words[0] == "curl":
+            words[1:1] = ["--fail"]
+        done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=180, cwd=ROOT)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
