@@ -1,4 +1,4 @@
-"""The commands `up`, `down`, `status`, `logs` and `lock`."""
+"""The commands `up`, `down`, `status`, `logs`, `run`, `demo` and `lock`."""
 
 import json
 import logging
@@ -6,15 +6,15 @@ import os
 import signal
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from compose import detached
-from compose.errors import AlreadyRunning, ComposeError
+from compose.errors import ComposeError
 from compose.logs import show_logs
 from compose.process import State
 from compose.settings import StackSettings
@@ -35,7 +35,7 @@ def main() -> None:
     try:
         app()
     except (ComposeError, JarError, JavaError) as error:
-        _err.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        _err.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
 
@@ -88,7 +88,13 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
         table = Table("part", "state", "pid", "restarts", "detail")
         for one in processes:
             colour = _COLOURS.get(one.state, "yellow")
-            cells = (one.name, f"[{colour}]{one.state}[/{colour}]", str(one.pid or ""), str(one.restarts), one.detail)
+            cells = (
+                one.name,
+                f"[{colour}]{one.state}[/{colour}]",
+                str(one.pid or ""),
+                str(one.restarts),
+                escape(one.detail),
+            )
             table.add_row(*cells)
         _out.print(table)
     if not processes or any(process.state is not State.HEALTHY for process in processes):
@@ -103,6 +109,22 @@ def logs(
 ) -> None:
     """Show what the servers log."""
     show_logs(StackSettings.from_environ(os.environ), part, lines=lines, follow=follow)
+
+
+@app.command()
+def run() -> None:
+    """Run the servers and Headwater's own processes until Ctrl-C."""
+    from compose.run import main as run_all  # noqa: PLC0415 (needs the extra 'demo', which `up` does without)
+
+    raise typer.Exit(run_all())
+
+
+@app.command()
+def demo() -> None:
+    """Show everything at work on real listings."""
+    from compose.demo import main as run_demo  # noqa: PLC0415 (likewise)
+
+    raise typer.Exit(run_demo())
 
 
 @app.command()

@@ -48,12 +48,14 @@ class ProcessSpec:
 class Backoff:
     """How a process that keeps dying is restarted: doubling waits, and an end.
 
-    After `limit` attempts in a row that did not stay healthy for `stable_s`, the process is given up.
+    After `limit` restarts in a row of which none lived for `stable_s`, the process is given up; before it has ever
+    been healthy, after `limit_at_first` already, for then the likely cause is its configuration.
     """
 
     first_s: float = 0.2
     longest_s: float = 5.0
     limit: int = 8
+    limit_at_first: int = 2
     stable_s: float = 30.0
 
     def wait_s(self, attempt: int) -> float:
@@ -77,3 +79,6 @@ class ProcessStatus:
     restarts: int
     since: float
     detail: str
+
+
+DEFAULT_BACKOFF = Backoff()

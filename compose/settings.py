@@ -1,7 +1,7 @@
 """Where the local stack keeps its state and which ports it uses, read once from the environment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from compose.errors import SettingError
@@ -37,7 +37,7 @@ class Endpoints:
 
     def environment(self) -> dict[str, str]:
         """The variables that point Headwater's own processes at these servers."""
-        return {f"HEADWATER_{field.name.upper()}": getattr(self, field.name) for field in fields(self)}
+        return {f"HEADWATER_{name.upper()}": address for name, address in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,9 @@ class StackSettings:
     def from_environ(cls, environ: Mapping[str, str]) -> "StackSettings":
         """Read `HEADWATER_STATE` and `HEADWATER_<SERVER>_PORT`; raises SettingError naming the variable."""
         state = Path(environ.get("HEADWATER_STATE") or ".headwater").expanduser().absolute()
-        chosen = {
-            field.name: _port(variable, environ[variable])
-            for field in fields(Ports)
-            if environ.get(variable := Ports.variable(field.name))
-        }
-        return cls(state, Ports(**chosen))
+        defaults = asdict(Ports())
+        ports = {name: read_port(environ, Ports.variable(name), default) for name, default in defaults.items()}
+        return cls(state, Ports(**ports))
 
     @property
     def endpoints(self) -> Endpoints:
@@ -74,7 +71,11 @@ class StackSettings:
         return self.state / "logs"
 
 
-def _port(variable: str, value: str) -> int:
+def read_port(environ: Mapping[str, str], variable: str, default: int) -> int:
+    """The port that a variable holds, or the default; raises SettingError naming the variable."""
+    value = environ.get(variable)
+    if not value:
+        return default
     if not value.isascii() or not value.isdigit() or not 0 < int(value) < 65536:
         raise SettingError(variable, value, "a port number between 1 and 65535")
     return int(value)

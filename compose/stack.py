@@ -11,7 +11,8 @@ from compose.parts import elasticsearch, kafka, postgres, valkey
 from compose.process import ProcessStatus
 from compose.settings import HOST, Endpoints, Ports, StackSettings
 from compose.state import StateDirectory
-from compose.supervisor import Supervised, Supervisor
+from compose.supervised import Supervised
+from compose.supervisor import Supervisor
 from projections.jars import group_jars, read_lock
 
 JAR_LOCK = Path(__file__).with_name("jars.lock")

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO, cast
 from xml.sax.saxutils import quoteattr
 
 from rich.console import Console
@@ -83,8 +84,7 @@ def _run(
     command = [*_ivy(), "-settings", str(settings), "-ivy", str(module), "-retrieve", pattern]
     with log.open("w") as sink:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert process.stdout is not None
-        for line in process.stdout:
+        for line in cast(IO[str], process.stdout):
             sink.write(line)
             if _DONE.match(line):
                 on_jar()

@@ -1,0 +1,60 @@
+# Headwater's everyday commands. `make help` lists them.
+
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+# uv: the one on the path, else one of our own in the environment.
+UV := $(shell command -v uv 2>/dev/null || echo $(VENV)/bin/uv)
+export UV_HTTP_TIMEOUT ?= 300# pyspark is large
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up down run demo test check bench lock clean
+
+help: ## list these commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(STAMP) ## install everything that is locked into .venv (does nothing when nothing changed)
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer; install one with: \
+	sudo apt-get install -y python3 python3-venv (or dnf install python3.12, brew install python@3.12)" >&2; exit 1; }
+	@$(PYTHON) -I projections/java.py
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@test -x "$(UV)" || $(PY) -m pip install --quiet uv
+	$(UV) pip install --python $(PY) --require-hashes --requirement requirements.lock
+	$(UV) pip install --python $(PY) --no-deps --editable .
+	@touch $@
+
+up: setup ## start the local stack in the background
+	$(PY) -m compose up --detach
+
+down: setup ## stop the local stack; its data stays
+	$(PY) -m compose down
+
+run: setup ## run the stack and Headwater's processes until Ctrl-C
+	$(PY) -m compose run
+
+demo: setup ## show everything at work on real listings
+	$(PY) -m compose demo
+
+test: setup ## run all tests; those that need servers start their own
+	$(PY) -m pytest tests
+
+check: setup ## lint, formatting, types, and the direction of imports
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+bench: setup ## measure; NAME=... picks one benchmark
+	$(PY) -m tests.bench $(NAME)
+
+lock: setup ## resolve the Python dependencies again
+	$(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	    --python-version 3.11 --all-extras pyproject.toml -o requirements.lock
+
+clean: ## stop the local stack and remove its data, the environment and all caches
+	@if test -x $(PY); then $(PY) -m compose down || true; fi
+	rm -rf .headwater $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

@@ -1,0 +1,260 @@
+"""Keeps one process alive: a thread that watches it, a guard process that ends it when this process dies."""
+
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, cast
+
+from compose.errors import ComposeError, StartFailed
+from compose.process import DEFAULT_BACKOFF, Backoff, ProcessSpec, ProcessStatus, State
+
+_GUARD = Path(__file__).with_name("guard.py")
+_LOG = logging.getLogger(__name__)
+_LOG_FILE_LIMIT_BYTES = 32 << 20
+_PROBE_STARTING_S, _PROBE_RUNNING_S = 0.1, 2.0
+
+
+class Supervised:
+    """One process under supervision. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        spec: ProcessSpec,
+        predecessors: Sequence["Supervised"] = (),
+        backoff: Backoff = DEFAULT_BACKOFF,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.spec = spec
+        self._predecessors, self._backoff, self._on_change = predecessors, backoff, on_change
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._restart_asked = self._was_healthy = False
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._status = ProcessStatus(spec.name, State.WAITING, None, None, None, 0, time.time(), "")
+        self._thread = threading.Thread(target=self._run, name=f"supervise-{spec.name}", daemon=True)
+
+    @property
+    def status(self) -> ProcessStatus:
+        """Where the process stands now."""
+        with self._changed:
+            return self._status
+
+    def start(self) -> None:
+        """Begin supervising; returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the process to stop and return when it has; it is killed `stop_timeout_s` after being asked."""
+        self.release()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def release(self) -> None:
+        """Begin to stop; returns at once."""
+        self._stopping.set()
+        with self._changed:
+            self._close_pipe()
+            self._changed.notify_all()
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Send the process a signal that ends it, and return when the supervisor has seen it die."""
+        with self._changed:
+            pid = self._status.pid
+            if pid is None:
+                return
+            os.kill(pid, how)
+            self._changed.wait_for(lambda: self._status.pid != pid)
+
+    def restart(self) -> None:
+        """Stop the process as `stop` does, start it again at once, and return when it is healthy."""
+        with self._changed:
+            pid = self._status.pid
+            if pid is not None:
+                self._restart_asked = True
+                self._close_pipe()
+                self._changed.wait_for(lambda: self._status.pid != pid)
+        self.wait_healthy()
+
+    def wait_healthy(self, timeout_s: float | None = None) -> None:
+        """Return when the process is healthy.
+
+        Raises StartFailed when it has been given up or stopped, or is not healthy within `timeout_s`
+        (by default one and a half of its start time-outs).
+        """
+        bound_s = timeout_s if timeout_s is not None else 1.5 * self.spec.start_timeout_s
+        final = (State.HEALTHY, State.FAILED, State.STOPPED)
+        with self._changed:
+            in_time = self._changed.wait_for(lambda: self._status.state in final, bound_s)
+            if self._status.state is not State.HEALTHY:
+                reason = self._status.detail or self._status.state.value
+                late = "" if in_time else f" after {bound_s:.0f} s"
+                raise StartFailed(self.spec.name, reason + late, self.spec.log)
+
+    def _run(self) -> None:
+        try:
+            self._supervise()
+        except BaseException as error:  # a probe with a defect must not leave a process that seems to be watched
+            self.release()
+            self._set(State.FAILED, f"its supervision failed: {error!r}")
+            raise
+
+    def _supervise(self) -> None:
+        for predecessor in self._predecessors:
+            if not self._wait_for(predecessor):
+                self._set(State.STOPPED, f"'{predecessor.spec.name}' did not become healthy")
+                return
+        attempt = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            reason = self._live_once()
+            if self._stopping.is_set():
+                break
+            with self._changed:
+                asked, self._restart_asked = self._restart_asked, False
+                self._status = replace(self._status, restarts=self._status.restarts + 1)
+            if asked or time.monotonic() - began > self._backoff.stable_s:
+                attempt = 0
+            if asked:
+                continue
+            limit = self._backoff.limit if self._was_healthy else self._backoff.limit_at_first
+            if attempt == limit:
+                _LOG.error(
+                    "'%s' %s; given up after %d restarts; see '%s'", self.spec.name, reason, attempt, self.spec.log
+                )
+                self._set(State.FAILED, reason)
+                return
+            self._back_off(attempt, reason)
+            attempt += 1
+        self._set(State.STOPPED)
+
+    def _back_off(self, attempt: int, reason: str) -> None:
+        wait_s = self._backoff.wait_s(attempt)
+        _LOG.warning("'%s' %s; restart %d in %.1f s", self.spec.name, reason, attempt + 1, wait_s)
+        self._set(State.BACKOFF, reason)
+        self._stopping.wait(wait_s)
+
+    def _wait_for(self, predecessor: "Supervised") -> bool:
+        while not self._stopping.is_set():
+            with predecessor._changed:
+                predecessor._changed.wait(0.2)
+                state = predecessor._status.state
+            if state is State.HEALTHY:
+                return True
+            if state in (State.FAILED, State.STOPPED):
+                return False
+        return False
+
+    def _live_once(self) -> str:
+        """Run the process from start to end and say how it ended."""
+        self._set(State.STARTING)
+        try:
+            self.spec.prepare()
+            guard = self._spawn()
+        except (OSError, subprocess.SubprocessError, ComposeError) as error:
+            return f"could not be started: {error}"
+        if guard is None:
+            return "was stopped"
+        output = cast(IO[bytes], guard.stdout)
+        with guard:
+            pid = output.readline()
+            if pid:
+                self._set_pids(int(pid), guard.pid)
+                reason = self._watch(output)
+            else:
+                reason = f"could not be started: '{self.spec.argv[0]}' does not run"
+        with self._changed:
+            self._guard = None
+            # In one step: nobody may see a dead process that is healthy.
+            self._status = replace(self._status, pid=None, guard=None, started=None, state=State.BACKOFF, detail=reason)
+            self._changed.notify_all()
+        return reason
+
+    def _spawn(self) -> subprocess.Popen[bytes] | None:
+        self.spec.log.parent.mkdir(parents=True, exist_ok=True)
+        _rotate(self.spec.log)
+        order = {
+            "argv": self.spec.argv,
+            "log": str(self.spec.log),
+            "cwd": None if self.spec.cwd is None else str(self.spec.cwd),
+            "user": self.spec.user,
+            "stop_signal": self.spec.stop_signal,
+            "stop_timeout_s": self.spec.stop_timeout_s,
+        }
+        with self._changed, self.spec.log.open("ab") as log:
+            if self._stopping.is_set():
+                return None
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARD), self.spec.name, json.dumps(order)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+                env={**os.environ, **self.spec.env},
+                start_new_session=True,
+            )
+            return self._guard
+
+    def _watch(self, output: IO[bytes]) -> str:
+        deadline = time.monotonic() + self.spec.start_timeout_s
+        interval_s = _PROBE_STARTING_S
+        while not select.select([output], [], [], interval_s)[0]:
+            if self._is_ending():
+                continue
+            problem = self.spec.probe()
+            state = self.status.state
+            if problem is None and state is not State.HEALTHY:
+                interval_s = _PROBE_RUNNING_S
+                self._was_healthy = True
+                self._set(State.HEALTHY, "")
+                _LOG.info("'%s' is healthy", self.spec.name)
+            elif problem is not None and state in (State.HEALTHY, State.UNHEALTHY):
+                if state is State.HEALTHY:
+                    _LOG.warning("'%s' is unhealthy: %s", self.spec.name, problem)
+                self._set(State.UNHEALTHY, problem)
+            elif problem is not None:
+                self._set(State.STARTING, problem)
+                if time.monotonic() > deadline:
+                    return f"was not healthy after {self.spec.start_timeout_s:.0f} s: {problem}"
+        return _how_it_ended(output.readline())
+
+    def _is_ending(self) -> bool:
+        return self._stopping.is_set() or self._restart_asked
+
+    def _close_pipe(self) -> None:
+        if self._guard is not None and self._guard.stdin is not None and not self._guard.stdin.closed:
+            self._guard.stdin.close()
+
+    def _set(self, state: State, detail: str = "") -> None:
+        with self._changed:
+            if (state, detail) == (self._status.state, self._status.detail):
+                return
+            self._status = replace(self._status, state=state, detail=detail, since=time.time())
+            self._changed.notify_all()
+        self._on_change()
+
+    def _set_pids(self, pid: int, guard: int) -> None:
+        with self._changed:
+            self._status = replace(self._status, pid=pid, guard=guard, started=time.time())
+        self._on_change()
+
+
+def _rotate(log: Path) -> None:
+    """Keep one old log: a stack that stays up for weeks must not fill the disk at every restart."""
+    if log.exists() and log.stat().st_size > _LOG_FILE_LIMIT_BYTES:
+        log.replace(log.with_suffix(".old.log"))
+
+
+def _how_it_ended(status: bytes) -> str:
+    if not status:
+        return "ended with its guard"
+    code = int(status)
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
