@@ -1,0 +1,42 @@
+"""All views of a deployment, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from eventlog.modules import find
+from projections.errors import UnknownView, ViewDeclarationError
+from projections.view import TableView
+
+SHIPPED = "projections.views"
+
+
+class ViewRegistry:
+    """The views of a deployment. views: by name."""
+
+    def __init__(self, found: Iterable[tuple[str, TableView]]) -> None:
+        """Take (module, view) pairs; raises ViewDeclarationError naming both modules where two share a name."""
+        modules: dict[str, str] = {}
+        views: dict[str, TableView] = {}
+        for module, view in found:
+            if view.name in views:
+                raise ViewDeclarationError(view.name, f'declared in "{modules[view.name]}" and "{module}": rename one')
+            modules[view.name], views[view.name] = module, view
+        self.views: Mapping[str, TableView] = MappingProxyType(views)
+
+    @classmethod
+    def load(cls, modules: Sequence[str] = ()) -> ViewRegistry:
+        """The shipped views and those of the packages `modules` (see `LogSettings.modules`)."""
+        return cls(find([SHIPPED, *modules], TableView))
+
+    def view(self, name: str) -> TableView:
+        """The view of this name; raises UnknownView."""
+        found = self.views.get(name)
+        if found is None:
+            raise UnknownView(name, tuple(self.views))
+        return found
+
+    def in_store(self, store: str) -> list[TableView]:
+        """The views that live in the store of this name."""
+        return [view for view in self.views.values() if view.store(store) is not None]
