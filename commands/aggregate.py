@@ -15,6 +15,7 @@ from commands.errors import DeclarationError
 
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 AGGREGATE_NAME = re.compile(r"[a-z][a-z0-9_]*")
+RESERVED_NAMES = frozenset({"headwater", "heartbeat", "progress"})
 
 State = TypeVar("State", bound=BaseModel)
 Kind = TypeVar("Kind", bound="Message")
@@ -80,6 +81,8 @@ class Aggregate(Generic[State]):
     def __post_init__(self) -> None:
         if not AGGREGATE_NAME.fullmatch(self.name):
             raise DeclarationError(f'"{self.name}" is no aggregate name: use a-z, 0-9 and _')
+        if self.name in RESERVED_NAMES:
+            raise DeclarationError(f'"{self.name}" is a name of Headwater\'s own records: use another')
         if not self.initial.model_config.get("frozen"):
             raise DeclarationError(f'the state of "{self.name}" can change: make its model frozen')
         object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))

@@ -5,7 +5,11 @@ CommandError
 ├── Rejected             a rule of the aggregate said no
 ├── UnknownCommand       no aggregate takes a command of this type
 ├── MalformedCommand     the body does not fit the command's type
-└── WrongVersion         the stream is not at the version that the command expected
+├── WrongVersion         the stream is not at the version that the command expected
+├── TooLarge             the body does not fit in one record of the log
+├── Unanswered           no receipt came in time; the command may still be carried out
+├── BrokenStream         a stream in the log has a gap or a repetition
+└── UnreadableSnapshot   a snapshot does not fit the state as it is declared now
 """
 
 from __future__ import annotations
@@ -53,3 +57,35 @@ class WrongVersion(CommandError):
     def __init__(self, stream: str, expected: int, actual: int) -> None:
         super().__init__(f'"{stream}" is at version {actual}, not {expected}: read it again and decide anew')
         self.stream, self.expected, self.actual = stream, expected, actual
+
+
+class TooLarge(CommandError):
+    """A command's body is larger than one record of the log may be."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"the body has {size_bytes} bytes, and {limit_bytes} are allowed: send less in one command")
+        self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
+
+
+class Unanswered(CommandError):
+    """The command is in the log, but no receipt came in time: ask for it later by its id, or send it again."""
+
+    def __init__(self, command_id: str, timeout_s: float) -> None:
+        super().__init__(f'no receipt of "{command_id}" within {timeout_s:g} s: ask for it later by this id')
+        self.command_id, self.timeout_s = command_id, timeout_s
+
+
+class BrokenStream(CommandError):
+    """The events of a stream do not follow each other: the log was written by something other than its owner."""
+
+    def __init__(self, stream: str, expected: int, actual: int) -> None:
+        super().__init__(f'"{stream}" has event {actual} where {expected} belongs: find out what wrote to the log')
+        self.stream, self.expected, self.actual = stream, expected, actual
+
+
+class UnreadableSnapshot(CommandError):
+    """A snapshot cannot be read as the aggregate's state is declared now; the events tell it anew."""
+
+    def __init__(self, aggregate: str, reason: str) -> None:
+        super().__init__(f'a snapshot of "{aggregate}" is unreadable: {reason}')
+        self.aggregate, self.reason = aggregate, reason

@@ -2,6 +2,7 @@
 
 EventLogError
 ├── SettingError         a setting is missing or wrong
+├── ModuleBroken         a module with declarations does not import
 ├── TopicMismatch        a topic exists with other settings than Headwater needs
 ├── NotAnEnvelope        a record is no CloudEvents document that Headwater can read
 ├── LogUnavailable       the log did not answer in time
@@ -19,6 +20,17 @@ class SettingError(EventLogError):
     def __init__(self, variable: str, value: str, needs: str) -> None:
         super().__init__(f'environment variable "{variable}" is "{value}": set it to {needs}')
         self.variable = variable
+
+
+class ModuleBroken(EventLogError):
+    """A module that should hold declarations does not import; the cause is chained."""
+
+    def __init__(self, module: str, cause: Exception) -> None:
+        super().__init__(
+            f'module "{module}" does not import ({type(cause).__name__}: {cause}): '
+            "correct it, or correct its name in HEADWATER_MODULES"
+        )
+        self.module = module
 
 
 class TopicMismatch(EventLogError):

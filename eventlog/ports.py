@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One record of a topic, as stored.
 
-    topic: short name, without the environment. timestamp_ms: since 1970. value: None is a tombstone.
+    topic: short name, without the environment. key: text; bytes that are no UTF-8 are kept as surrogate escapes.
+    value: None is a tombstone. timestamp_ms: since 1970.
     """
 
     topic: str
@@ -22,9 +22,8 @@ class Record:
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A record still to be appended to a partition that the writer owns."""
+class Entry(NamedTuple):
+    """A record still to be appended."""
 
     topic: str
     key: str
@@ -35,17 +34,24 @@ class Entry:
 class Transaction(Protocol):
     """Records appended together or not at all, by the owner of one partition.
 
-    Readers see none of it before `commit` returns, and nothing ever of one that was aborted.
+    Readers see none of it before `commit` returns, and nothing ever of one that was aborted. After an error only
+    `abort` may follow, and then the owner must be closed: what became of the transaction is not known.
     """
 
     def append(self, entries: Sequence[Entry]) -> list[int]:
-        """Append in order and return the offsets, one an entry; raises Fenced or LogUnavailable."""
+        """Append in order and return the offsets, one an entry; raises Fenced or LogUnavailable.
 
-    def commit(self, next_command: int) -> None:
-        """Make all of it visible, together with the command offset to go on from; raises as `append`."""
+        Entries go to the owner's partition, dead letters to the one partition of theirs.
+        """
+
+    def commit(self, next_command: int | None = None) -> None:
+        """Make all of it visible, together with the command offset to go on from (None: unchanged).
+
+        Raises as `append`, and Fenced as well where the owner's group has given the partition to another member.
+        """
 
     def abort(self) -> None:
-        """Take all of it back; a transaction that is neither committed nor aborted is aborted by the log."""
+        """Take all of it back; never raises: what is neither committed nor aborted is aborted by the log."""
 
 
 class PartitionWriter(Protocol):
@@ -60,22 +66,71 @@ class PartitionWriter(Protocol):
         """Give the partition up."""
 
 
+class Membership(Protocol):
+    """A place in the group of handlers, which divides the partitions among its members."""
+
+    def poll(self, timeout_s: float) -> frozenset[int]:
+        """Keep the place, and return the partitions that are this member's now; call it at least every minute.
+
+        A partition may be taken from this member while `poll` runs: `on_revoked` is called then, and the group waits
+        until it returns.
+        """
+
+    def close(self) -> None:
+        """Leave the group at once, so that others take over without waiting for a timeout."""
+
+
+class Tail(Protocol):
+    """Committed records of some partitions, as they come."""
+
+    def poll(self, limit: int, timeout_s: float) -> list[Record]:
+        """At most `limit` records, in order within a partition; empty when none came in time."""
+
+    def position(self, partition: int) -> int:
+        """The offset up to which everything of `partition` has been returned by `poll`."""
+
+    def close(self) -> None:
+        """Stop reading."""
+
+
 class EventLog(Protocol):
     """Append and read, by partition and offset. Readers see committed records only."""
 
     partitions: int
 
-    def own(self, partition: int) -> PartitionWriter:
-        """Become the owner of `partition`: every earlier owner is fenced off from here on."""
+    def join(self, on_revoked: RevokedCallback) -> Membership:
+        """Ask for a share of the partitions of `commands`."""
 
-    def submit(self, entry: Entry, partition: int) -> None:
-        """Append outside a transaction (a command); returns once it is stored. Raises LogUnavailable."""
+    def own(self, partition: int, member: Membership | None = None) -> PartitionWriter:
+        """Become the owner of `partition`: every earlier owner is fenced off from here on.
+
+        member: commit as this member of the group, so that one who has lost the partition cannot.
+        """
+
+    def submit(self, entry: Entry, partition: int) -> Future[int]:
+        """Append outside a transaction (a command); the future has its offset once it is stored, or LogUnavailable."""
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
-        """Records from offset `start` up to `end` (exclusive; None: the end at the time of the call)."""
+        """Records from offset `start` up to `end` (exclusive; None: the end at the time of the call).
+
+        Offsets have gaps (transaction markers, aborted and compacted records): fewer records than offsets are normal.
+        """
+
+    def tail(self, topic: str, starts: Mapping[int, int]) -> Tail:
+        """Follow the partitions of `topic` from the offsets `starts`, without a group."""
 
     def end(self, topic: str, partition: int) -> int:
         """The offset after the last committed record: where the next may appear."""
 
     def next_command(self, partition: int) -> int:
         """The command offset that the last committed transaction of this partition went on from; 0 if none."""
+
+    def close(self) -> None:
+        """Let go of every connection."""
+
+
+class RevokedCallback(Protocol):
+    """Called before partitions are given to another member: stop writing to them before returning."""
+
+    def __call__(self, partitions: frozenset[int]) -> None:
+        """Stop writing to `partitions`."""

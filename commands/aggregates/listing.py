@@ -167,7 +167,7 @@ class ListProperty(Command, type="listing.list_property"):
 
     listing_id: ListingId
     city: City
-    zip: Annotated[str, Field(pattern=r"^z?\d{5}$")]
+    zip: Annotated[str, Field(pattern="^z?[0-9]{5}$")]
     property_type: PropertyType
     beds: Rooms
     baths: Baths

@@ -1,0 +1,220 @@
+"""The way in for commands: append one, wait for its receipt, look receipts up later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from commands.codec import Body, fingerprint, read_command
+from commands.errors import TooLarge, Unanswered
+from commands.receipt import KEY_REUSED, Receipt, ReceiptError
+from commands.receipt_index import ReceiptIndex
+from commands.registry import CommandRegistry
+from eventlog import topics
+from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
+from eventlog.errors import EventLogError
+from eventlog.ports import Entry, EventLog, Record
+
+MAX_BODY_BYTES = 900_000
+"""Kafka's records hold 1 MiB; the envelope, and the event that repeats the body, need room as well."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
+    command_id: str
+    asked: str
+    answer: asyncio.Future[Receipt]
+
+    def asked_for(self, receipt: Receipt) -> bool:
+        """Whether `receipt` answers this command, not another one with the same id."""
+        return receipt.command_id == self.command_id and receipt.fingerprint == self.asked
+
+
+class CommandGateway:
+    """Submits commands for one asyncio loop; any number of processes may have one.
+
+    A thread follows all of `receipts`: it wakes those who wait for one, and keeps an index of the rest.
+    Call `start` once and `close` at the end, both from the loop.
+    """
+
+    def __init__(
+        self, log: EventLog, registry: CommandRegistry, *, timeout_s: float = 10.0, remembered: int = 1_000_000
+    ) -> None:
+        """timeout_s: how long `submit` waits. remembered: how many receipts the index holds, at about 115 bytes."""
+        self.registry = registry
+        self._log = log
+        self._timeout_s = timeout_s
+        self._index = ReceiptIndex(remembered)
+        self._waiting: dict[str, list[_Waiter]] = {}
+        self._stopped = threading.Event()
+        self._caught_up = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._follower: threading.Thread | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether every receipt from before the start is known, so that answers come without delay."""
+        return self._caught_up.is_set()
+
+    async def start(self) -> None:
+        """Begin to follow `receipts`; returns at once (see `ready`)."""
+        self._loop = asyncio.get_running_loop()
+        self._follower = threading.Thread(target=self._follow, name="receipts", daemon=True)
+        self._follower.start()
+
+    async def close(self) -> None:
+        """Stop following; whoever still waits gets Unanswered when its time is up."""
+        self._stopped.set()
+        if self._follower is not None:
+            await asyncio.to_thread(self._follower.join)
+
+    async def submit(
+        self,
+        command_type: str,
+        body: Body,
+        *,
+        command_id: str | None = None,
+        expected_version: int | None = None,
+        correlation_id: str | None = None,
+        causation_id: str | None = None,
+        traceparent: str | None = None,
+    ) -> Receipt:
+        """Append a command and return its receipt, as read back from the log.
+
+        body: the command's fields, as JSON bytes or a mapping. command_id: the client's idempotency key (default: a
+        new id); with the id of an earlier command, the same body returns the first receipt, and another body a
+        receipt with outcome `failed` and code `idempotency_key_reused`. expected_version: None any, 0 must not exist.
+        Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable (nothing is known of the command then: send
+        it again with the same id), and Unanswered.
+        """
+        kind = self.registry.command(command_type)
+        if isinstance(body, bytes) and len(body) > MAX_BODY_BYTES:
+            raise TooLarge(len(body), MAX_BODY_BYTES)
+        typed = read_command(kind, body)
+        if len(typed.body) > MAX_BODY_BYTES:
+            raise TooLarge(len(typed.body), MAX_BODY_BYTES)
+        command_id = command_id or new_command_id()
+        asked = fingerprint(command_type, typed.body, expected_version)
+        earlier = await self.receipt(command_id)
+        if earlier is not None:
+            return earlier if earlier.fingerprint == asked else key_reused(earlier, command_type, typed.stream, asked)
+        envelope = Envelope(
+            id=command_id,
+            type=command_type,
+            stream=typed.stream,
+            time=datetime.now(UTC),
+            data={},
+            source=f"/headwater/{typed.aggregate.name}",
+            expected_version=expected_version,
+            correlation_id=correlation_id,
+            causation_id=causation_id,
+            traceparent=traceparent,
+        )
+        return await self._send(envelope, typed.body, asked)
+
+    async def receipt(self, command_id: str) -> Receipt | None:
+        """The receipt of an earlier command; None where none is known (yet, or any more)."""
+        place = self._index.find(command_id)
+        return None if place is None else await asyncio.to_thread(self._read, command_id, *place)
+
+    async def _send(self, envelope: Envelope, body: bytes, asked: str) -> Receipt:
+        waiter = _Waiter(envelope.id, asked, asyncio.get_running_loop().create_future())
+        keys = (envelope.id, reuse_key(envelope.id, asked))
+        for key in keys:
+            self._waiting.setdefault(key, []).append(waiter)
+        partition = partition_of(envelope.stream, self._log.partitions)
+        entry = Entry(topics.COMMANDS, envelope.stream, encode(envelope, body), timestamp_ms(envelope.time))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await asyncio.wrap_future(self._log.submit(entry, partition))
+                return await waiter.answer
+        except TimeoutError as error:
+            raise Unanswered(envelope.id, self._timeout_s) from error
+        finally:
+            for key in keys:
+                self._waiting[key].remove(waiter)
+                if not self._waiting[key]:
+                    del self._waiting[key]
+
+    def _resolve(self, records: Sequence[Record]) -> None:
+        for record in records:
+            waiters = self._waiting.get(record.key)
+            if waiters and record.value is not None:
+                receipt = Receipt.from_json(record.value)
+                for waiter in waiters:
+                    if waiter.asked_for(receipt) and not waiter.answer.done():
+                        waiter.answer.set_result(receipt)
+
+    def _follow(self) -> None:
+        """Read all receipts, from the first; runs in a thread of its own until `close`."""
+        while not self._stopped.is_set():
+            try:
+                self._follow_from_start()
+            except EventLogError as error:
+                logger.warning("receipts are not followed, trying again in 1 s: %s", error)
+                self._stopped.wait(1.0)
+
+    def _follow_from_start(self) -> None:
+        partitions = range(self._log.partitions)
+        missing = {p: end for p in partitions if (end := self._log.end(topics.RECEIPTS, p)) > 0}
+        tail = self._log.tail(topics.RECEIPTS, dict.fromkeys(partitions, 0))
+        try:
+            while not self._stopped.is_set():
+                records = tail.poll(limit=5_000, timeout_s=0.1)
+                self._take(records)
+                if not self._caught_up.is_set():
+                    missing = {p: end for p, end in missing.items() if tail.position(p) < end}
+                    if not missing:
+                        self._caught_up.set()
+        finally:
+            tail.close()
+
+    def _take(self, records: Sequence[Record]) -> None:
+        awaited = [record for record in records if record.key in self._waiting]
+        if awaited and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._resolve, awaited)
+        for record in records:
+            self._index.add(record.key, record.partition, record.offset)
+
+    def _read(self, command_id: str, partition: int, offset: int) -> Receipt | None:
+        for record in self._log.read(topics.RECEIPTS, partition, offset, offset + 1):
+            # two ids may share a place in the index: the record tells whose it is
+            if record.key == command_id and record.value is not None:
+                return Receipt.from_json(record.value)
+        return None
+
+
+def reuse_key(command_id: str, asked: str) -> str:
+    """Record key of the refusal of a reused command id: not the id itself, whose first receipt stays what it is."""
+    return f"{command_id}#{asked}"
+
+
+def key_reused(earlier: Receipt, command_type: str, stream: str, asked: str) -> Receipt:
+    """The refusal of a command that has the id of another."""
+    message = f'the command id "{earlier.command_id}" belongs to another "{earlier.type}": use a new one'
+    return Receipt(
+        command_id=earlier.command_id,
+        type=command_type,
+        stream=stream,
+        outcome="failed",
+        version=earlier.version if earlier.stream == stream else 0,
+        fingerprint=asked,
+        time=earlier.time,
+        error=ReceiptError(KEY_REUSED, message),
+    )
+
+
+def new_command_id() -> str:
+    """A new id in the form of a UUIDv7 (RFC 9562): ordered by time, and otherwise random."""
+    random = int.from_bytes(os.urandom(10), "big")
+    number = (time.time_ns() // 1_000_000) << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62
+    digits = f"{number | random & (1 << 62) - 1:032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -1,0 +1,108 @@
+"""The answer to a command, as it is kept in `receipts`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from eventlog.envelope import Position
+
+Outcome = Literal["accepted", "rejected", "conflict", "failed"]
+
+WRONG_VERSION = "wrong_version"
+KEY_REUSED = "idempotency_key_reused"
+INTERNAL_ERROR = "internal_error"
+UNREADABLE = "unreadable_command"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event that the command caused: its id (`listing/L1/7`), type, and place in the log."""
+
+    id: str
+    type: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptError:
+    """Why a command changed nothing.
+
+    code: stable, for programs; a rule's own code, or one of this module's constants.
+    expected, actual: versions, where the outcome is `conflict`.
+    """
+
+    code: str
+    message: str
+    expected: int | None = None
+    actual: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of one command.
+
+    outcome: `accepted` (also where nothing had to change), `rejected` by a rule, `conflict` with the expected
+    version, or `failed` (the fault is not the rule's: `error.code` tells).
+    version: of the stream after the command. fingerprint: digest of what was asked. time: of the command, RFC 3339.
+    """
+
+    command_id: str
+    type: str
+    stream: str
+    outcome: Outcome
+    version: int
+    fingerprint: str
+    time: str
+    events: tuple[RecordedEvent, ...] = ()
+    error: ReceiptError | None = None
+
+    @property
+    def position(self) -> Position | None:
+        """Place of the last event, to wait for with `after=`; None where there is none."""
+        return self.events[-1].position if self.events else None
+
+    def to_json(self) -> bytes:
+        """The record's value."""
+        document: dict[str, Any] = {
+            "command_id": self.command_id,
+            "type": self.type,
+            "stream": self.stream,
+            "outcome": self.outcome,
+            "version": self.version,
+            "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in self.events],
+            "fingerprint": self.fingerprint,
+            "time": self.time,
+        }
+        if self.error is not None:
+            document["error"] = {
+                "code": self.error.code,
+                "message": self.error.message,
+                "expected": self.error.expected,
+                "actual": self.error.actual,
+            }
+        return orjson.dumps(document)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Receipt:
+        """Read a record's value; raises ValueError where it is no receipt."""
+        try:
+            document = orjson.loads(value)
+            error = document.get("error")
+            return cls(
+                command_id=document["command_id"],
+                type=document["type"],
+                stream=document["stream"],
+                outcome=document["outcome"],
+                version=document["version"],
+                fingerprint=document["fingerprint"],
+                time=document["time"],
+                events=tuple(
+                    RecordedEvent(e["id"], e["type"], Position.parse(e["position"])) for e in document["events"]
+                ),
+                error=None if error is None else ReceiptError(**error),
+            )
+        except (KeyError, TypeError, AttributeError) as wrong:
+            raise ValueError(f"not a receipt: {wrong!r}") from wrong
