@@ -1,0 +1,48 @@
+"""The FastAPI application, made of a service's parts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from fastapi import FastAPI
+
+from api import problems, schemas
+from api.routes.commands import command_routes
+from api.routes.health import health_routes
+from api.routes.streams import stream_routes
+from api.routes.views import view_routes
+from api.service import Service
+
+DESCRIPTION = """\
+Commands go in, events are appended to the log, views are read.
+
+A command's answer has a `position`; give it as `after=` to a view or stream, and the answer includes what the command
+did. Every error is an RFC 9457 problem document (`application/problem+json`) whose `type` is stable.
+"""
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application; its resources open when it starts and close when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for resource in service.resources:
+                await resource.open()
+                stack.push_async_callback(resource.close)
+            yield
+
+    app = FastAPI(
+        title="Headwater",
+        version="0.1.0",
+        summary="One log, every view.",
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    for routes in (command_routes, view_routes, stream_routes, health_routes):
+        app.include_router(routes(service))
+    problems.install(app)
+    schemas.install(app, service)
+    return app

@@ -1,0 +1,60 @@
+"""The parts of the service, made from settings: the one place where adapters are chosen."""
+
+from __future__ import annotations
+
+from eventlog.kafka import KafkaLog
+
+from api.ports import Resource
+from api.reads.database import Database
+from api.reads.elasticsearch import ElasticsearchReader
+from api.reads.log import LogReader
+from api.reads.postgres import PostgresReader
+from api.reads.registry import LiveGenerations
+from api.reads.valkey import ValkeyReader
+from api.service import Service
+from api.settings import ApiSettings
+from api.waiting import Waiter
+from commands.gateway import CommandGateway
+from commands.registry import CommandRegistry
+from projections.registry import ViewRegistry
+
+
+class Receiving:
+    """The gateway as a resource of the application."""
+
+    def __init__(self, gateway: CommandGateway) -> None:
+        self._gateway = gateway
+
+    async def open(self) -> None:
+        """Begin to follow receipts."""
+        await self._gateway.start()
+
+    async def close(self) -> None:
+        """Stop following."""
+        await self._gateway.close()
+
+
+def compose_service(settings: ApiSettings) -> Service:
+    """The service on Kafka and the three stores; connects to nothing yet. Raises what a wrong declaration raises."""
+    environment, stores = settings.log.environment, settings.stores
+    commands = CommandRegistry.load(settings.log.modules)
+    views = ViewRegistry.load(settings.log.modules)
+    log = KafkaLog(settings.log)
+    gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s)
+    events = LogReader(log)
+    database = Database(stores.postgres)
+    generations = LiveGenerations(database, environment)
+    elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
+    cache = ValkeyReader(stores.valkey, environment)
+    resources: tuple[Resource, ...] = (events, database, elasticsearch, cache, Receiving(gateway))
+    return Service(
+        commands=commands,
+        views=views.views,
+        gateway=gateway,
+        events=events,
+        generations=generations,
+        readers={"postgres": PostgresReader(database, environment), "elasticsearch": elasticsearch, "valkey": cache},
+        waiter=Waiter(events, generations, settings.log.partitions, settings.log.patch_partitions),
+        limits=settings.limits,
+        resources=resources,
+    )

@@ -1,0 +1,73 @@
+"""Opaque cursors: where a page ended, tied to the query that it belongs to."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from api.errors import BadParameter
+from api.query import Query, read_time
+from projections.types import ColumnType
+from projections.view import TableView
+
+STALE = "is no cursor of this query: take `next` of its last page, or leave it out to begin again"
+
+
+def write_cursor(view: TableView, query: Query, last: Sequence[Any]) -> str:
+    """The cursor after a row with the values `last` in the query's order."""
+    document = orjson.dumps([_digest(view, query), *last])
+    return base64.urlsafe_b64encode(document).rstrip(b"=").decode()
+
+
+def continued(view: TableView, query: Query, cursor: str) -> Query:
+    """`query` from `cursor` on; raises BadParameter where it is none, or of another query."""
+    try:
+        document = orjson.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error) as error:
+        raise BadParameter("cursor", STALE) from error
+    if not isinstance(document, list) or len(document) != len(query.order) + 1 or document[0] != _digest(view, query):
+        raise BadParameter("cursor", STALE)
+    if not all(each is None or isinstance(each, str | int | float) for each in document[1:]):
+        raise BadParameter("cursor", STALE)
+    return replace(query, beyond=tuple(document[1:]))
+
+
+def typed_beyond(view: TableView, query: Query) -> tuple[Any, ...]:
+    """Where the page before ended, as values of the columns' types, checked, since anybody may write a cursor."""
+    kinds = [view.types[step.column] for step in query.order]
+    return tuple(_value(kind, each) for kind, each in zip(kinds, query.beyond or (), strict=True))
+
+
+def _value(kind: ColumnType, value: Any) -> Any:
+    match kind:
+        case _ if value is None:
+            return None
+        case ColumnType.TIME if isinstance(value, str):
+            return read_time("cursor", value)
+        case ColumnType.TEXT if isinstance(value, str) and "\0" not in value:
+            return value
+        case ColumnType.BOOLEAN if isinstance(value, bool):
+            return value
+        case ColumnType.INTEGER if type(value) is int and abs(value) < 2**63:
+            return value
+        case ColumnType.FLOAT if type(value) in (int, float):
+            return float(value)
+        case _:
+            raise BadParameter("cursor", STALE)
+
+
+def _digest(view: TableView, query: Query) -> str:
+    filters = sorted(
+        (each.column, each.operator, [v.isoformat() if isinstance(v, datetime) else v for v in each.values])
+        for each in query.filters
+    )
+    parts: list[Any] = [view.tag, filters, [(step.column, step.descending) for step in query.order]]
+    parts += [query.text, query.near, query.within_km]
+    return hashlib.blake2b(orjson.dumps(parts), digest_size=8).hexdigest()

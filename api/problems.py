@@ -1,0 +1,122 @@
+"""Errors as RFC 9457 problem documents, and how OpenAPI describes them."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from api.errors import ApiError, BadParameter, facts_of, meaning_of
+from commands.errors import CommandError
+from eventlog.errors import EventLogError
+from projections.errors import ProjectionError
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+PROBLEM_SCHEMA: Final[dict[str, Any]] = {
+    "title": "Problem",
+    "description": "An RFC 9457 problem document; further members are facts of the problem.",
+    "type": "object",
+    "properties": {
+        "type": {"type": "string", "description": "what kind of problem, stable, for programs"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "what is wrong with this request, for people"},
+        "instance": {"type": "string", "description": "the path that was asked for"},
+    },
+    "required": ["type", "title", "status", "detail", "instance"],
+}
+
+
+def problem_response(
+    request: Request, status: int, code: str, title: str, detail: str, facts: dict[str, Any], **headers: str
+) -> Response:
+    """A problem document; `headers` by name with underscores for hyphens."""
+    document = {
+        **facts,
+        "type": f"urn:headwater:problem:{code}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": request.url.path,
+    }
+    body = orjson.dumps(clean(document), default=str)
+    return Response(body, status, {name.replace("_", "-"): text for name, text in headers.items()}, MEDIA_TYPE)
+
+
+def clean(value: Any) -> Any:
+    """`value` without what UTF-8 cannot carry: lone surrogates, which a path or a message may bring."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {clean(key): clean(each) for key, each in value.items()}
+    return [clean(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of every package with its problem document."""
+    for kind in (ApiError, CommandError, EventLogError, ProjectionError):
+        app.add_exception_handler(kind, _known)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(Exception, _unknown)
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that may answer with these problems."""
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in statuses
+    }
+
+
+async def _known(request: Request, error: Exception) -> Response:
+    meaning = meaning_of(error)
+    facts = facts_of(error)
+    if meaning.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        facts["error_id"] = _log_failure(request, error)
+    headers = {} if meaning.retry_after_s is None else {"Retry_After": str(meaning.retry_after_s)}
+    return problem_response(request, meaning.status, meaning.code, meaning.title, str(error), facts, **headers)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    phrase = HTTPStatus(error.status_code).phrase
+    detail = f"{request.method} {request.url.path}: {str(error.detail).lower()}; see /docs"
+    headers = {name.replace("-", "_"): text for name, text in (error.headers or {}).items()}
+    code = phrase.lower().replace(" ", "_")
+    return problem_response(request, error.status_code, code, phrase, detail, {}, **headers)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101
+    first = error.errors()[0]
+    return await _known(request, BadParameter(str(first["loc"][-1]), first["msg"]))
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    detail = f"the client went away: {error}"
+    return problem_response(request, 400, "client_gone", "The client went away", detail, {})
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    error_id = _log_failure(request, error)
+    detail = f"something failed that should not; the log tells more under {error_id}"
+    return problem_response(request, 500, "internal_error", "Internal error", detail, {"error_id": error_id})
+
+
+def _log_failure(request: Request, error: Exception) -> str:
+    error_id = uuid.uuid4().hex[:12]
+    log.error("%s %s failed, error id %s", request.method, request.url.path, error_id, exc_info=error)
+    return error_id

@@ -1,0 +1,146 @@
+"""Views in PostgreSQL: rows by key, by filters in any order, and the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from psycopg import sql
+
+from api.cursor import typed_beyond
+from api.ports import Applied, Live, Page, Row
+from api.query import Filter, Order, Query
+from api.reads.database import Database
+from projections.stores.names import LEDGER, table_name
+from projections.types import ColumnType
+from projections.view import DELETED, TableView
+
+LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
+ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT {limit}")
+
+SIGNS: Mapping[str, sql.SQL] = {
+    "gt": sql.SQL(">"),
+    "gte": sql.SQL(">="),
+    "lt": sql.SQL("<"),
+    "lte": sql.SQL("<="),
+}
+
+
+class PostgresReader:
+    """Reads the tables of the environment's schema."""
+
+    name = "postgres"
+
+    def __init__(self, database: Database, environment: str) -> None:
+        self._database, self._schema = database, environment
+
+    async def get(self, live: Live, key: str) -> Row | None:
+        """The row of this key."""
+        condition = sql.SQL("{} = %s").format(sql.Identifier(live.view.key_name))
+        rows = await self._select(live, [condition, _visible(live.view)], sql.SQL("1"), 1, [key])
+        return show(live.view, rows[0]) if rows else None
+
+    async def find(self, live: Live, query: Query) -> Page:
+        """One page of rows."""
+        conditions, values = [_visible(live.view)], []
+        for each in query.filters:
+            conditions.append(_condition(each))
+            values.append(list(each.values) if each.operator == "in" else each.values[0])
+        if query.beyond is not None:
+            condition, more = beyond(query.order, typed_beyond(live.view, query))
+            conditions.append(condition)
+            values += more
+        order = sql.SQL(", ").join(_step(step, live.view) for step in query.order)
+        rows = await self._select(live, conditions, order, query.limit + 1, values)
+        page = rows[: query.limit]
+        places = {name: number for number, name in enumerate(live.view.types)}
+        last = [_plain(page[-1][places[step.column]]) for step in query.order] if len(rows) > len(page) else None
+        return Page([show(live.view, row) for row in page], last)
+
+    async def guard(self, live: Live, key: str) -> Applied:
+        """Nothing: rows and ledger are written in one transaction."""
+        return {}
+
+    async def ledger(self, live: Live) -> Mapping[int, Applied]:
+        """What the generation has applied, by patches partition."""
+        statement = LEDGER_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
+        rows = await self._database.rows(statement, (live.view.name, live.generation))
+        return {partition: offsets(applied) for partition, applied in rows}
+
+    async def _select(
+        self, live: Live, conditions: Sequence[sql.Composable], order: sql.Composable, limit: int, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        statement = ROWS.format(
+            columns=sql.SQL(", ").join(map(sql.Identifier, live.view.types)),
+            table=sql.Identifier(self._schema, table_name(live.view.name, live.generation)),
+            conditions=sql.SQL(" AND ").join(conditions),
+            order=order,
+            limit=sql.Literal(limit),
+        )
+        return await self._database.rows(statement, values)
+
+
+def offsets(applied: Mapping[str, Sequence[int]] | None) -> dict[int, int]:
+    """The highest offset by source partition, of a ledger's or guard's {source: [offset, index]}."""
+    return {int(source): place[0] for source, place in (applied or {}).items()}
+
+
+def beyond(order: Sequence[Order], values: Sequence[Any]) -> tuple[sql.Composable, list[Any]]:
+    """The condition for rows that come after one with these values, nulls last; and its parameters.
+
+    Of (a, b): a is beyond, or a is equal and b is beyond.
+    """
+    cases: list[sql.Composable] = []
+    parameters: list[Any] = []
+    for length, (step, value) in enumerate(zip(order, values, strict=True)):
+        if value is None:  # nulls are last: nothing is beyond one
+            continue
+        equal = [
+            sql.SQL("{} IS NOT DISTINCT FROM %s" if each is None else "{} = %s").format(sql.Identifier(s.column))
+            for s, each in zip(order[:length], values[:length], strict=True)
+        ]
+        further = sql.SQL("({column} {sign} %s OR {column} IS NULL)").format(
+            column=sql.Identifier(step.column), sign=SIGNS["lt" if step.descending else "gt"]
+        )
+        cases.append(sql.SQL("({})").format(sql.SQL(" AND ").join([*equal, further])))
+        parameters += [*values[:length], value]
+    return sql.SQL("({})").format(sql.SQL(" OR ").join(cases)), parameters
+
+
+def show(view: TableView, values: Sequence[Any]) -> Row:
+    """A row in JSON types, as `projections.reference.finish` gives it."""
+    return {name: _show(kind, value) for (name, kind), value in zip(view.types.items(), values, strict=True)}
+
+
+def _show(kind: ColumnType, value: Any) -> Any:
+    if value is None:
+        return None
+    if kind is ColumnType.TIME:
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if kind is ColumnType.POINT:
+        longitude, latitude = str(value).strip("()").split(",")
+        return {"lat": float(latitude), "lon": float(longitude)}
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _visible(view: TableView) -> sql.Composable:
+    return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.deleted_by else sql.SQL("true")
+
+
+def _condition(each: Filter) -> sql.Composable:
+    column = sql.Identifier(each.column)
+    if each.operator == "in":
+        return sql.SQL("{} = ANY(%s)").format(column)
+    return sql.SQL("{} {} %s").format(column, SIGNS[each.operator])
+
+
+def _step(step: Order, view: TableView) -> sql.Composable:
+    direction = "{} DESC" if step.descending else "{} ASC"
+    # the key is never null, and without the words its index serves the order
+    nulls = "" if step.column == view.key_name else " NULLS LAST"
+    return sql.SQL(direction + nulls).format(sql.Identifier(step.column))

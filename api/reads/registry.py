@@ -1,0 +1,62 @@
+"""Which generation of each view is live, from the registry's tables."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from psycopg import sql
+
+from api.ports import GenerationGone, Live
+from api.reads.database import Database
+from projections.errors import GenerationMissing
+from projections.view import TableView
+
+CACHED_S = 0.25
+
+LIVE = sql.SQL("""
+    SELECT live.view, live.generation, generations.tag, generations.base
+    FROM {live_views} AS live
+    JOIN {generations} AS generations ON generations.view = live.view AND generations.generation = live.generation
+""")
+
+
+class LiveGenerations:
+    """The live generation of every view, asked for at most four times a second.
+
+    An answer may be 250 ms old. That is harmless: a generation stays for a while after another took its place.
+    """
+
+    def __init__(self, database: Database, environment: str) -> None:
+        self._database = database
+        self._statement = LIVE.format(
+            live_views=sql.Identifier(environment, "live_views"),
+            generations=sql.Identifier(environment, "generations"),
+        )
+        self._known: dict[str, tuple[int, str, dict[int, int]]] = {}
+        self._asked = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def live(self, view: TableView, fresh: bool = False) -> Live:
+        """The live generation; see `Generations`."""
+        called = time.monotonic()
+        if fresh or called - self._asked > CACHED_S:
+            async with self._asking:
+                if self._asked < (called if fresh else called - CACHED_S):
+                    await self._ask()
+        found = self._known.get(view.name)
+        if found is None:
+            raise GenerationMissing(view.name)
+        return Live(view, *found)
+
+    async def _ask(self) -> None:
+        asked = time.monotonic()
+        try:
+            rows = await self._database.rows(self._statement)
+        except GenerationGone:  # no table yet: the read side has never run here
+            rows = []
+        self._known = {
+            view: (generation, tag, {int(source): end for source, end in (base or {}).items()})
+            for view, generation, tag, base in rows
+        }
+        self._asked = asked

@@ -1,0 +1,65 @@
+"""Views in Valkey: rows by key, guards and the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import orjson
+import valkey.asyncio
+from valkey.exceptions import ValkeyError
+
+from api.ports import Applied, Live, Row
+from api.reads.postgres import offsets
+from projections.errors import StoreUnavailable
+from projections.stores.names import LEDGER, cache_key
+
+Answer = TypeVar("Answer")
+
+
+class ValkeyReader:
+    """Reads the hashes of the environment."""
+
+    name = "valkey"
+
+    def __init__(self, url: str, environment: str) -> None:
+        self._environment = environment
+        self._client: valkey.asyncio.Valkey = valkey.asyncio.Valkey.from_url(
+            url, socket_timeout=5, socket_connect_timeout=3
+        )
+
+    async def open(self) -> None:
+        """Nothing to do: the client connects when it is first asked."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.aclose()
+
+    async def get(self, live: Live, key: str) -> Row | None:
+        """The document of this key."""
+        document = await self._ask(self._client.hget(self._key(live, key), "doc"))
+        return None if document is None else _row(live, orjson.loads(document))
+
+    async def guard(self, live: Live, key: str) -> Applied:
+        """What the row says was applied to it."""
+        guard = await self._ask(self._client.hget(self._key(live, key), "guard"))
+        return offsets(None if guard is None else orjson.loads(guard))
+
+    async def ledger(self, live: Live) -> Mapping[int, Applied]:
+        """What the generation has applied, by patches partition."""
+        name = f"{self._environment}:{LEDGER}:{live.view.name}:g{live.generation}"
+        fields = await self._ask(self._client.hgetall(name))
+        return {int(partition): offsets(orjson.loads(entry)["applied"]) for partition, entry in fields.items()}
+
+    def _key(self, live: Live, key: str) -> str:
+        return cache_key(self._environment, live.view.name, live.generation, key)
+
+    async def _ask(self, call: Any) -> Any:
+        try:
+            return await call
+        except (ValkeyError, OSError) as error:
+            raise StoreUnavailable("Valkey", str(error)) from error
+
+
+def _row(live: Live, document: Mapping[str, Any]) -> Row:
+    return {name: document.get(name) for name in live.view.types}

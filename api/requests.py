@@ -1,0 +1,112 @@
+"""What a request brings, read and checked: body, conditions, idempotency key, tracing."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote
+
+import orjson
+from fastapi import Request
+
+from api.errors import BadParameter, MalformedJson, UnsupportedMedia
+from commands.errors import TooLarge
+
+VERSION_TAG: Final = re.compile(r'"(0|[1-9][0-9]{0,17})"')
+VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,255}")
+TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
+
+
+async def read_json(request: Request, limit_bytes: int) -> bytes:
+    """The body, once it is known to be a JSON document; stops reading at the limit.
+
+    Raises UnsupportedMedia, TooLarge or MalformedJson.
+    """
+    media, _, parameters = request.headers.get("content-type", "").lower().partition(";")
+    if not JSON_TYPE.fullmatch(media.strip()):
+        raise UnsupportedMedia(media.strip() or "without a content type")
+    charset = re.search(r"charset=\"?([^\s\";]+)", parameters)
+    if charset is not None and charset[1] not in ("utf-8", "utf8"):
+        raise UnsupportedMedia(f"{media.strip()} in {charset[1]}", "application/json in utf-8")
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise UnsupportedMedia(f"compressed with {encoding}")
+    body = await _read(request, limit_bytes)
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise MalformedJson(error.msg, error.lineno, error.colno) from error
+    return body
+
+
+async def _read(request: Request, limit_bytes: int) -> bytes:
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:19]) > limit_bytes:
+        raise TooLarge(int(length[:19]), limit_bytes)
+    chunks, size_bytes = [], 0
+    async for chunk in request.stream():
+        size_bytes += len(chunk)
+        if size_bytes > limit_bytes:
+            raise TooLarge(size_bytes, limit_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def expected_version(request: Request) -> int | None:
+    """The version of `If-Match: "7"`, 0 for `If-None-Match: *`, None where neither is given; raises BadParameter."""
+    match, none_match = header(request, "If-Match"), header(request, "If-None-Match")
+    if match is not None and none_match is not None:
+        raise BadParameter("If-Match", "and If-None-Match exclude each other: send one")
+    if none_match is not None:
+        if none_match.strip() != "*":
+            raise BadParameter("If-None-Match", 'takes only *, "must not exist": use If-Match for a version')
+        return 0
+    if match is None:
+        return None
+    version = VERSION_TAG.fullmatch(match.strip())
+    if version is None:
+        raise BadParameter("If-Match", 'takes one version in quotes, such as "7"')
+    return int(version[1])
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The client's command id; raises BadParameter."""
+    return _visible(request, "Idempotency-Key")
+
+
+def correlation_id(request: Request) -> str | None:
+    """What ties this request to others; raises BadParameter."""
+    return _visible(request, "X-Correlation-ID")
+
+
+def traceparent(request: Request) -> str | None:
+    """The W3C trace context; one that is malformed is left out, as the recommendation says."""
+    values = request.headers.getlist("traceparent")
+    return values[0] if len(values) == 1 and TRACEPARENT.fullmatch(values[0]) else None
+
+
+def header(request: Request, name: str) -> str | None:
+    """The header's one value; raises BadParameter where it is given twice."""
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        raise BadParameter(name, "is given more than once: give it once")
+    return values[0] if values else None
+
+
+def link(*parts: str) -> str:
+    """A path of these parts, percent-encoded so that a slash or a letter beyond ASCII survives."""
+    return "".join("/" + quote(part, safe="") for part in parts)
+
+
+def check_no_query(request: Request) -> None:
+    """Refuse query parameters where there are none, so that a mistaken one is not silently ignored."""
+    for name in request.query_params:
+        raise BadParameter(name, "is no parameter here: a command takes none in the query")
+
+
+def _visible(request: Request, name: str) -> str | None:
+    value = header(request, name)
+    if value is not None and not VISIBLE.fullmatch(value):
+        raise BadParameter(name, "must be 1 to 255 visible ASCII characters, without spaces")
+    return value

@@ -1,0 +1,1 @@
+"""The routes, one file a subject. May import everything of `api` but `app`."""

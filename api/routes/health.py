@@ -1,0 +1,67 @@
+"""`GET /health/live` and `/health/ready`: whether the process runs, and whether what it needs answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Response
+
+from api import schemas
+from api.errors import ApiError
+from api.service import Service
+from commands.errors import CommandError
+from eventlog.errors import EventLogError
+from projections.errors import GenerationMissing, ProjectionError
+
+TIMEOUT_S = 3.0
+
+
+def health_routes(service: Service) -> APIRouter:
+    """The routes for those who start, stop and balance processes."""
+    router = APIRouter(prefix="/health", tags=["health"])
+
+    async def live() -> Response:
+        """Whether the process answers at all."""
+        return Response(orjson.dumps({"status": "live"}), media_type="application/json")
+
+    async def ready() -> Response:
+        """Whether the log, the receipts and the registry answer; each part is named, with what it lacks."""
+        log, registry = await asyncio.gather(_check(service.events.ends()), _check(_registry(service)))
+        receipts = "ready" if service.gateway.ready else "earlier receipts are still being read"
+        parts = {"log": log, "receipts": receipts, "registry": registry}
+        fine = all(state == "ready" for state in parts.values())
+        body = orjson.dumps({"status": "ready" if fine else "not ready", "parts": parts})
+        headers = {} if fine else {"Retry-After": "2"}
+        return Response(body, 200 if fine else 503, headers, "application/json")
+
+    responses: dict[int | str, Any] = {
+        200: schemas.answer("It is.", "Health"),
+        503: schemas.answer("It is not.", "Health"),
+    }
+    router.add_api_route(
+        "/live", live, methods=["GET"], response_class=Response, responses={200: schemas.answer("It is.", "Health")}
+    )
+    router.add_api_route("/ready", ready, methods=["GET"], response_class=Response, responses=responses)
+    return router
+
+
+async def _registry(service: Service) -> None:
+    for view in list(service.views.values())[:1]:
+        try:
+            await service.generations.live(view, fresh=True)
+        except GenerationMissing:  # the registry answers; the view's own queries tell that it is not built
+            return
+
+
+async def _check(asked: Awaitable[object]) -> str:
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await asked
+    except TimeoutError:
+        return f"no answer within {TIMEOUT_S:g} s"
+    except (ApiError, CommandError, EventLogError, ProjectionError) as error:
+        return str(error)
+    return "ready"

@@ -1,0 +1,168 @@
+"""`GET /streams/{type}/{id}`: the events of one aggregate, and its state as of a version or a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from api import requests, schemas
+from api.errors import BadParameter, StreamMissing, UnknownAggregate
+from api.ports import Finder, ViewReader
+from api.problems import documented
+from api.query import MOST_ROWS, Filter, Order, Query, check_names, check_text, read_integer, read_time
+from api.routes.views import read_live, wait_for
+from api.service import Service
+from commands.codec import fold
+from commands.registry import AnyAggregate
+from eventlog.envelope import Envelope, decode, format_time, stream_name
+from projections.errors import UnknownView
+
+VIEW: Final = "streams"
+HIGHEST_VERSION: Final = 2**53
+PARAMETERS: Final = ("from", "limit", "version", "at", "after", "wait_ms")
+
+
+def stream_routes(service: Service) -> APIRouter:
+    """The routes of streams, read from the view `streams`."""
+    router = APIRouter(tags=["streams"])
+    streams = Streams(service)
+
+    async def read_stream(request: Request, aggregate: str, aggregate_id: str) -> Response:
+        """The aggregate's events, oldest first; with `version` or `at`, its state as of then."""
+        plain = check_names(request.query_params.multi_items(), PARAMETERS)
+        found = service.commands.aggregates.get(aggregate)
+        if found is None:
+            raise UnknownAggregate(aggregate, tuple(service.commands.aggregates))
+        check_text("aggregate_id", aggregate_id)
+        asked = Asked.read(plain)
+        await streams.wait(plain)
+        stream = stream_name(aggregate, aggregate_id)
+        version = await streams.version(stream)
+        if version == 0:
+            raise StreamMissing(stream)
+        if asked.version is not None or asked.at is not None:
+            return _json(version, await _state(streams, found, stream, version, asked))
+        events = [each async for each in streams.events(stream, asked.start, asked.limit)]
+        following = asked.start + len(events)
+        links = {}
+        if events and following <= version:
+            path = requests.link("streams", aggregate, aggregate_id)
+            links["next"] = f"{path}?from={following}&limit={asked.limit}"
+        return _json(
+            version, {"stream": stream, "version": version, "events": [_fragment(e) for e in events], "links": links}
+        )
+
+    number = {"type": "integer", "minimum": 1, "maximum": HIGHEST_VERSION}
+    router.add_api_route(
+        "/streams/{aggregate}/{aggregate_id:path}",
+        read_stream,
+        methods=["GET"],
+        response_class=Response,
+        responses={
+            200: schemas.answer(
+                "Events, or the state as of then.", "Stream", {"ETag": schemas.ACCEPTED_HEADERS["ETag"]}
+            ),
+            **documented(404, 422, 500, 503),
+        },
+        openapi_extra={
+            "parameters": [
+                schemas.query("from", number, "the first version on the page"),
+                schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS}, "events on a page"),
+                schemas.query("version", number, "give the state after this event"),
+                schemas.query("at", {"type": "string", "format": "date-time"}, "give the state at this time"),
+                *schemas.waiting_parameters(),
+            ]
+        },
+    )
+    return router
+
+
+class Asked:
+    """What a request asks of a stream: a page of events, or the state as of a version or time."""
+
+    def __init__(self, start: int, limit: int, version: int | None, at: datetime | None) -> None:
+        self.start, self.limit, self.version, self.at = start, limit, version, at
+
+    @classmethod
+    def read(cls, plain: Mapping[str, str]) -> Asked:
+        """Read the parameters; raises BadParameter."""
+        if "version" in plain and "at" in plain:
+            raise BadParameter("version", "and at exclude each other: send one")
+        version = read_integer("version", plain["version"], 1, HIGHEST_VERSION) if "version" in plain else None
+        at = read_time("at", plain["at"]) if "at" in plain else None
+        if (version or at) and ("from" in plain or "limit" in plain):
+            raise BadParameter("from" if "from" in plain else "limit", "belongs to a page of events, not to a state")
+        start = read_integer("from", plain.get("from", "1"), 1, HIGHEST_VERSION)
+        return cls(start, read_integer("limit", plain.get("limit", "100"), 1, MOST_ROWS), version, at)
+
+
+class Streams:
+    """Reads the view `streams`, where it is registered and in PostgreSQL."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._view = service.views.get(VIEW)
+        self._reader: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
+
+    async def wait(self, plain: Mapping[str, str]) -> None:
+        """Wait for the positions of `after`."""
+        if self._view is None or self._reader is None:
+            raise UnknownView(VIEW, tuple(self._service.views))
+        reader: ViewReader = self._reader
+        await wait_for(self._service, self._view, reader, plain)
+
+    async def version(self, stream: str) -> int:
+        """The version of the last event; 0 where there is none."""
+        rows = await self._find(stream, (), Order("sequence", descending=True), 1)
+        return int(rows[0]["sequence"]) if rows else 0
+
+    async def events(self, stream: str, start: int, limit: int) -> AsyncIterator[bytes]:
+        """The records from version `start` on, at most `limit`."""
+        while limit > 0:
+            wanted = min(limit, MOST_ROWS)
+            rows = await self._find(stream, (Filter("sequence", "gte", (start,)),), Order("sequence"), wanted)
+            for row in rows:
+                yield row["record"].encode()
+            if len(rows) < wanted:
+                return
+            start, limit = rows[-1]["sequence"] + 1, limit - len(rows)
+
+    async def _find(self, stream: str, filters: tuple[Filter, ...], order: Order, limit: int) -> list[dict[str, Any]]:
+        view, reader = self._view, self._reader
+        assert view is not None and reader is not None, "call wait first"  # noqa: S101
+        query = Query((Filter("stream", "in", (stream,)), *filters), (order,), limit)
+        page, _ = await read_live(self._service, view, lambda live: reader.find(live, query))
+        return list(page.rows)
+
+
+async def _state(streams: Streams, aggregate: AnyAggregate, stream: str, version: int, asked: Asked) -> dict[str, Any]:
+    """The state after `asked.version`, or after the last event that is no later than `asked.at`."""
+    if asked.version is not None and asked.version > version:
+        raise StreamMissing(stream, version)
+    state, reached, time = aggregate.initial, 0, None
+    async for record in streams.events(stream, 1, asked.version or version):
+        envelope: Envelope = decode(record)
+        if asked.at is not None and envelope.time > asked.at:
+            break
+        state, reached = fold(aggregate, [envelope], state, reached)
+        time = envelope.time
+    if time is None:
+        raise StreamMissing(stream, version)
+    return {
+        "stream": stream,
+        "version": reached,
+        "time": format_time(time),
+        "state": state.model_dump(mode="json"),
+    }
+
+
+def _fragment(record: bytes) -> orjson.Fragment:
+    return orjson.Fragment(record)
+
+
+def _json(version: int, document: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(document), media_type="application/json", headers={"ETag": f'"{version}"'})

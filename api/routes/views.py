@@ -1,0 +1,200 @@
+"""`GET /views`, a view's rows by key and by filters, and its search: typed routes for every registered view."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from api import requests, schemas
+from api.cursor import continued, write_cursor
+from api.errors import KeyOnly, RowMissing
+from api.ports import Finder, GenerationGone, Live, Page, Searcher, ViewReader
+from api.problems import documented
+from api.query import Query, check_names, check_text, read_integer, read_query
+from api.service import Service
+from projections.errors import GenerationMissing, UnknownView
+from projections.view import TableView
+
+Answer = TypeVar("Answer")
+
+
+def view_routes(service: Service) -> APIRouter:
+    """The routes of every registered view."""
+    router = APIRouter(tags=["views"])
+
+    async def list_views() -> Response:
+        """Every view: its columns with their types, where it lives, and the generation that answers."""
+        described = [await _describe(service, view) for _, view in sorted(service.views.items())]
+        return Response(orjson.dumps({"views": described}), media_type="application/json")
+
+    async def unknown_view(view: str) -> Response:
+        raise UnknownView(view, tuple(service.views))
+
+    router.add_api_route(
+        "/views",
+        list_views,
+        methods=["GET"],
+        response_class=Response,
+        responses={200: schemas.answer("Every view.", "Views"), **documented(500, 503)},
+    )
+    for view in service.views.values():
+        _add_routes(router, _ViewRoutes(service, view))
+    router.add_api_route("/views/{view:path}", unknown_view, methods=["GET"], include_in_schema=False)
+    return router
+
+
+class _ViewRoutes:
+    """The endpoints of one view."""
+
+    def __init__(self, service: Service, view: TableView) -> None:
+        self.service, self.view = service, view
+        # the first store answers, but of those that find rows by filters
+        self.by_key: ViewReader = service.readers[view.stores[0].name]
+        finders = [service.readers[store.name] for store in view.stores if store.name != "valkey"]
+        self.finder: Finder | None = finders[0] if finders else None  # type: ignore[assignment]
+        searches = view.store("elasticsearch") is not None
+        self.searcher: Searcher | None = service.readers["elasticsearch"] if searches else None  # type: ignore[assignment]
+
+    async def row(self, request: Request, key: str) -> Response:
+        """The row of one key."""
+        plain = check_names(request.query_params.multi_items(), ("after", "wait_ms"))
+        check_text(self.view.key_name, key)
+        await wait_for(self.service, self.view, self.by_key, plain)  # reading by key needs no refresh
+        row, live = await self._read(lambda live: self.by_key.get(live, key))
+        if row is None:
+            raise RowMissing(self.view.name, key)
+        return _answer(live, row)
+
+    async def rows(self, request: Request) -> Response:
+        """One page of rows."""
+        if self.finder is None:
+            raise KeyOnly(self.view.name, self.view.stores[0].name)
+        finder = self.finder
+        query, plain = self._query(request, searching=False)
+        await self._wait(finder, plain)
+        page, live = await self._read(lambda live: finder.find(live, query))
+        return _answer(live, {"rows": page.rows, **self._next(request, query, page)})
+
+    async def search(self, request: Request) -> Response:
+        """Rows that match a text, a place and filters; with their total, and counts by column."""
+        assert self.searcher is not None  # noqa: S101
+        searcher = self.searcher
+        query, plain = self._query(request, searching=True)
+        await self._wait(searcher, plain)
+        page, live = await self._read(lambda live: searcher.search(live, query))
+        facets = {
+            column: [{"value": value, "count": count} for value, count in counts]
+            for column, counts in (page.facets or {}).items()
+        }
+        found = {"rows": page.rows, "total": page.total, "facets": facets, **self._next(request, query, page)}
+        return _answer(live, found)
+
+    def _query(self, request: Request, *, searching: bool) -> tuple[Query, dict[str, str]]:
+        parameters = request.query_params.multi_items()
+        query = read_query(self.view, parameters, searching=searching)
+        plain = dict(parameters)
+        if "cursor" in plain:
+            query = continued(self.view, query, plain["cursor"])
+        return query, plain
+
+    async def _wait(self, reader: ViewReader, plain: dict[str, str]) -> None:
+        """Wait for `after`, and make what was waited for visible to searches."""
+        waited = await wait_for(self.service, self.view, reader, plain)
+        if waited and self.searcher is not None and reader is self.searcher:
+            await self._read(self.searcher.refresh)
+
+    async def _read(self, ask: Callable[[Live], Awaitable[Answer]]) -> tuple[Answer, Live]:
+        return await read_live(self.service, self.view, ask)
+
+    def _next(self, request: Request, query: Query, page: Page) -> dict[str, Any]:
+        if page.last is None:
+            return {"next": None, "links": {}}
+        cursor = write_cursor(self.view, query, page.last)
+        skipped = ("cursor", "after", "wait_ms")
+        kept = [each for each in request.query_params.multi_items() if each[0] not in skipped]
+        return {"next": cursor, "links": {"next": f"{request.url.path}?{urlencode([*kept, ('cursor', cursor)])}"}}
+
+
+async def wait_for(service: Service, view: TableView, reader: ViewReader, plain: Mapping[str, str]) -> bool:
+    """Wait for the positions of `after=`, at most `wait_ms=`; whether there were any. Raises as `Waiter.wait`."""
+    limits = service.limits
+    wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.longest_wait_ms)
+    if "after" not in plain:
+        return False
+    await service.waiter.wait(view, reader, plain["after"], wait_ms)
+    return True
+
+
+async def read_live(service: Service, view: TableView, ask: Callable[[Live], Awaitable[Answer]]) -> tuple[Answer, Live]:
+    """Ask the live generation; once more, with the registry asked anew, where it was dropped meanwhile."""
+    live = await service.generations.live(view)
+    try:
+        return await ask(live), live
+    except GenerationGone:
+        live = await service.generations.live(view, fresh=True)
+    try:
+        return await ask(live), live
+    except GenerationGone as error:
+        raise GenerationMissing(view.name, live.generation) from error
+
+
+async def _describe(service: Service, view: TableView) -> dict[str, Any]:
+    try:
+        generation = (await service.generations.live(view)).generation
+    except GenerationMissing:
+        generation = None
+    return {
+        "name": view.name,
+        "doc": view.doc,
+        "key": view.key_name,
+        "columns": {name: kind.value for name, kind in view.types.items()},
+        "stores": [store.name for store in view.stores],
+        "version": view.version,
+        "generation": generation,
+        "links": {"rows": requests.link("views", view.name)},
+    }
+
+
+def _answer(live: Live, document: Any) -> Response:
+    headers = {"Headwater-Generation": str(live.generation)}
+    return Response(orjson.dumps(document), media_type="application/json", headers=headers)
+
+
+def _add_routes(router: APIRouter, routes: _ViewRoutes) -> None:
+    """By key last: its path takes every key, also one with slashes."""
+    view, path = routes.view, f"/views/{routes.view.name}"
+    finds = routes.finder is not None
+    router.add_api_route(
+        path,
+        routes.rows,
+        methods=["GET"],
+        operation_id=f"find {view.name}",
+        summary=view.doc or view.name,
+        include_in_schema=finds,
+        response_class=Response,
+        responses={200: schemas.answer("One page of rows.", f"{view.name}.page"), **documented(400, 422, 500, 503)},
+        openapi_extra={"parameters": schemas.query_parameters(view)},
+    )
+    if routes.searcher is not None:
+        router.add_api_route(
+            f"{path}/search",
+            routes.search,
+            methods=["GET"],
+            operation_id=f"search {view.name}",
+            response_class=Response,
+            responses={200: schemas.answer("One page.", f"{view.name}.found"), **documented(422, 500, 503)},
+            openapi_extra={"parameters": schemas.query_parameters(view, searching=True)},
+        )
+    router.add_api_route(
+        f"{path}/{{key:path}}",
+        routes.row,
+        methods=["GET"],
+        operation_id=f"get {view.name}",
+        response_class=Response,
+        responses={200: schemas.answer("The row.", f"{view.name}.row"), **documented(404, 422, 500, 503)},
+        openapi_extra={"parameters": schemas.waiting_parameters()},
+    )

@@ -1,0 +1,252 @@
+"""The OpenAPI document's schemas and parameters, from commands' models and views' column types."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api.problems import PROBLEM_SCHEMA
+from api.query import DISTANCE, MOST_ROWS, RELEVANCE, operators, place_column, sortable
+from api.service import Service
+from projections.types import ColumnType
+from projections.view import TableView
+
+Schema = dict[str, Any]
+
+POINT: Final[Schema] = {
+    "type": "object",
+    "properties": {"lat": {"type": "number"}, "lon": {"type": "number"}},
+    "required": ["lat", "lon"],
+}
+COLUMNS: Final[dict[ColumnType, Schema]] = {
+    ColumnType.TEXT: {"type": "string"},
+    ColumnType.INTEGER: {"type": "integer", "format": "int64"},
+    ColumnType.FLOAT: {"type": "number", "format": "double"},
+    ColumnType.BOOLEAN: {"type": "boolean"},
+    ColumnType.TIME: {"type": "string", "format": "date-time"},
+    ColumnType.POINT: POINT,
+    ColumnType.JSON: {"type": "string", "description": "a JSON text"},
+}
+TEXT: Final[Schema] = {"type": "string"}
+POSITION: Final[Schema] = {"type": "string", "description": "partition:offset", "examples": ["3:1042"]}
+EVENT_REFERENCE: Final[Schema] = {
+    "type": "object",
+    "properties": {"id": TEXT, "type": TEXT, "position": POSITION},
+    "required": ["id", "type", "position"],
+}
+ACCEPTED: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "command_id": TEXT,
+        "stream": TEXT,
+        "version": {"type": "integer", "minimum": 0},
+        "events": {"type": "array", "items": EVENT_REFERENCE},
+        "position": {"type": ["string", "null"], "description": "token for after=; null where nothing changed"},
+        "links": {"type": "object", "additionalProperties": TEXT},
+    },
+    "required": ["command_id", "stream", "version", "events", "position", "links"],
+}
+RECEIPT: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "command_id": TEXT,
+        "type": TEXT,
+        "stream": TEXT,
+        "outcome": {"enum": ["accepted", "rejected", "conflict", "failed"]},
+        "version": {"type": "integer"},
+        "events": {"type": "array", "items": EVENT_REFERENCE},
+        "error": {"type": "object"},
+        "fingerprint": TEXT,
+        "time": TEXT,
+    },
+    "required": ["command_id", "type", "stream", "outcome", "version", "events"],
+}
+VIEWS: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "views": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": TEXT,
+                    "doc": TEXT,
+                    "key": TEXT,
+                    "columns": {"type": "object", "additionalProperties": TEXT},
+                    "stores": {"type": "array", "items": TEXT},
+                    "version": {"type": "integer"},
+                    "generation": {"type": ["integer", "null"], "description": "null: not built yet"},
+                    "links": {"type": "object", "additionalProperties": TEXT},
+                },
+                "required": ["name", "key", "columns", "stores", "version", "generation"],
+            },
+        }
+    },
+    "required": ["views"],
+}
+STREAM: Final[Schema] = {
+    "type": "object",
+    "description": "One page of events, or, where a version or time was asked for, the state as of then.",
+    "properties": {
+        "stream": TEXT,
+        "version": {"type": "integer", "minimum": 1},
+        "events": {"type": "array", "items": {"type": "object", "description": "a CloudEvents 1.0 document"}},
+        "links": {"type": "object", "additionalProperties": TEXT},
+        "state": {"type": "object"},
+        "time": {"type": "string", "format": "date-time"},
+    },
+    "required": ["stream", "version"],
+}
+HEALTH: Final[Schema] = {
+    "type": "object",
+    "properties": {"status": TEXT, "parts": {"type": "object", "additionalProperties": TEXT}},
+    "required": ["status"],
+}
+ACCEPTED_HEADERS: Final[Schema] = {
+    "ETag": {"description": "the stream's version, in quotes", "schema": TEXT},
+    "Location": {"description": "the stream", "schema": TEXT},
+}
+
+
+def answer(description: str, schema: str, headers: Schema | None = None) -> Schema:
+    """An answer whose body is the component `schema`."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    return {"description": description, "content": content, "headers": headers or {}}
+
+
+def command_request(command_type: str) -> Schema:
+    """Body and headers of a command's route."""
+    schema = {"$ref": f"#/components/schemas/{command_type}"}
+    visible = {"type": "string", "pattern": "^[\\x21-\\x7e]{1,255}$"}
+    return {
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+        "parameters": [
+            _header("Idempotency-Key", visible, "the command's id: sending it again returns the first answer"),
+            _header("If-Match", {"type": "string", "pattern": '^"(0|[1-9][0-9]{0,17})"$'}, "the version expected"),
+            _header("If-None-Match", {"type": "string", "enum": ["*"]}, "the stream must not exist"),
+            _header("X-Correlation-ID", visible, "kept in the events"),
+            _header("traceparent", TEXT, "W3C trace context, kept in the events"),
+        ],
+    }
+
+
+def waiting_parameters() -> list[Schema]:
+    """The parameters to wait for a position."""
+    return [
+        query("after", {"type": "string", "pattern": r"^\d{1,5}:\d{1,18}(,\d{1,5}:\d{1,18})*$"}, "wait until applied"),
+        query("wait_ms", {"type": "integer", "minimum": 0, "maximum": 30000}, "how long to wait for `after`"),
+    ]
+
+
+def query_parameters(view: TableView, *, searching: bool = False) -> list[Schema]:
+    """Every parameter of a view's rows: filters by column type, order, paging, waiting; and those of a search."""
+    place = place_column(view) if searching else None
+    extra = ([RELEVANCE] if searching else []) + ([DISTANCE] if place else [])
+    order = f"columns, the most important first, - for descending: {', '.join([*sortable(view), *extra])}"
+    found = [
+        query("sort", TEXT, order),
+        query("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": 50}, "rows on a page"),
+        query("cursor", TEXT, "`next` of the page before"),
+        *waiting_parameters(),
+    ]
+    if searching:
+        found.append(query("q", {"type": "string", "maxLength": 1000}, "words, all of which must be found"))
+    if place:
+        found.append(query("near", {"type": "string", "examples": ["38.6,-121.4"]}, "latitude,longitude in degrees"))
+        found.append(query("within_km", {"type": "number", "exclusiveMinimum": 0, "maximum": 20040}, "needs `near`"))
+    taken = {each["name"] for each in found}
+    for column, kind in view.types.items():
+        for operator in operators(kind):
+            plain = operator == "eq" and column not in taken
+            many = operator in ("eq", "in")
+            schema = {"type": "array", "items": COLUMNS[kind]} if many else COLUMNS[kind]
+            said = "any of these" if many else operator
+            found.append(query(column if plain else f"{column}.{operator}", schema, said))
+    return found
+
+
+def query(name: str, schema: Schema, description: str) -> Schema:
+    """A query parameter; one with several values is repeated."""
+    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
+
+
+def install(app: FastAPI, service: Service) -> None:
+    """Give the document every schema that the routes refer to; it is made when it is first asked for."""
+
+    def document() -> Schema:
+        if app.openapi_schema is None:
+            made = get_openapi(
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                routes=app.routes,
+            )
+            components = made.setdefault("components", {}).setdefault("schemas", {})
+            components.update(_components(service))
+            for unused in ("HTTPValidationError", "ValidationError"):
+                components.pop(unused, None)
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def _components(service: Service) -> Schema:
+    found: Schema = {
+        "Problem": PROBLEM_SCHEMA,
+        "Accepted": ACCEPTED,
+        "Receipt": RECEIPT,
+        "Views": VIEWS,
+        "Stream": STREAM,
+        "Health": HEALTH,
+    }
+    for name, kind in service.commands.commands.items():
+        template = f"#/components/schemas/{name}.{{model}}"
+        schema = kind.command.model_json_schema(ref_template=template)
+        found |= {f"{name}.{model}": inner for model, inner in schema.pop("$defs", {}).items()}
+        found[name] = schema
+    for view in service.views.values():
+        found |= _view_components(view)
+    return found
+
+
+def _view_components(view: TableView) -> Schema:
+    columns = {
+        name: COLUMNS[kind] if name == view.key_name else {"anyOf": [COLUMNS[kind], {"type": "null"}]}
+        for name, kind in view.types.items()
+    }
+    row = {
+        "type": "object",
+        "description": view.doc,
+        "properties": columns,
+        "required": list(columns),
+        "additionalProperties": False,
+    }
+    facet = {
+        "type": "object",
+        "properties": {"value": {}, "count": {"type": "integer"}},
+        "required": ["value", "count"],
+    }
+    page: Schema = {
+        "rows": {"type": "array", "items": {"$ref": f"#/components/schemas/{view.name}.row"}},
+        "next": {"type": ["string", "null"], "description": "cursor of the next page; null on the last"},
+        "links": {"type": "object", "additionalProperties": TEXT},
+    }
+    found = {
+        **page,
+        "total": {"type": "integer"},
+        "facets": {"type": "object", "additionalProperties": {"type": "array", "items": facet}},
+    }
+    components = {f"{view.name}.row": row, f"{view.name}.page": _object(page)}
+    return components | ({f"{view.name}.found": _object(found)} if view.store("elasticsearch") else {})
+
+
+def _object(properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _header(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}

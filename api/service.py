@@ -1,0 +1,30 @@
+"""The parts that the routes are made of, handed to `create_app` by the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from api.ports import EventReader, Gateway, Generations, Resource, ViewReader
+from api.settings import Limits
+from api.waiting import Waiter
+from commands.registry import CommandRegistry
+from projections.view import TableView
+
+
+@dataclass(frozen=True)
+class Service:
+    """Everything that answers requests.
+
+    readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
+    """
+
+    commands: CommandRegistry
+    views: Mapping[str, TableView]
+    gateway: Gateway
+    events: EventReader
+    generations: Generations
+    readers: Mapping[str, ViewReader]
+    waiter: Waiter
+    limits: Limits = field(default_factory=Limits)
+    resources: Sequence[Resource] = ()

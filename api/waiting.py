@@ -1,0 +1,156 @@
+"""Waiting until a view has applied positions of the log: what `after=` asks for.
+
+An event that the view does not handle counts as applied. For one that it handles, its row's key tells the partition of
+`patches` that its patch goes to, and so the one ledger entry (or the row's own guard) that must cover its offset. Where
+the event cannot be read any more, every partition's ledger must; heartbeats move these within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api.errors import BadParameter, NotCaughtUp
+from api.ports import Applied, EventReader, GenerationGone, Generations, Live, ViewReader
+from eventlog.envelope import Envelope, Position, partition_of
+from eventlog.errors import LogUnavailable
+from projections.errors import GenerationMissing, StoreUnavailable
+from projections.stores.names import patch_key
+from projections.view import TableView
+
+FIRST_PAUSE_S = 0.002
+LONGEST_PAUSE_S = 0.020
+LEDGER_EVERY = 4
+"""Where rows have guards, every so many polls the ledger is asked as well: rows may be old, ledgers move on."""
+MOST_POSITIONS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A position that a view must have applied; key: of the row that it changes, None where unknown."""
+
+    position: Position
+    key: str | None
+
+
+class Waiter:
+    """Waits for views; `partitions` are those of `events`, `patch_partitions` those of `patches`."""
+
+    def __init__(self, events: EventReader, generations: Generations, partitions: int, patch_partitions: int) -> None:
+        self._events, self._generations = events, generations
+        self._partitions, self._patch_partitions = partitions, patch_partitions
+
+    def read_token(self, token: str) -> tuple[Position, ...]:
+        """The positions of a token, a comma-separated list; raises BadParameter."""
+        parts = token.split(",")
+        if len(parts) > MOST_POSITIONS:
+            raise BadParameter("after", f"has {len(parts)} positions: send the last of each partition")
+        try:
+            positions = {Position.parse(part) for part in parts}
+        except ValueError as error:
+            raise BadParameter("after", f"holds no position: {error}") from error
+        for position in positions:
+            if position.partition >= self._partitions or position.offset >= 2**63:
+                raise BadParameter(
+                    "after", f"names {position}, which the log cannot have: it has {self._partitions} partitions"
+                )
+        return tuple(sorted(positions))
+
+    async def wait(self, view: TableView, reader: ViewReader, token: str, wait_ms: int) -> None:
+        """Return when `view` has applied every position; raises BadParameter, NotCaughtUp, GenerationMissing,
+        LogUnavailable or StoreUnavailable."""
+        positions = self.read_token(token)
+        deadline = time.monotonic() + wait_ms / 1000
+        pause_s = FIRST_PAUSE_S
+        missing: Sequence[Wanted] | None = None
+        poll = 0
+        while True:
+            if missing is None or any(wanted.key is None for wanted in missing):
+                # a position that the log does not have yet may come while we wait
+                missing = await self._wanted(view, positions if missing is None else [w.position for w in missing])
+            if missing:
+                missing = await self._not_applied(view, reader, missing, poll)
+            if not missing:
+                return
+            if time.monotonic() >= deadline:
+                raise NotCaughtUp(view.name, token, wait_ms, await self._lag(view, reader))
+            await asyncio.sleep(min(pause_s, max(deadline - time.monotonic(), 0)))
+            pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
+            poll += 1
+
+    async def _wanted(self, view: TableView, positions: Sequence[Position]) -> list[Wanted]:
+        wanted = []
+        for position in positions:
+            event = await self._events.event_at(position)
+            if event is None:
+                wanted.append(Wanted(position, None))
+            elif handles(view, event):
+                wanted.append(Wanted(position, view.key_of(_data(event), event)))
+        return wanted
+
+    async def _not_applied(
+        self, view: TableView, reader: ViewReader, wanted: Sequence[Wanted], poll: int
+    ) -> list[Wanted]:
+        try:
+            live = await self._generations.live(view)
+            missing = [each for each in wanted if each.position.offset >= live.base.get(each.position.partition, 0)]
+            if reader.name != "postgres":
+                missing = [each for each in missing if not await self._guarded(live, reader, each)]
+                if poll % LEDGER_EVERY and all(each.key is not None for each in missing):
+                    return missing
+            if not missing:
+                return []
+            ledger = await reader.ledger(live)
+        except GenerationGone:  # swapped and dropped a moment ago: the next poll knows the new one
+            return list(wanted)
+        return [each for each in missing if not self._in_ledger(live, ledger, each)]
+
+    async def _guarded(self, live: Live, reader: ViewReader, wanted: Wanted) -> bool:
+        if wanted.key is None:
+            return False
+        return covers(await reader.guard(live, wanted.key), wanted.position)
+
+    def _in_ledger(self, live: Live, ledger: Mapping[int, Applied], wanted: Wanted) -> bool:
+        if wanted.key is not None:
+            partition = partition_of(patch_key(live.tag, wanted.key), self._patch_partitions)
+            return covers(ledger.get(partition, {}), wanted.position)
+        every = range(self._patch_partitions)
+        return all(covers(ledger.get(partition, {}), wanted.position) for partition in every)
+
+    async def _lag(self, view: TableView, reader: ViewReader) -> int | None:
+        """Offsets between the ends of the log and what every partition's ledger has applied; None where unknown."""
+        try:
+            live = await self._generations.live(view, fresh=True)
+            ledger = await reader.ledger(live)
+            ends = await self._events.ends()
+        except (GenerationGone, GenerationMissing, StoreUnavailable, LogUnavailable):
+            return None
+        return lag(live, ledger, ends, self._patch_partitions)
+
+
+def handles(view: TableView, event: Envelope) -> bool:
+    """Whether the event makes a patch of the view; one without the key's field is a dead letter instead."""
+    if isinstance(view.key, str) and _data(event).get(view.key) is None:
+        return False
+    return view.handles_every or event.type in view.events
+
+
+def covers(applied: Applied, position: Position) -> bool:
+    """Whether what was applied includes the position."""
+    return applied.get(position.partition, -1) >= position.offset
+
+
+def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[int, int], patch_partitions: int) -> int:
+    """Offsets from what the slowest ledger has applied to the ends; transaction markers count, so it is a bound."""
+    behind = 0
+    for source, end in ends.items():
+        applied = min(ledger.get(partition, {}).get(source, -1) + 1 for partition in range(patch_partitions))
+        behind += max(0, end - max(applied, live.base.get(source, 0)))
+    return behind
+
+
+def _data(event: Envelope) -> Mapping[str, Any]:
+    return event.data if isinstance(event.data, Mapping) else {}
