@@ -4,6 +4,7 @@ ProjectionError
 ├── ViewDeclarationError a view is declared wrong; found at start
 ├── UnknownView          no registered view has this name
 ├── StoreUnavailable     a store did not answer
+├── Unloadable           a store refuses what a patch brings
 ├── GenerationMissing    a view has no such generation
 └── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
 """
@@ -38,6 +39,14 @@ class StoreUnavailable(ProjectionError):
 
     def __init__(self, store: str, cause: str) -> None:
         super().__init__(f"{store} is away: {cause}; its views catch up by themselves when it is back")
+        self.store, self.cause = store, cause
+
+
+class Unloadable(ProjectionError):
+    """A store refuses what a patch brings, such as text that it cannot hold; other patches are not affected."""
+
+    def __init__(self, store: str, cause: str) -> None:
+        super().__init__(f"{store} cannot hold it: {cause}")
         self.store, self.cause = store, cause
 
 

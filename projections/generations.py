@@ -51,7 +51,8 @@ SELECT generations.* FROM {schema}.generations JOIN {schema}.live_views USING (v
 
 BEGIN = """
 INSERT INTO {schema}.generations (view, generation, version, tag, fingerprint, state, base, start)
-SELECT %(view)s, coalesce(max(generation), 0) + 1, %(version)s, %(tag)s, %(fingerprint)s, 'building', %(base)s, %(start)s
+SELECT %(view)s, coalesce(max(generation), 0) + 1, %(version)s, %(tag)s, %(fingerprint)s,
+       'building', %(base)s, %(start)s
 FROM {schema}.generations WHERE view = %(view)s
 RETURNING *
 """
@@ -170,7 +171,7 @@ class Generations:
             raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
 
     def _sql(self, text: str) -> sql.Composed:
-        return sql.SQL(text).format(schema=sql.Identifier(self._environment))  # type: ignore[arg-type]
+        return sql.SQL(text).format(schema=sql.Identifier(self._environment))
 
     def _lock_name(self, what: str) -> str:
         return f"headwater/{self._environment}/{what}"

@@ -1,0 +1,255 @@
+"""A loader: reads `patches` and applies them to the live generations in one store, exactly once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_when_event_set,
+    wait_exponential_jitter,
+)
+
+from eventlog.settings import LogSettings
+from eventlog.topics import PATCHES
+from projections.dead_letters import DeadLetters
+from projections.errors import StoreUnavailable, Unloadable
+from projections.patches import NotAPatch, read_into
+from projections.stores.store import Batch, Ledger, Target, ViewStore
+
+log = logging.getLogger(__name__)
+
+BATCH_RECORDS = 5_000
+POLL_S = 0.1
+REFRESH_S = 0.5
+FOREVER_MS = 24 * 60 * 60 * 1000
+
+Result = TypeVar("Result")
+
+Targets = Callable[[], Sequence[Target]]
+"""The generations to serve now; raises StoreUnavailable where the registry is away."""
+
+
+@dataclass
+class Stats:
+    """What a loader has done since it started; read from other threads."""
+
+    patches: int = 0
+    batches: int = 0
+    dead_letters: int = 0
+    waits_for_store: int = 0
+    freshness_ms: float | None = None
+    positions: dict[int, int] = field(default_factory=dict)
+    """The `patches` offset to read next, by partition, once what comes before is in the store."""
+
+
+class Loader:
+    """One loader of one store; run it in a thread or process of its own.
+
+    With `partitions` None it shares the partitions of `patches` with the other loaders of the store, through the group
+    `<env>.loader.<store>`; else it reads the given ones (a rebuild's catch-up).
+
+    The store's ledgers say where to read on, not the group: a partition's position is the lowest `next` of all
+    generations served, looked up when the partition is assigned and when a generation appears. What was applied
+    before is skipped by the ledger.
+    """
+
+    def __init__(
+        self, store: ViewStore, targets: Targets, settings: LogSettings, partitions: Sequence[int] | None = None
+    ) -> None:
+        self.stats = Stats()
+        self._store, self._targets, self._settings = store, targets, settings
+        self._serving: tuple[Target, ...] = ()
+        self._owned: set[int] = set(partitions or ())
+        self._replace = True
+        self._refreshed = float("-inf")
+        self._dead_letters = DeadLetters(settings)
+        self._consumer = Consumer(_consumer_settings(settings, store.name))
+        if partitions is None:
+            self._consumer.subscribe(
+                [settings.topic(PATCHES)], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+            )
+
+    def run(self, stop: threading.Event) -> None:
+        """Load until `stop` is set, however long the store is away."""
+        try:
+            while not stop.is_set():
+                self.step(stop)
+        except StoreUnavailable:
+            if not stop.is_set():
+                raise
+        finally:
+            self._consumer.close()
+            self._dead_letters.close()
+
+    def step(self, stop: threading.Event) -> None:
+        """Look for new generations where it is time, then apply what has come."""
+        self._refresh()
+        if self._replace:
+            self._place(stop)
+        records = self._poll()
+        if not records or not self._serving:
+            return
+        batches = self._decode(records)
+        self._apply(batches, stop)
+        for partition, batch in batches.items():
+            self.stats.positions[partition] = batch.next
+
+    def _refresh(self) -> None:
+        if time.monotonic() - self._refreshed < REFRESH_S:
+            return
+        self._refreshed = time.monotonic()
+        try:
+            serving = tuple(self._targets())
+        except StoreUnavailable as error:
+            log.warning("keeping to the generations known: %s", error)
+            return
+        if serving != self._serving:
+            log.info("%s serves %s", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in serving))
+            self._serving, self._replace = serving, True
+
+    def _place(self, stop: threading.Event) -> None:
+        """Read on from the lowest `next` of all generations served; with none, nothing is read."""
+        ledgers = [self._retrying(stop, self._ledger, target) for target in self._serving]
+        self._serving = tuple(t for t, ledger in zip(self._serving, ledgers, strict=True) if ledger)
+        present = [ledger for ledger in ledgers if ledger]
+        if present:
+            self.stats.positions = {
+                partition: min(ledger[partition].next for ledger in present if partition in ledger)
+                for partition in self._owned
+            }
+            self._consumer.assign(
+                [
+                    TopicPartition(self._settings.topic(PATCHES), partition, offset)
+                    for partition, offset in self.stats.positions.items()
+                ]
+            )
+        self._replace = False
+
+    def _ledger(self, target: Target) -> Mapping[int, Ledger]:
+        ledger = self._store.ledgers(target)
+        if not ledger:
+            log.error(
+                "%s has lost generation %d of %s: run `replay rebuild %s`",
+                self._store.name,
+                target.generation,
+                target.view.name,
+                target.view.name,
+            )
+        return ledger
+
+    def _poll(self) -> list[Message]:
+        # `consume` waits for the whole number it is asked for: take the first, then what is there already
+        first = self._consumer.poll(POLL_S)
+        if first is None:
+            return []
+        records = [first, *self._consumer.consume(BATCH_RECORDS, 0)]
+        for record in records:
+            error = record.error()
+            if error is not None and error.fatal():
+                raise KafkaException(error)
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                log.warning("reading patches: %s", error)
+        # records of a partition that was given up, or read before a rewind, are read again by whom it belongs to
+        return [r for r in records if r.error() is None and self._expected(r)]
+
+    def _expected(self, record: Message) -> bool:
+        position = self.stats.positions.get(record.partition() or 0)
+        return position is not None and (record.offset() or 0) >= position and not self._replace
+
+    def _decode(self, records: Iterable[Message]) -> dict[int, Batch]:
+        batches: dict[int, Batch] = {}
+        newest_ms = 0
+        for record in records:
+            partition, offset = record.partition() or 0, record.offset() or 0
+            batch = batches.get(partition)
+            if batch is None:
+                batch = batches[partition] = Batch(offset)
+            batch.next = offset + 1
+            try:
+                newest_ms = max(newest_ms, read_into(batch, record.key(), record.value()))
+            except NotAPatch as error:
+                self._bury(record, str(error))
+            self.stats.patches += 1
+        if newest_ms:
+            self.stats.freshness_ms = time.time() * 1000 - newest_ms
+        return batches
+
+    def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
+        try:
+            self._retrying(stop, self._store.apply, self._serving, batches)
+        except Unloadable as error:
+            log.warning("a patch cannot be loaded into %s (%s): applying one at a time", self._store.name, error)
+            self._apply_singly(batches, stop)
+        self.stats.batches += 1
+
+    def _apply_singly(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
+        """Apply each patch alone; those that the store refuses are dead letters, and the rest goes on."""
+        for partition, batch in batches.items():
+            for tag, patches in batch.patches.items():
+                for patch in patches:
+                    # `next` stays behind until the end: a crash here reads the batch again
+                    single = Batch(self.stats.positions[partition], {tag: [patch]})
+                    try:
+                        self._retrying(stop, self._store.apply, self._serving, {partition: single})
+                    except Unloadable as error:
+                        key = f"{PATCHES}/{self._store.name}/{tag}/{patch.source}/{patch.place.offset}"
+                        self._dead_letters.add(key, f"{self._store.name} refused it: {error}", patch.key.encode())
+                        self.stats.dead_letters += 1
+            self._retrying(stop, self._store.apply, self._serving, {partition: Batch(batch.next, {}, batch.progress)})
+
+    def _bury(self, record: Message, reason: str) -> None:
+        log.warning("patches/%s/%s is no patch: %s", record.partition(), record.offset(), reason)
+        self._dead_letters.add_record(PATCHES, record, reason)
+        self.stats.dead_letters += 1
+
+    def _retrying(self, stop: threading.Event, call: Callable[..., Result], *args: object) -> Result:
+        """Call until the store answers or `stop` is set, and then raise StoreUnavailable."""
+        return Retrying(
+            retry=retry_if_exception_type(StoreUnavailable),
+            wait=wait_exponential_jitter(initial=0.05, max=2.0),
+            stop=stop_when_event_set(stop),
+            sleep=sleep_using_event(stop),
+            before_sleep=self._waiting,
+            reraise=True,
+        )(call, *args)
+
+    def _waiting(self, state: RetryCallState) -> None:
+        self.stats.waits_for_store += 1
+        error = state.outcome.exception() if state.outcome else None
+        log.warning("%s; attempt %d", error, state.attempt_number)
+
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._owned = {each.partition for each in partitions}
+        self._replace = True
+
+    def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
+        self._owned, self.stats.positions = set(), {}
+        consumer.unassign()
+
+
+def _consumer_settings(settings: LogSettings, store: str) -> dict[str, str | int | bool]:
+    return {
+        "bootstrap.servers": settings.bootstrap,
+        "group.id": f"{settings.environment}.loader.{store}",
+        "client.id": f"{settings.environment}.loader.{store}",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": "range",
+        # a store may be away for hours: waiting for it is not being dead
+        "max.poll.interval.ms": FOREVER_MS,
+        "session.timeout.ms": 10_000,
+        "fetch.wait.max.ms": 50,
+        "fetch.queue.backoff.ms": 10,
+        "queued.min.messages": 20_000,
+    }
