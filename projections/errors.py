@@ -6,6 +6,8 @@ ProjectionError
 ├── StoreUnavailable     a store did not answer
 ├── Unloadable           a store refuses what a patch brings
 ├── GenerationMissing    a view has no such generation
+├── PoisonEvent          a replay met a record that no view can read
+├── LiveQueryFailed      the Spark query that makes patches died
 └── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
 """
 
@@ -57,6 +59,26 @@ class GenerationMissing(ProjectionError):
         which = "no live generation yet" if generation is None else f"no generation {generation}"
         super().__init__(f'view "{view}" has {which}: start `python -m projections`, or run `replay rebuild {view}`')
         self.view, self.generation = view, generation
+
+
+class PoisonEvent(ProjectionError):
+    """A replay met a record that cannot be read; the live query sends such a one to `dead-letters`."""
+
+    def __init__(self, view: str, position: str, reason: str, others: int) -> None:
+        more = f" ({others} more in this view)" if others else ""
+        super().__init__(
+            f'view "{view}": record {position} of "events" cannot be read: {reason}{more}; '
+            "correct the declaration, erase the record, or leave such records out, as the live query does"
+        )
+        self.view, self.position, self.reason, self.others = view, position, reason, others
+
+
+class LiveQueryFailed(ProjectionError):
+    """The Spark query that makes patches died; what it had not noted is made again after a restart."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"the live query died: {cause}; start it again, it goes on from its checkpoint")
+        self.cause = cause
 
 
 class RebuildFailed(ProjectionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +29,9 @@ class Expression(Protocol):
     def kind(self, event: type[Event] | None) -> ColumnType:
         """Its type on this event class (None: any event). Raises ValueError saying what the event lacks."""
 
+    def fields(self) -> frozenset[str]:
+        """The fields of `data` that it reads."""
+
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         """Its Spark SQL; `parsed` tells as which type each field of `data` was parsed."""
 
@@ -49,9 +53,14 @@ class Field:
             raise ValueError(f'event "{event.type}" has no field "{self.name}"; it has {", ".join(sorted(known))}')
         return known[self.name]
 
+    def fields(self) -> frozenset[str]:
+        return frozenset({self.name})
+
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         column, own = f"data.{identifier(self.name)}", self.kind(event)
-        return column if parsed[self.name] is own else f"cast({column} as {SPARK_TYPES[own]})"
+        if parsed[self.name] is not own:
+            column = f"try_cast({column} as {SPARK_TYPES[own]})"
+        return f"date_trunc('millisecond', {column})" if own is ColumnType.TIME else column
 
     def evaluate(self, source: Source) -> Any:
         return source.envelope.data.get(self.name)
@@ -67,6 +76,9 @@ class Value:
         kinds = {bool: ColumnType.BOOLEAN, int: ColumnType.INTEGER, float: ColumnType.FLOAT, str: ColumnType.TEXT}
         return kinds[self.value.__class__]
 
+    def fields(self) -> frozenset[str]:
+        return frozenset()
+
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         if isinstance(self.value, bool):
             return str(self.value).lower()
@@ -80,7 +92,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """`left operator right`, on integers (exact) or floats; operator is one of + - *."""
+    """`left operator right`, on integers (exact) or floats; operator is one of + - *.
+
+    Null where either is null, and where an integer does not fit in 64 bits: an event must not stop the live query.
+    """
 
     operator: str
     left: Expression
@@ -92,14 +107,21 @@ class Arithmetic:
             raise ValueError(f'"{self.operator}" needs numbers, not {" and ".join(sorted(k.value for k in kinds))}')
         return ColumnType.FLOAT if ColumnType.FLOAT in kinds else ColumnType.INTEGER
 
+    def fields(self) -> frozenset[str]:
+        return self.left.fields() | self.right.fields()
+
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
-        return f"({self.left.spark(event, parsed)} {self.operator} {self.right.spark(event, parsed)})"
+        function = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}[self.operator]
+        own = SPARK_TYPES[self.kind(event)]
+        sides = (f"cast({side.spark(event, parsed)} as {own})" for side in (self.left, self.right))
+        return f"{function}({', '.join(sides)})"
 
     def evaluate(self, source: Source) -> Any:
         left, right = self.left.evaluate(source), self.right.evaluate(source)
         if left is None or right is None:
             return None
-        return {"+": left + right, "-": left - right, "*": left * right}[self.operator]
+        result = {"+": operator.add, "-": operator.sub, "*": operator.mul}[self.operator](left, right)
+        return result if isinstance(result, float) or -(2**63) <= result < 2**63 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +140,9 @@ class When:
             raise ValueError("both results of when() must have one type")
         return kinds.pop()
 
+    def fields(self) -> frozenset[str]:
+        return self.condition.fields() | self.then.fields() | self.otherwise.fields()
+
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         parts = (part.spark(event, parsed) for part in (self.condition, self.then, self.otherwise))
         return "if({}, {}, {})".format(*parts)
@@ -128,7 +153,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place on Earth, from two fields in degrees."""
+    """A place on Earth, from two fields in degrees; null where either is."""
 
     latitude: Field
     longitude: Field
@@ -138,12 +163,17 @@ class Point:
             raise ValueError("point() needs two float fields, in degrees")
         return ColumnType.POINT
 
+    def fields(self) -> frozenset[str]:
+        return self.latitude.fields() | self.longitude.fields()
+
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         latitude, longitude = self.latitude.spark(event, parsed), self.longitude.spark(event, parsed)
-        return f"named_struct('lat', {latitude}, 'lon', {longitude})"
+        place = f"named_struct('lat', {latitude}, 'lon', {longitude})"
+        return f"if({latitude} is null or {longitude} is null, null, {place})"
 
     def evaluate(self, source: Source) -> Any:
-        return {"lat": self.latitude.evaluate(source), "lon": self.longitude.evaluate(source)}
+        latitude, longitude = self.latitude.evaluate(source), self.longitude.evaluate(source)
+        return None if latitude is None or longitude is None else {"lat": latitude, "lon": longitude}
 
 
 ENVELOPE_TYPES: Final[Mapping[str, ColumnType]] = {
@@ -171,6 +201,9 @@ class FromEnvelope:
         if self.name not in ENVELOPE_TYPES:
             raise ValueError(f'an envelope has no "{self.name}"; it has {", ".join(ENVELOPE_TYPES)}')
         return ENVELOPE_TYPES[self.name]
+
+    def fields(self) -> frozenset[str]:
+        return frozenset()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return identifier(self.name)

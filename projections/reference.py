@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
+
+import orjson
 
 from projections.expressions import Source
 from projections.folds import EVERY, Case, Column, Edge, Ratio
 from projections.monoids import Pick, State, ordering_key
-from projections.view import DELETED, TableView, lifted_cases
+from projections.types import ColumnType
+from projections.view import DELETED, TableView, lifted_cases, required_fields
 
 
 def lift(view: TableView, source: Source) -> State | None:
@@ -26,13 +30,39 @@ def lift(view: TableView, source: Source) -> State | None:
     patch: State = {}
     for name, read in lifted_cases(view, case).items():
         if isinstance(read, tuple):
-            patch[name] = [{"v": part.evaluate(source), "n": number} for number, part in read]
+            held = [(number, part.evaluate(source)) for number, part in read]
+            patch[name] = [{"v": value, "n": number} for number, value in held if value is not None]
         else:
             patch[name] = read.evaluate(source)
+    for each in view.layout.fields:
+        if each.name in patch:
+            patch[each.name] = canonical(patch[each.name], each.type)
     for monoid in view.layout.monoids:
         if isinstance(monoid, Pick) and any(field.name in patch for field in monoid.values):
             patch[monoid.order.name] = order
     return patch
+
+
+def canonical(value: Any, kind: ColumnType) -> Any:
+    """`value`, as JSON has it, in the one form that state fields keep: times in milliseconds, JSON as text."""
+    match value:
+        case str() if kind is ColumnType.TIME:
+            time = datetime.fromisoformat(value)
+            time = time if time.tzinfo else time.replace(tzinfo=UTC)
+            return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        case int() if kind is ColumnType.FLOAT:
+            return float(value)
+        case dict() | list() | bool() | int() | float() if kind is ColumnType.JSON:
+            return orjson.dumps(value).decode()
+        case _:
+            return value
+
+
+def missing_fields(view: TableView, source: Source) -> tuple[str, ...]:
+    """The required fields that a handled event lacks: it makes no patch of this view, but a dead letter."""
+    event = view.events.get(source.envelope.type)
+    required = required_fields(view, event) if event else ()
+    return tuple(name for name in required if source.envelope.data.get(name) is None)
 
 
 def combine(view: TableView, row: State, patch: State) -> None:
@@ -68,7 +98,8 @@ def _show(view: TableView, column: Column, row: State) -> Any:
             total, number = row.get(state_of[id(column.numerator)]), row.get(state_of[id(column.denominator)])
             return total / number if total is not None and number else None
         case Edge():
-            held = [int(key) for key in row.get(state_of[id(column.of)]) or {}]
+            tally = row.get(state_of[id(column.of)]) or {}
+            held = [int(key) for key, number in tally.items() if number > 0]
             return (max if column.highest else min)(held, default=None)
         case _:
             return row.get(state_of[id(column)])

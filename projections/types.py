@@ -89,3 +89,11 @@ def column_type(annotation: Any) -> ColumnType:
 def field_types(model: type[BaseModel]) -> dict[str, ColumnType]:
     """The column type of each field of an event, by its name in JSON."""
     return {info.alias or name: column_type(info.annotation) for name, info in model.model_fields.items()}
+
+
+def is_required(model: type[BaseModel], name: str) -> bool:
+    """Whether the field of this name, in JSON, may be neither null nor left out."""
+    info = next(info for own, info in model.model_fields.items() if name == (info.alias or own))
+    annotation = info.annotation
+    nullable = annotation in (None, Any) or type(None) in typing.get_args(annotation)
+    return info.is_required() and not nullable

@@ -26,7 +26,7 @@ from projections.folds import (
     lifted_type,
 )
 from projections.monoids import Extreme, Monoid, Pick, StateField, Sum, Tally
-from projections.types import ColumnType
+from projections.types import ColumnType, is_required
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 DELETED = "_deleted"
@@ -244,6 +244,19 @@ def lifted_cases(view: TableView, event: Case) -> dict[str, Any]:
     if event in view.deleted_by or event in view.restored_by:
         lifted[DELETED] = Value(event in view.deleted_by)
     return lifted
+
+
+def fields_read(view: TableView, event: type[Event]) -> tuple[str, ...]:
+    """The fields of `event` that the view reads, its key among them, in order of name."""
+    reads: list[Expression] = [view.key_expression()]
+    for read in lifted_cases(view, event).values():
+        reads += [part for _, part in read] if isinstance(read, tuple) else [read]
+    return tuple(sorted({name for read in reads for name in read.fields()}))
+
+
+def required_fields(view: TableView, event: type[Event]) -> tuple[str, ...]:
+    """Those of `fields_read` that every such event must have: the key, and what may be neither null nor left out."""
+    return tuple(name for name in fields_read(view, event) if name == view.key or is_required(event, name))
 
 
 def _describe(column: Column) -> str:

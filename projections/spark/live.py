@@ -1,21 +1,59 @@
-"""The live query: every event becomes the patches of all table views that handle it, in real-time mode."""
+"""The live query: every event becomes the patches of all table views that handle it, in real-time mode.
+
+It is at-least-once, and loaders remove duplicates: after a death it goes on from Spark's checkpoint, or from offsets
+that the caller knows to be safe, and writes some patches again.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from projections.errors import LiveQueryFailed
+from projections.spark.patches import patch_records
 from projections.view import TableView
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+SPARE_THREADS = 2
+"""Threads of a local session beyond the source's partitions, each of which the live query holds one for."""
+
+_SOURCE: Final[Mapping[str, str]] = {
+    "kafka.isolation.level": "read_committed",
+    # an idle reader asks again after this time, and a batch ends no sooner
+    "kafka.fetch.max.wait.ms": "50",
+    "kafka.max.poll.records": "5000",
+    # offsets are missing wherever the log was compacted or a transaction ended, and Spark skips these; it fails only
+    # where the log starts later than it should, and to go on would lose events in silence
+    "failOnDataLoss": "true",
+}
+_SINK: Final[Mapping[str, str]] = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.linger.ms": "0",
+    "kafka.batch.size": str(128 * 1024),
+    "kafka.max.request.size": str(4 * 1024 * 1024),
+    # a broker that restarts holds the query up; it need not die of it
+    "kafka.delivery.timeout.ms": "120000",
+}
 
 
 def checkpoint_directory(settings: LogSettings, views: Sequence[TableView], cluster_id: str) -> Path:
-    """Where the live query of these views keeps its offsets; another set of views starts afresh."""
-    raise NotImplementedError
+    """Where the live query of these views keeps its offsets; another set of views, or another layout, starts afresh."""
+    parts = sorted(f"{view.tag} {view.fingerprint}" for view in views)
+    parts += [str(settings.partitions), str(settings.patch_partitions)]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return settings.state.absolute() / "checkpoints" / cluster_id / settings.environment / "live" / digest
 
 
 def run_live(
@@ -23,12 +61,44 @@ def run_live(
     views: Sequence[TableView],
     settings: LogSettings,
     *,
+    checkpoint: Path,
     starting: Mapping[int, int] | None = None,
     on_running: Callable[[], None] = lambda: None,
+    batch: str = "2 minutes",
 ) -> None:
-    """Run until stopped; raises LiveQueryFailed when the query dies.
+    """Turn events into patches until the query is stopped; raises LiveQueryFailed when it dies.
 
-    starting: source offsets to begin at where there is no checkpoint, by partition (None: the earliest).
-    on_running: called once, when the query takes in events.
+    checkpoint: see `checkpoint_directory`. starting: source offsets to begin at while there is no checkpoint, by
+    partition (None: the earliest). on_running: called once, when the first batch takes in events. batch: how often
+    the query notes its place; it stalls for a moment then, and repeats at most this much after a death.
     """
-    raise NotImplementedError
+    query = start_live(session, views, settings, checkpoint=checkpoint, starting=starting, batch=batch)
+    running = False
+    # TODO
+    _ = (query, on_running, running)
+
+
+def start_live(
+    session: SparkSession,
+    views: Sequence[TableView],
+    settings: LogSettings,
+    *,
+    checkpoint: Path,
+    starting: Mapping[int, int] | None = None,
+    batch: str = "2 minutes",
+) -> StreamingQuery:
+    """Start the query and return it; see `run_live`."""
+    made = patch_records(_source(session, settings, starting), views, settings)
+    writer = made.writeStream.format("kafka").outputMode("update").queryName("live").trigger(realTime=batch)
+    writer = writer.option("kafka.bootstrap.servers", settings.bootstrap)
+    writer = writer.option("checkpointLocation", checkpoint.as_uri())
+    return writer.options(**_SINK).start()
+
+
+def _source(session: SparkSession, settings: LogSettings, starting: Mapping[int, int] | None) -> DataFrame:
+    topic = settings.topic(EVENTS)
+    earliest = -2
+    offsets = {str(each): (starting or {}).get(each, earliest) for each in range(settings.partitions)}
+    reader = session.readStream.format("kafka").option("kafka.bootstrap.servers", settings.bootstrap)
+    reader = reader.option("subscribe", topic).option("startingOffsets", json.dumps({topic: offsets}))
+    return reader.options(**_SOURCE).load()

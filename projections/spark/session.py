@@ -1,27 +1,96 @@
-"""Spark's session and its settings: small, quick to start, on this machine or a cluster."""
+"""Spark's session and its settings: small, quick to start, on this machine or on a cluster."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from projections.jars import spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+# A query over many views compiles to methods over 8,000 bytes of bytecode, which the JVM would only interpret.
+_JAVA_OPTIONS = ("-XX:-DontCompileHugeMethods", "-XX:+UseParallelGC", "-Xshare:auto", "-XX:-UsePerfData")
+
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """How Spark runs, read from `SPARK_MASTER`, `HEADWATER_SPARK_MEMORY` and `HEADWATER_SPARK_LOG`."""
+    """How Spark runs.
+
+    master: where (`SPARK_MASTER`); empty: in this process's own JVM, with as many threads as asked for.
+    memory: of the driver, and on a cluster of each executor (`HEADWATER_SPARK_MEMORY`, such as `2g`).
+    archive: a class-data archive that shortens the start (`HEADWATER_SPARK_ARCHIVE`), see `archive.py`.
+    """
 
     master: str = ""
+    memory: str = "2g"
+    archive: Path | None = None
 
     @classmethod
-    def from_environment(cls, env: Mapping[str, str]) -> Self:
-        """Read the `SPARK_*` variables of `env`."""
-        raise NotImplementedError
+    def from_environment(cls, env: Mapping[str, str]) -> SparkSettings:
+        """Read `SPARK_MASTER` and the `HEADWATER_SPARK_*` variables of `env`."""
+        archive = env.get("HEADWATER_SPARK_ARCHIVE")
+        return cls(
+            master=env.get("SPARK_MASTER", ""),
+            memory=env.get("HEADWATER_SPARK_MEMORY", "2g"),
+            archive=Path(archive) if archive else None,
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the executors are threads of the driver's JVM."""
+        return not self.master or self.master == "local" or self.master.startswith("local[")
+
+    def options(self, threads: int) -> dict[str, str]:
+        """Spark's configuration for a session with this many threads where it is local."""
+        jars = [str(jar) for jar in spark_jars()]
+        java = " ".join((*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={_LOG4J}"))
+        options = {
+            "spark.master": self.master or f"local[{threads}]",
+            "spark.driver.memory": self.memory,
+            "spark.executor.memory": self.memory,
+            "spark.driver.extraJavaOptions": java + (f" -XX:SharedArchiveFile={self.archive}" if self.archive else ""),
+            "spark.executor.extraJavaOptions": java,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.catalogImplementation": "in-memory",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+            "spark.sql.adaptive.enabled": "false",
+            # a constant may hold "${…}": it is text
+            "spark.sql.variable.substitute": "false",
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+            # the default starts a process for each file
+            "spark.sql.streaming.checkpointFileManagerClass": (
+                "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+            ),
+            "spark.pyspark.python": sys.executable,
+        }
+        if self.is_local:
+            return options | {
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.driver.host": "127.0.0.1",
+                # on the JVM's own classpath the connector starts faster than through a class loader of Spark's
+                "spark.driver.extraClassPath": os.pathsep.join(jars),
+            }
+        loopback = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        return options | {"spark.jars": ",".join(jars)} | (loopback if self.master.startswith("local") else {})
 
 
 def start_session(settings: SparkSettings, *, name: str, threads: int) -> SparkSession:
-    """The session of this process; the live query needs at least as many threads as source partitions."""
-    raise NotImplementedError
+    """The session of this process.
+
+    threads: of a local master; the live query holds one for each source partition, so give it two more than these.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415  (half a second that only those who need Spark pay)
+
+    builder = SparkSession.builder.appName(name)
+    for option, value in settings.options(threads).items():
+        builder = builder.config(option, value)
+    return builder.getOrCreate()

@@ -1,0 +1,111 @@
+"""The parsed log: Kafka's records as columns that expressions read, each JSON document parsed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from commands.aggregate import Event
+from eventlog.envelope import SPEC_VERSION
+from projections.expressions import identifier, literal
+from projections.types import SPARK_TYPES, ColumnType, field_types
+from projections.view import TableView, fields_read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ENVELOPE = ("specversion string", "id string", "type string", "subject string", "sequence bigint")
+
+HEARTBEAT_ROW = "key = concat('heartbeat/', `partition`)"
+TOMBSTONE_ROW = "value is null"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSchema:
+    """What some views need of the log, and as which types.
+
+    events: the event classes that any of them handles, by type. parsed: the type that each field of `data` is parsed
+    as, by name. A field that two events declare differently is parsed as text; `Field.spark` casts it.
+    """
+
+    events: dict[str, type[Event]]
+    parsed: dict[str, ColumnType]
+
+    @classmethod
+    def of(cls, views: Sequence[TableView]) -> LogSchema:
+        """The schema that serves all of `views`."""
+        events: dict[str, type[Event]] = {}
+        kinds: dict[str, set[ColumnType]] = {}
+        for view in views:
+            for event in view.events.values():
+                events[event.type] = event
+                for name in fields_read(view, event):
+                    kinds.setdefault(name, set()).add(field_types(event)[name])
+        parsed = {name: kind.pop() if len(kind) == 1 else ColumnType.TEXT for name, kind in sorted(kinds.items())}
+        return cls(events, parsed)
+
+    @property
+    def ddl(self) -> str:
+        """The schema of a record's document, in Spark's words; fields that no view reads are skipped over."""
+        data = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in self.parsed.items())
+        return ", ".join((*ENVELOPE, f"data struct<{data}>") if data else ENVELOPE)
+
+
+REFUSAL = f"""
+case
+  when not is_valid_utf8(record) then 'not an event: the record is no UTF-8 text'
+  when document.specversion is null then 'not an event: malformed JSON, or no "specversion"'
+  when document.specversion <> '{SPEC_VERSION}' or not startswith(ltrim(record), '{{')
+    then 'not an event: "specversion" is not "{SPEC_VERSION}"'
+  when coalesce(document.id, '') = '' then 'not an event: "id" is missing, where text belongs'
+  when coalesce(document.type, '') = '' then 'not an event: "type" is missing, where text belongs'
+  when coalesce(document.subject, '') = '' then 'not an event: "subject" is missing, where text belongs'
+  when coalesce(document.sequence, 0) < 1
+    then 'not an event: "sequence" is missing, where a whole number of at least 1 belongs'
+end"""
+"""Why a record is no event (null: it is one). Heartbeats and tombstones are none either, and no fault."""
+
+
+def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
+    """Kafka's records as events: `id, type, stream, sequence, time, partition, offset, record, timestamp_ms, data`.
+
+    Beside these stand Kafka's `key` (text) and `value` (bytes), and `refusal`: why the record is no event.
+    """
+    raw = records.selectExpr(
+        "cast(key as string) as key",
+        "value",
+        "cast(value as string) as record",
+        "`partition`",
+        "`offset`",
+        "timestamp as time",
+        "unix_millis(timestamp) as timestamp_ms",
+    )
+    document = raw.selectExpr("*", f"from_json(record, {literal(schema.ddl)}) as document")
+    return document.selectExpr(
+        "key",
+        "value",
+        "record",
+        "cast(`partition` as bigint) as `partition`",
+        "`offset`",
+        "time",
+        "timestamp_ms",
+        f"{REFUSAL} as refusal",
+        "document.id as id",
+        "document.type as type",
+        "document.subject as stream",
+        "document.sequence as sequence",
+        *(["document.data as data"] if schema.parsed else []),
+    )
+
+
+def missing(names: Sequence[str]) -> str:
+    """Spark SQL of the condition that one of these fields of `data` is null: absent, or of another type."""
+    return " or ".join(f"data.{identifier(name)} is null" for name in names) or "false"
+
+
+def missing_reason(event_type: str, names: Sequence[str]) -> str:
+    """Spark SQL of the reason why an event cannot be read: which of its required fields are null."""
+    found = ", ".join(f"if(data.{identifier(name)} is null, {literal(name)}, null)" for name in names)
+    before = literal(f'"{event_type}" lacks a field, or has it with another type: ')
+    return f"concat({before}, array_join(array({found}), ', '))"

@@ -1,0 +1,91 @@
+"""The live query's text: from one event to the records of `patches` and `dead-letters`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from eventlog.settings import LogSettings
+from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
+from projections.expressions import identifier, literal
+from projections.spark.events import HEARTBEAT_ROW, TOMBSTONE_ROW, LogSchema, missing, missing_reason, parse
+from projections.spark.lifting import Lifted, lifts
+from projections.view import TableView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_RECORD = "struct<topic: string, key: string, value: string, `partition`: int>"
+
+
+def patch_records(records: DataFrame, views: Sequence[TableView], settings: LogSettings) -> DataFrame:
+    """The records that Kafka's records of `events` become: `topic, key, value, partition`."""
+    schema = LogSchema.of(views)
+    made = parse(records, schema).selectExpr(f"explode({records_of_event(views, schema, settings)}) as made")
+    return made.selectExpr("made.topic as topic", "made.key as key", "made.value as value", "made.`partition`")
+
+
+def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:
+    """Spark SQL of the array of records that one record of `events` becomes."""
+    lifted = {view.tag: lifts(view, schema) for view in views}
+    branches = "\n".join(
+        f"  when type = {literal(name)} then {_of_type(name, lifted, settings)}" for name in sorted(schema.events)
+    )
+    rest = _of_type(None, lifted, settings)
+    by_type = f"case\n{branches}\n  else {rest}\nend" if branches else rest
+    return (
+        f"case\nwhen {TOMBSTONE_ROW} then null\nwhen {HEARTBEAT_ROW} then {_progress(settings)}\n"
+        f"when refusal is not null then array({_dead_letter('refusal', settings)})\nelse {by_type}\nend"
+    )
+
+
+def _of_type(event_type: str | None, lifted: dict[str, dict[str | None, Lifted]], settings: LogSettings) -> str:
+    """The array for an event of this type (None: one that no view names)."""
+    made, required = [], set[str]()
+    for tag, kinds in lifted.items():
+        case = kinds.get(event_type, kinds.get(None))
+        if case is None:
+            continue
+        required |= set(case.required)
+        patch = _patch(tag, case, settings)
+        made.append(f"if({missing(case.required)}, null, {patch})" if case.required else patch)
+    if event_type is not None and required:
+        names = sorted(required)
+        letter = _dead_letter(missing_reason(event_type, names), settings)
+        made.append(f"if({missing(names)}, {letter}, null)")
+    return f"array_compact(array({', '.join(made)}))" if made else f"cast(null as array<{_RECORD}>)"
+
+
+def _patch(tag: str, case: Lifted, settings: LogSettings) -> str:
+    key = f"concat({literal(tag + '/')}, {case.key})"
+    fields = ", ".join(f"{text} as {identifier(name)}" for name, text in case.fields.items())
+    head = "`partition` as p, `offset` as o, 0 as i, timestamp_ms as t"
+    return _record(PATCHES, key, f"to_json(struct({head}, struct({fields}) as c))", _partition(key, settings), settings)
+
+
+def _partition(key: str, settings: LogSettings) -> str:
+    return f"cast(crc32(cast({key} as binary)) % {settings.patch_partitions} as int)"
+
+
+def _progress(settings: LogSettings) -> str:
+    value = "to_json(struct(`partition` as p, `offset` as o, timestamp_ms as t))"
+    made = (
+        _record(PATCHES, "concat('progress/', `partition`)", value, str(number), settings)
+        for number in range(settings.patch_partitions)
+    )
+    return f"array({', '.join(made)})"
+
+
+def _dead_letter(reason: str, settings: LogSettings) -> str:
+    """The letter is the same each time it is written, so that a restart leaves one."""
+    fields = (
+        f"{literal(EVENTS)} as topic, `partition`, `offset`, {reason} as reason, time, "
+        "base64(cast(key as binary)) as key, base64(value) as value"
+    )
+    key = f"concat({literal(EVENTS + '/')}, `partition`, '/', `offset`)"
+    return _record(DEAD_LETTERS, key, f"to_json(struct({fields}))", "0", settings)
+
+
+def _record(topic: str, key: str, value: str, partition: str, settings: LogSettings) -> str:
+    columns = f"{literal(settings.topic(topic))} as topic, {key} as key, {value} as value"
+    return f"struct({columns}, {partition} as `partition`)"
