@@ -178,6 +178,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     projections.StoreUnavailable: Meaning(503, "store_unavailable", "A store is away", retry_after_s=2),
     projections.GenerationMissing: Meaning(503, "generation_missing", "The view is not built yet", retry_after_s=5),
     projections.RebuildFailed: INTERNAL,
+    projections.Unloadable: INTERNAL,
 }
 
 

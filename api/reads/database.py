@@ -44,7 +44,7 @@ class Database:
         await self._pool.close()
 
     async def rows(self, statement: Composed, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of one query; raises StoreUnavailable, or GenerationGone where the table is gone or of another version."""
+        """The rows of one query; raises StoreUnavailable, or GenerationGone (dropped, or of another version)."""
         try:
             async with self._pool.connection() as connection:
                 cursor = await connection.execute(statement, values)

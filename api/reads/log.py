@@ -23,6 +23,7 @@ class LogReader:
         self._log = log
         self._remembered = remembered
         self._events: OrderedDict[Position, Envelope] = OrderedDict()
+        self._known_ends: dict[int, int] = {}
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="log-reader")
 
     async def open(self) -> None:
@@ -51,6 +52,12 @@ class LogReader:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._ends)
 
     def _read(self, position: Position) -> Envelope | None:
+        if position.offset >= self._known_ends.get(position.partition, 0):
+            # a reader that asks for more than there is would be sent to the beginning
+            end = self._log.end(topics.EVENTS, position.partition)
+            self._known_ends[position.partition] = end
+            if position.offset >= end:
+                return None
         for record in self._log.read(topics.EVENTS, position.partition, position.offset, position.offset + 1):
             if record.offset == position.offset:
                 try:

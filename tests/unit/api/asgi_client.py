@@ -1,0 +1,30 @@
+"""A blocking HTTP client of an application in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+
+class AppClient:
+    """Sends each request in an event loop of its own."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self.app = app
+
+    def get(self, url: str, **request: Any) -> httpx.Response:
+        return self.request("GET", url, **request)
+
+    def post(self, url: str, **request: Any) -> httpx.Response:
+        return self.request("POST", url, **request)
+
+    def request(self, method: str, url: str, **request: Any) -> httpx.Response:
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://headwater") as client:
+                return await client.request(method, url, **request)
+
+        return asyncio.run(send())

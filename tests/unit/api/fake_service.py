@@ -1,0 +1,200 @@
+"""The service's ports in memory, so that routes are tested without a server."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from api.cursor import typed_beyond
+from api.ports import Applied, Live, Page, Row
+from api.query import DISTANCE, RELEVANCE, Query
+from api.service import Service
+from api.settings import Limits
+from api.waiting import Waiter
+from commands.codec import fingerprint, read_command
+from commands.receipt import Receipt, RecordedEvent
+from commands.registry import CommandRegistry
+from eventlog.envelope import Envelope, Position
+from projections.errors import GenerationMissing
+from projections.registry import ViewRegistry
+from projections.view import TableView
+
+PARTITIONS = 4
+
+
+@dataclass
+class FakeGateway:
+    """Answers with `receipt` or raises `error`; otherwise accepts, one event a command."""
+
+    registry: CommandRegistry
+    error: Exception | None = None
+    answer: Receipt | None = None
+    known: dict[str, Receipt] = field(default_factory=dict)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    ready: bool = True
+
+    async def submit(self, command_type: str, body: bytes | Mapping[str, Any], **options: Any) -> Receipt:
+        typed = read_command(self.registry.command(command_type), body)
+        self.calls.append({"type": command_type, **options})
+        if self.error is not None:
+            raise self.error
+        return self.answer or receipt(
+            typed.stream, command_type, fingerprint=fingerprint(command_type, typed.body, None)
+        )
+
+    async def receipt(self, command_id: str) -> Receipt | None:
+        return self.known.get(command_id)
+
+
+def receipt(stream: str = "listing/L1", command_type: str = "listing.sell", **changes: Any) -> Receipt:
+    """An accepted receipt of version 7, with `changes`."""
+    given: dict[str, Any] = {
+        "command_id": "c-1",
+        "type": command_type,
+        "stream": stream,
+        "outcome": "accepted",
+        "version": 7,
+        "fingerprint": "f",
+        "time": "2026-01-02T03:04:05.000000Z",
+        "events": (RecordedEvent(f"{stream}/7", "listing.sold", Position(3, 1042)),),
+    }
+    return Receipt(**(given | changes))
+
+
+@dataclass
+class FakeEvents:
+    """Events by position, and the ends of their partitions."""
+
+    events: dict[Position, Envelope] = field(default_factory=dict)
+    error: Exception | None = None
+
+    async def event_at(self, position: Position) -> Envelope | None:
+        if self.error is not None:
+            raise self.error
+        return self.events.get(position)
+
+    async def ends(self) -> Mapping[int, int]:
+        if self.error is not None:
+            raise self.error
+        ends = dict.fromkeys(range(PARTITIONS), 0)
+        for position in self.events:
+            ends[position.partition] = max(ends[position.partition], position.offset + 1)
+        return ends
+
+
+@dataclass
+class FakeGenerations:
+    """Generation 1 of every view but the `missing` ones."""
+
+    missing: set[str] = field(default_factory=set)
+    base: dict[int, int] = field(default_factory=dict)
+    number: int = 1
+    error: Exception | None = None
+
+    async def live(self, view: TableView, fresh: bool = False) -> Live:
+        if self.error is not None:
+            raise self.error
+        if view.name in self.missing:
+            raise GenerationMissing(view.name)
+        return Live(view, self.number, view.tag, self.base)
+
+
+@dataclass
+class MemoryReader:
+    """A store in memory. rows: by view and key; applied: by patches partition and source; guards: by key."""
+
+    name: str
+    rows: dict[str, dict[str, Row]] = field(default_factory=dict)
+    applied: dict[int, dict[int, int]] = field(default_factory=dict)
+    guards: dict[str, dict[int, int]] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list)
+    refreshed: int = 0
+    asked: int = 0
+
+    async def get(self, live: Live, key: str) -> Row | None:
+        self._raise()
+        return self.rows.get(live.view.name, {}).get(key)
+
+    async def guard(self, live: Live, key: str) -> Applied:
+        return self.guards.get(key, {})
+
+    async def ledger(self, live: Live) -> Mapping[int, Applied]:
+        self.asked += 1
+        return self.applied
+
+    async def refresh(self, live: Live) -> None:
+        self.refreshed += 1
+
+    async def find(self, live: Live, query: Query) -> Page:
+        self._raise()
+        rows = [row for row in self.rows.get(live.view.name, {}).values() if all(_holds(row, f) for f in query.filters)]
+        steps = [step for step in query.order if step.column not in (RELEVANCE, DISTANCE)]
+
+        def compare(a: list[Any], b: list[Any]) -> int:
+            for step, left, right in zip(steps, a, b, strict=True):
+                if left != right:
+                    if left is None or right is None:
+                        return 1 if left is None else -1
+                    return (-1 if left < right else 1) * (-1 if step.descending else 1)
+            return 0
+
+        def values(row: Row) -> list[Any]:
+            return [row[step.column] for step in steps]
+
+        rows.sort(key=functools.cmp_to_key(lambda a, b: compare(values(a), values(b))))
+        if query.beyond is not None:
+            beyond = list(typed_beyond(live.view, query))
+            rows = [row for row in rows if compare(values(row), beyond) > 0]
+        page = rows[: query.limit]
+        return Page(page, values(page[-1]) if len(rows) > len(page) else None)
+
+    async def search(self, live: Live, query: Query) -> Page:
+        page = await self.find(live, query)
+        return Page(page.rows, page.last, len(page.rows), {"city": [("SACRAMENTO", 2)]})
+
+    def _raise(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def _holds(row: Row, each: Any) -> bool:
+    value = row[each.column]
+    if value is None:
+        return False
+    if isinstance(each.values[0], datetime):
+        value = datetime.fromisoformat(value)
+    if each.operator == "in":
+        return value in each.values
+    bound = each.values[0]
+    return {"gt": value > bound, "gte": value >= bound, "lt": value < bound, "lte": value <= bound}[each.operator]
+
+
+def fake_service(limits: Limits | None = None) -> Service:
+    """A service of fakes, with the shipped aggregates and views."""
+    commands = CommandRegistry.load()
+    events, generations = FakeEvents(), FakeGenerations()
+    return Service(
+        commands=commands,
+        views=ViewRegistry.load().views,
+        gateway=FakeGateway(commands),
+        events=events,
+        generations=generations,
+        readers={name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")},
+        waiter=Waiter(events, generations, PARTITIONS, PARTITIONS),
+        limits=limits or Limits(),
+    )
+
+
+def event(stream: str, version: int, event_type: str, **data: Any) -> Envelope:
+    """An event as the log has it."""
+    return Envelope(
+        id=f"{stream}/{version}",
+        type=event_type,
+        stream=stream,
+        time=datetime(2026, 1, 2, 3, 4, version, tzinfo=UTC),
+        data=data,
+        sequence=version,
+    )
