@@ -12,7 +12,7 @@ from compose.process import State
 from compose.settings import StackSettings
 from compose.state import StateDirectory
 
-_START_TIMEOUT_S = 180.0
+_START_TIMEOUT_S = 240.0  # longer than the supervisor itself takes to give up
 _STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 

@@ -88,9 +88,10 @@ class Supervised:
         """Return when the process is healthy.
 
         Raises StartFailed when it has been given up or stopped, or is not healthy within `timeout_s`
-        (by default one and a half of its start time-outs).
+        (by default long enough for the restarts that a first start is given).
         """
-        bound_s = timeout_s if timeout_s is not None else 1.5 * self.spec.start_timeout_s
+        tries = 1 + self._backoff.limit_at_first
+        bound_s = timeout_s if timeout_s is not None else tries * (self.spec.start_timeout_s + self._backoff.longest_s)
         final = (State.HEALTHY, State.FAILED, State.STOPPED)
         with self._changed:
             in_time = self._changed.wait_for(lambda: self._status.state in final, bound_s)
@@ -102,10 +103,9 @@ class Supervised:
     def _run(self) -> None:
         try:
             self._supervise()
-        except BaseException as error:  # a probe with a defect must not leave a process that seems to be watched
-            self.release()
+        except Exception as error:  # a probe with a defect must not leave a process that seems to be watched
+            _LOG.exception("supervision of '%s' failed", self.spec.name)
             self._set(State.FAILED, f"its supervision failed: {error!r}")
-            raise
 
     def _supervise(self) -> None:
         for predecessor in self._predecessors:
@@ -164,18 +164,23 @@ class Supervised:
         if guard is None:
             return "was stopped"
         output = cast(IO[bytes], guard.stdout)
-        with guard:
-            pid = output.readline()
-            if pid:
-                self._set_pids(int(pid), guard.pid)
-                reason = self._watch(output)
-            else:
-                reason = f"could not be started: '{self.spec.argv[0]}' does not run"
-        with self._changed:
-            self._guard = None
-            # In one step: nobody may see a dead process that is healthy.
-            self._status = replace(self._status, pid=None, guard=None, started=None, state=State.BACKOFF, detail=reason)
-            self._changed.notify_all()
+        reason = "lost its supervision"
+        try:
+            with guard:
+                pid = output.readline()
+                if pid:
+                    self._set_pids(int(pid), guard.pid)
+                    reason = self._watch(output)
+                else:
+                    reason = f"could not be started: '{self.spec.argv[0]}' does not run"
+        finally:
+            with self._changed:
+                self._guard = None
+                # In one step: nobody may see a dead process that is healthy.
+                self._status = replace(
+                    self._status, pid=None, guard=None, started=None, state=State.BACKOFF, detail=reason
+                )
+                self._changed.notify_all()
         return reason
 
     def _spawn(self) -> subprocess.Popen[bytes] | None:

@@ -82,8 +82,10 @@ def _run(
     jars = scratch / "jars"
     pattern = f"{jars}/[organisation]/[module]/[revision]/[module]-[revision].[ext]"
     command = [*_ivy(), "-settings", str(settings), "-ivy", str(module), "-retrieve", pattern]
-    with log.open("w") as sink:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with (
+        log.open("w") as sink,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+    ):
         for line in cast(IO[str], process.stdout):
             sink.write(line)
             if _DONE.match(line):
@@ -93,7 +95,7 @@ def _run(
         for file in (path.absolute() for path in jars.glob("*/*/*/*.jar"))
     }
     absent = [coordinate for coordinate in wanted if coordinate not in found]
-    if process.wait() != 0 or absent:
+    if process.returncode != 0 or absent:
         named = ", ".join(f"'{coordinate}'" for coordinate in absent[:3]) or "a dependency"
         raise JarError(
             f"could not download {len(absent)} of {len(wanted)} jars ({named}); this needs the network once: "

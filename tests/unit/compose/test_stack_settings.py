@@ -1,0 +1,53 @@
+"""The local stack's settings: defaults, variables, and errors that name the variable."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from compose.errors import PortTaken, SettingError
+from compose.ports import free_ports
+from compose.settings import Ports, StackSettings
+from compose.stack import check_ports
+
+
+def test_defaults_lead_to_the_addresses_that_clients_default_to():
+    settings = StackSettings.from_environ({})
+    assert settings.state == Path.cwd() / ".headwater"
+    assert settings.endpoints.environment() == {
+        "HEADWATER_KAFKA": "127.0.0.1:19092",
+        "HEADWATER_POSTGRES": "postgresql://headwater@127.0.0.1:15432/headwater",
+        "HEADWATER_ELASTICSEARCH": "http://127.0.0.1:19200",
+        "HEADWATER_VALKEY": "valkey://127.0.0.1:16379",
+    }
+
+
+def test_each_port_has_its_variable(tmp_path):
+    environ = {"HEADWATER_STATE": str(tmp_path), "HEADWATER_KAFKA_CONTROLLER_PORT": "7", "HEADWATER_VALKEY_PORT": "8"}
+    settings = StackSettings.from_environ(environ)
+    assert settings == StackSettings(tmp_path, Ports(kafka_controller=7, valkey=8))
+
+
+@pytest.mark.parametrize("value", ["0", "65536", "-1", "kafka", "1.5", "¹"])
+def test_a_port_that_is_none_is_refused_by_its_variable(value):
+    with pytest.raises(SettingError, match="HEADWATER_KAFKA_PORT") as refused:
+        StackSettings.from_environ({"HEADWATER_KAFKA_PORT": value})
+    assert repr(value)[1:-1] in str(refused.value)
+
+
+def test_a_taken_port_is_named_with_the_variable_that_changes_it():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        ports = Ports(elasticsearch=taken)
+        with pytest.raises(PortTaken, match=rf"port {taken} .*HEADWATER_ELASTICSEARCH_PORT"):
+            check_ports(Ports(**{**_as_dict(free_ports()), "elasticsearch": ports.elasticsearch}))
+
+
+def test_free_ports_pass():
+    check_ports(free_ports())
+
+
+def _as_dict(ports: Ports) -> dict[str, int]:
+    return {name: getattr(ports, name) for name in Ports.__slots__}

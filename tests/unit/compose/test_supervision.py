@@ -1,0 +1,173 @@
+"""Supervision of small real processes: restart, give up, order, stop, and no orphans."""
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from compose.errors import ComposeError, StartFailed
+from compose.process import Backoff, ProcessSpec, State
+from compose.supervisor import Supervisor
+
+QUICK = Backoff(first_s=0.01, longest_s=0.02, limit=3, limit_at_first=2)
+READY_THEN_WAIT = "echo started >> runs; trap 'echo cleanly >> runs; exit 0' TERM; while :; do sleep 0.05; done"
+
+
+def spec(folder: Path, script: str = READY_THEN_WAIT, name: str = "child", **changes) -> ProcessSpec:
+    runs = folder / "runs"
+    settings = {
+        "name": name,
+        "argv": ("/bin/sh", "-c", script),
+        "cwd": folder,
+        "log": folder / "logs" / f"{name}.log",
+        "probe": lambda: None if runs.exists() else "it has not said that it started",
+        "start_timeout_s": 5.0,
+        "stop_timeout_s": 5.0,
+    }
+    return ProcessSpec(**settings | changes)
+
+
+def runs(folder: Path) -> list[str]:
+    return (folder / "runs").read_text().split()
+
+
+def gone(pids: list[int]) -> bool:
+    processes = [process for process in psutil.process_iter() if process.pid in pids]
+    return not psutil.wait_procs(processes, timeout=10)[1]
+
+
+def test_a_process_is_asked_to_stop_and_leaves_cleanly(tmp_path):
+    supervisor = Supervisor([spec(tmp_path)], QUICK)
+    supervisor.start()
+    pid = supervisor["child"].status.pid
+    supervisor.stop()
+    assert runs(tmp_path) == ["started", "cleanly"]
+    assert supervisor["child"].status.state is State.STOPPED
+    assert gone([pid])
+
+
+def test_a_process_that_will_not_stop_is_killed_with_its_children(tmp_path):
+    stubborn = "echo started >> runs; trap '' TERM; sleep 600 & echo $! > sleeper; while :; do wait; done"
+    supervisor = Supervisor([spec(tmp_path, stubborn, stop_timeout_s=0.2)], QUICK)
+    supervisor.start()
+    pid = supervisor["child"].status.pid
+    supervisor.stop()
+    assert gone([pid, int((tmp_path / "sleeper").read_text())])
+
+
+def test_a_killed_process_is_restarted_and_the_restart_logged(tmp_path, caplog):
+    supervisor = Supervisor([spec(tmp_path)], QUICK)
+    supervisor.start()
+    try:
+        before = supervisor["child"].status
+        supervisor["child"].kill()
+        supervisor["child"].wait_healthy()
+        after = supervisor["child"].status
+    finally:
+        supervisor.stop()
+    assert after.pid != before.pid
+    assert after.restarts == 1
+    assert runs(tmp_path) == ["started", "started", "cleanly"]
+    assert "'child' was killed by SIGKILL; restart 1" in caplog.text
+
+
+def test_a_clean_restart_needs_no_backoff(tmp_path):
+    slow = Backoff(first_s=600.0, longest_s=600.0)
+    supervisor = Supervisor([spec(tmp_path)], slow)
+    supervisor.start()
+    try:
+        supervisor["child"].restart()
+    finally:
+        supervisor.stop()
+    assert runs(tmp_path) == ["started", "cleanly", "started", "cleanly"]
+
+
+def test_a_process_that_never_starts_is_given_up_with_reason_and_log(tmp_path):
+    supervisor = Supervisor([spec(tmp_path, "echo no >> tries; exit 3")], QUICK)
+    with pytest.raises(StartFailed, match=r"exited with status 3.*child\.log"):
+        supervisor.start()
+    assert (tmp_path / "tries").read_text().count("no") == 1 + QUICK.limit_at_first
+
+
+def test_a_process_that_keeps_dying_is_given_up(tmp_path):
+    given_up = threading.Event()
+
+    def watch() -> None:
+        if supervisor["child"].status.state is State.FAILED:
+            given_up.set()
+
+    supervisor = Supervisor([spec(tmp_path, "echo started >> runs; sleep 0.3; exit 1")], QUICK, watch)
+    (tmp_path / "runs").touch()
+    supervisor.start()
+    try:
+        assert given_up.wait(20)
+    finally:
+        supervisor.stop()
+    assert len(runs(tmp_path)) == 1 + QUICK.limit
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(StartFailed, match="'/no/such/program' does not run"):
+        Supervisor([spec(tmp_path, argv=("/no/such/program",))], QUICK).start()
+
+
+def test_a_process_that_is_never_ready_is_given_up_with_the_probes_reason(tmp_path):
+    never = spec(tmp_path, "sleep 600", start_timeout_s=0.2)
+    with pytest.raises(StartFailed, match="it has not said that it started"):
+        Supervisor([never], QUICK).start()
+
+
+def test_a_probe_with_a_defect_fails_the_start(tmp_path):
+    def probe() -> str | None:
+        raise ZeroDivisionError
+
+    supervisor = Supervisor([spec(tmp_path, probe=probe)], QUICK)
+    with pytest.raises(StartFailed, match="ZeroDivision"):
+        supervisor.start()
+    assert supervisor["child"].status.pid is None
+
+
+def test_processes_start_after_those_they_need_and_stop_before_them(tmp_path):
+    def step(name: str, **changes) -> ProcessSpec:
+        script = f"echo {name} >> order; touch {name}; trap 'echo {name} >> order; exit' TERM; "
+        return spec(
+            tmp_path,
+            script + "while :; do sleep 0.02; done",
+            name=name,
+            probe=lambda: None if (tmp_path / name).exists() else "not yet",
+            **changes,
+        )
+
+    supervisor = Supervisor([step("third", after=("second",)), step("second", after=("first",)), step("first")], QUICK)
+    supervisor.start()
+    supervisor.stop()
+    assert (tmp_path / "order").read_text().split() == ["first", "second", "third", "third", "second", "first"]
+
+
+def test_processes_that_wait_for_each_other_are_refused(tmp_path):
+    with pytest.raises(ComposeError, match="wait for each other"):
+        Supervisor([spec(tmp_path, name="a", after=("b",)), spec(tmp_path, name="b", after=("a",))])
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_dead_supervisor_leaves_no_orphans(tmp_path, how):
+    program = f"""
+import signal, sys
+sys.path[:0] = {[str(Path.cwd()), str(Path(__file__).parent)]}
+from test_supervision import *
+supervisor = Supervisor([spec(Path({str(tmp_path)!r}))], QUICK)
+supervisor.start()
+status = supervisor["child"].status
+print(status.pid, status.guard, flush=True)
+signal.pause()
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+        pids = [int(pid) for pid in owner.stdout.readline().split()]
+        owner.send_signal(how)
+    assert len(pids) == 2
+    assert gone(pids)
+    assert runs(tmp_path) == ["started", "cleanly"]
