@@ -8,6 +8,8 @@ CommandError
 ├── WrongVersion         the stream is not at the version that the command expected
 ├── TooLarge             the body does not fit in one record of the log
 ├── Unanswered           no receipt came in time; the command may still be carried out
+├── MisplacedCommand     a command lies where its stream does not belong
+├── BadDecision          `decide` made events that cannot be recorded
 ├── BrokenStream         a stream in the log has a gap or a repetition
 └── UnreadableSnapshot   a snapshot does not fit the state as it is declared now
 """
@@ -89,3 +91,11 @@ class UnreadableSnapshot(CommandError):
     def __init__(self, aggregate: str, reason: str) -> None:
         super().__init__(f'a snapshot of "{aggregate}" is unreadable: {reason}')
         self.aggregate, self.reason = aggregate, reason
+
+
+class MisplacedCommand(CommandError):
+    """A record of `commands` lies in another partition, or names another stream, than its body belongs to."""
+
+
+class BadDecision(CommandError):
+    """`decide` returned an event of another aggregate or stream, of an undeclared type, or too large to record."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from commands.codec import Body, fingerprint, read_command
 from commands.errors import TooLarge, Unanswered
-from commands.receipt import KEY_REUSED, Receipt, ReceiptError
+from commands.receipt import KEY_REUSED, Receipt, ReceiptError, reuse_key
 from commands.receipt_index import ReceiptIndex
 from commands.registry import CommandRegistry
 from eventlog import topics
@@ -190,11 +190,6 @@ class CommandGateway:
             if record.key == command_id and record.value is not None:
                 return Receipt.from_json(record.value)
         return None
-
-
-def reuse_key(command_id: str, asked: str) -> str:
-    """Record key of the refusal of a reused command id: not the id itself, whose first receipt stays what it is."""
-    return f"{command_id}#{asked}"
 
 
 def key_reused(earlier: Receipt, command_type: str, stream: str, asked: str) -> Receipt:

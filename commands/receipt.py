@@ -106,3 +106,8 @@ class Receipt:
             )
         except (KeyError, TypeError, AttributeError) as wrong:
             raise ValueError(f"not a receipt: {wrong!r}") from wrong
+
+
+def reuse_key(command_id: str, asked: str) -> str:
+    """Record key of the refusal of a reused command id: not the id itself, whose first receipt stays what it is."""
+    return f"{command_id}#{asked}"

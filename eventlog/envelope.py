@@ -80,7 +80,7 @@ def timestamp_ms(time: datetime) -> int:
 
 
 def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
-    """The structured-mode JSON document of `envelope`, without the extensions that are unset.
+    """The structured-mode JSON document of `envelope`, without what is unset or empty.
 
     body: the data as JSON text, where it has been written already; it takes the place of `envelope.data`.
     """
@@ -104,7 +104,10 @@ def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
         document["causationid"] = envelope.causation_id
     if envelope.traceparent is not None:
         document["traceparent"] = envelope.traceparent
-    document["data"] = envelope.data if body is None else orjson.Fragment(body)
+    if body is not None:
+        document["data"] = orjson.Fragment(body)
+    elif envelope.data:
+        document["data"] = envelope.data
     return orjson.dumps(document)
 
 

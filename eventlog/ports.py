@@ -47,7 +47,7 @@ class Transaction(Protocol):
     def commit(self, next_command: int | None = None) -> None:
         """Make all of it visible, together with the command offset to go on from (None: unchanged).
 
-        Raises as `append`, and Fenced as well where the owner's group has given the partition to another member.
+        Raises as `append`; LogUnavailable too where the group does not know the owner's member any more.
         """
 
     def abort(self) -> None:

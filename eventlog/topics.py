@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from eventlog.settings import LogSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
+MAX_RECORD_BYTES = 4 * 1024 * 1024
+"""Of what the handler writes: a command's body may come back in several events, or as base64 in a dead letter."""
 
 COMMANDS = "commands"
 EVENTS = "events"
@@ -30,16 +32,18 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     """Every topic of the deployment.
 
     `delete.retention.ms` of `events` must exceed the longest replay: a replay that outlives a tombstone
-    would bring erased rows back.
+    would bring erased rows back. A record's time is its event's, so the broker must accept any.
     """
+    written = {"max.message.bytes": str(MAX_RECORD_BYTES), "message.timestamp.after.max.ms": str(2**63 - 1)}
     kept = {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS)}
-    compact = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS)}
-    receipts = {"cleanup.policy": "compact,delete", "retention.ms": str(7 * DAY_MS)}
+    compact = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS), **written}
+    receipts = {"cleanup.policy": "compact,delete", "retention.ms": str(7 * DAY_MS), **written}
+    patches = {"cleanup.policy": "delete", "retention.ms": str(2 * DAY_MS), **written}
     return (
         TopicSpec(COMMANDS, settings.partitions, kept),
         TopicSpec(EVENTS, settings.partitions, compact),
         TopicSpec(SNAPSHOTS, settings.partitions, compact),
         TopicSpec(RECEIPTS, settings.partitions, receipts),
-        TopicSpec(PATCHES, settings.patch_partitions, {"cleanup.policy": "delete", "retention.ms": str(2 * DAY_MS)}),
+        TopicSpec(PATCHES, settings.patch_partitions, patches),
         TopicSpec(DEAD_LETTERS, 1, compact),
     )

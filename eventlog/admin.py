@@ -1,0 +1,95 @@
+"""Topics: created where absent, and checked, before anything is appended."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+
+from eventlog.errors import LogUnavailable, TopicMismatch
+from eventlog.settings import LogSettings
+from eventlog.topics import TopicSpec, topic_specs
+
+TIMEOUT_S = 30.0
+
+
+def prepare(settings: LogSettings) -> str:
+    """Create the deployment's topics where they are absent, check the others, and return Kafka's cluster id.
+
+    Raises TopicMismatch where a topic has other partitions or settings than Headwater needs, and LogUnavailable.
+    """
+    client = _client(settings)
+    specs = topic_specs(settings)
+    try:
+        _create(client, settings, specs)
+        _check_partitions(client, settings, specs)
+        _check_settings(client, settings, specs)
+        cluster_id: str = client.describe_cluster(request_timeout=TIMEOUT_S).result().cluster_id
+    except KafkaException as error:
+        raise LogUnavailable("preparing the topics", error.args[0].str()) from error
+    return cluster_id
+
+
+def remove(settings: LogSettings) -> None:
+    """Delete the deployment's topics with all they hold; for tests."""
+    client = _client(settings)
+    names = [settings.topic(spec.name) for spec in topic_specs(settings)]
+    for future in client.delete_topics(names, operation_timeout=TIMEOUT_S).values():
+        error = future.exception()
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            continue
+        if error is not None:
+            raise LogUnavailable("deleting the topics", str(error)) from error
+
+
+def _client(settings: LogSettings) -> AdminClient:
+    return AdminClient({"bootstrap.servers": settings.bootstrap, "client.id": settings.environment})
+
+
+def _create(client: AdminClient, settings: LogSettings, specs: tuple[TopicSpec, ...]) -> None:
+    existing = client.list_topics(timeout=TIMEOUT_S).topics
+    absent = [
+        NewTopic(settings.topic(spec.name), spec.partitions, settings.replication, config=dict(spec.settings))
+        for spec in specs
+        if settings.topic(spec.name) not in existing
+    ]
+    if not absent:
+        return
+    for future in client.create_topics(absent, operation_timeout=TIMEOUT_S).values():
+        error = future.exception()
+        # another process may have been faster
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            continue
+        if error is not None:
+            raise error
+
+
+def _check_partitions(client: AdminClient, settings: LogSettings, specs: tuple[TopicSpec, ...]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    for spec in specs:
+        name = settings.topic(spec.name)
+        while True:
+            metadata = client.list_topics(name, timeout=TIMEOUT_S).topics[name]
+            if (
+                metadata.error is None
+                and metadata.partitions
+                and all(p.leader >= 0 for p in metadata.partitions.values())
+            ):
+                break
+            if time.monotonic() > deadline:
+                raise LogUnavailable("preparing the topics", f'"{name}" has no leader')
+            time.sleep(0.05)  # a topic that was created just now has no leader yet
+        if len(metadata.partitions) != spec.partitions:
+            raise TopicMismatch(name, "partitions", str(spec.partitions), str(len(metadata.partitions)))
+
+
+def _check_settings(client: AdminClient, settings: LogSettings, specs: tuple[TopicSpec, ...]) -> None:
+    resources = {spec.name: ConfigResource(ResourceType.TOPIC, settings.topic(spec.name)) for spec in specs}
+    described = client.describe_configs(list(resources.values()), request_timeout=TIMEOUT_S)
+    for spec in specs:
+        actual = described[resources[spec.name]].result()
+        for setting, expected in spec.settings.items():
+            found = actual[setting].value
+            if set(found.split(",")) != set(expected.split(",")):
+                raise TopicMismatch(settings.topic(spec.name), setting, expected, found)

@@ -1,0 +1,207 @@
+"""The log in memory: the reference for what the port means, and the fast one for tests. One process only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+
+from eventlog import topics
+from eventlog.errors import Fenced
+from eventlog.ports import Entry, Membership, Record, RevokedCallback
+
+
+class _State(Enum):
+    OPEN = 1
+    COMMITTED = 2
+    ABORTED = 3
+
+
+@dataclass
+class _Fate:
+    """What becomes of the records of one transaction."""
+
+    state: _State = _State.OPEN
+    touched: set[tuple[str, int]] = field(default_factory=set)
+
+
+class MemoryLog:
+    """The EventLog port in memory. Like Kafka, it spends an offset on the end of each transaction."""
+
+    def __init__(self, partitions: int = 4) -> None:
+        self.partitions = partitions
+        self._changed = threading.Condition()
+        self._records: dict[tuple[str, int], list[tuple[Record, _Fate] | None]] = {}
+        self._open: dict[int, MemoryTransaction] = {}
+        self._epochs: dict[int, int] = {}
+        self._next_commands: dict[int, int] = {}
+        self._members: list[MemoryMembership] = []
+
+    def join(self, on_revoked: RevokedCallback) -> MemoryMembership:
+        """See EventLog.join; the first member has all partitions until it leaves."""
+        with self._changed:
+            self._members.append(member := MemoryMembership(self))
+        return member
+
+    def own(self, partition: int, member: Membership | None = None) -> MemoryWriter:
+        """See EventLog.own."""
+        with self._changed:
+            if partition in self._open:
+                self._open[partition]._end(_State.ABORTED)
+            epoch = self._epochs[partition] = self._epochs.get(partition, 0) + 1
+        return MemoryWriter(self, partition, epoch)
+
+    def submit(self, entry: Entry, partition: int) -> Future[int]:
+        """See EventLog.submit."""
+        stored: Future[int] = Future()
+        with self._changed:
+            stored.set_result(self._append(entry, partition, _Fate(_State.COMMITTED)))
+            self._changed.notify_all()
+        return stored
+
+    def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
+        """See EventLog.read."""
+        with self._changed:
+            stop = min(self._end(topic, partition), self._end(topic, partition) if end is None else end)
+            found = self._records.get((topic, partition), [])[start:stop]
+        for place in found:
+            if place is not None and place[1].state is _State.COMMITTED:
+                yield place[0]
+
+    def tail(self, topic: str, starts: Mapping[int, int]) -> MemoryTail:
+        """See EventLog.tail."""
+        return MemoryTail(self, topic, starts)
+
+    def end(self, topic: str, partition: int) -> int:
+        """See EventLog.end."""
+        with self._changed:
+            return self._end(topic, partition)
+
+    def next_command(self, partition: int) -> int:
+        """See EventLog.next_command."""
+        return self._next_commands.get(partition, 0)
+
+    def close(self) -> None:
+        """See EventLog.close; what is in memory stays there."""
+
+    def _append(self, entry: Entry, partition: int, fate: _Fate) -> int:
+        records = self._records.setdefault((entry.topic, partition), [])
+        record = Record(entry.topic, partition, len(records), entry.key, entry.value, entry.timestamp_ms)
+        records.append((record, fate))
+        return record.offset
+
+    def _end(self, topic: str, partition: int) -> int:
+        records = self._records.get((topic, partition), [])
+        opened = (i for i, place in enumerate(records) if place is not None and place[1].state is _State.OPEN)
+        return next(opened, len(records))
+
+
+class MemoryWriter:
+    """The owner of one partition, as long as its epoch is the latest."""
+
+    def __init__(self, log: MemoryLog, partition: int, epoch: int) -> None:
+        self.partition = partition
+        self._log, self._epoch = log, epoch
+
+    def begin(self) -> MemoryTransaction:
+        """See PartitionWriter.begin."""
+        self._check()
+        transaction = self._log._open[self.partition] = MemoryTransaction(self._log, self)
+        return transaction
+
+    def close(self) -> None:
+        """See PartitionWriter.close."""
+
+    def _check(self) -> None:
+        if self._log._epochs[self.partition] != self._epoch:
+            raise Fenced(self.partition)
+
+
+class MemoryTransaction:
+    """An open transaction of a MemoryWriter."""
+
+    def __init__(self, log: MemoryLog, writer: MemoryWriter) -> None:
+        self._log, self._writer, self._fate = log, writer, _Fate()
+
+    def append(self, entries: Sequence[Entry]) -> list[int]:
+        """See Transaction.append."""
+        offsets = []
+        with self._log._changed:
+            self._writer._check()
+            for entry in entries:
+                partition = 0 if entry.topic == topics.DEAD_LETTERS else self._writer.partition
+                offsets.append(self._log._append(entry, partition, self._fate))
+                self._fate.touched.add((entry.topic, partition))
+        return offsets
+
+    def commit(self, next_command: int | None = None) -> None:
+        """See Transaction.commit."""
+        with self._log._changed:
+            self._writer._check()
+            if next_command is not None:
+                self._log._next_commands[self._writer.partition] = next_command
+            self._end(_State.COMMITTED)
+
+    def abort(self) -> None:
+        """See Transaction.abort."""
+        with self._log._changed:
+            if self._fate.state is _State.OPEN:
+                self._end(_State.ABORTED)
+
+    def _end(self, state: _State) -> None:
+        self._fate.state = state
+        if self._log._open.get(self._writer.partition) is self:
+            del self._log._open[self._writer.partition]
+        for place in self._fate.touched:
+            self._log._records[place].append(None)
+        self._log._changed.notify_all()
+
+
+class MemoryTail:
+    """Committed records of some partitions, as they come."""
+
+    def __init__(self, log: MemoryLog, topic: str, starts: Mapping[int, int]) -> None:
+        self._log, self._topic, self._positions = log, topic, dict(starts)
+
+    def poll(self, limit: int, timeout_s: float) -> list[Record]:
+        """See Tail.poll."""
+        with self._log._changed:
+            self._log._changed.wait_for(self._behind, timeout_s)
+        found: list[Record] = []
+        for partition, start in self._positions.items():
+            end = self._log.end(self._topic, partition)
+            records = list(self._log.read(self._topic, partition, start, end))[: limit - len(found)]
+            found += records
+            cut = len(found) == limit and records
+            self._positions[partition] = records[-1].offset + 1 if cut else start if len(found) == limit else end
+        return found
+
+    def position(self, partition: int) -> int:
+        """See Tail.position."""
+        return self._positions[partition]
+
+    def close(self) -> None:
+        """See Tail.close."""
+
+    def _behind(self) -> bool:
+        return any(self._log._end(self._topic, partition) > start for partition, start in self._positions.items())
+
+
+class MemoryMembership:
+    """A place among the members of a MemoryLog."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    def poll(self, timeout_s: float) -> frozenset[int]:
+        """See Membership.poll."""
+        with self._log._changed:
+            self._log._changed.wait(timeout_s)
+            return frozenset(range(self._log.partitions) if self._log._members[0] is self else ())
+
+    def close(self) -> None:
+        """See Membership.close."""
+        with self._log._changed:
+            self._log._members.remove(self)
