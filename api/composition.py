@@ -42,7 +42,7 @@ def compose_service(settings: ApiSettings) -> Service:
     log = KafkaLog(settings.log)
     gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s)
     events = LogReader(log)
-    database = Database(stores.postgres)
+    database = Database(stores.postgres, environment)
     generations = LiveGenerations(database, environment)
     elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
     cache = ValkeyReader(stores.valkey, environment)

@@ -19,7 +19,7 @@ STATEMENT_TIMEOUT_MS = 15_000
 class Database:
     """A pool of read-only connections to one deployment's PostgreSQL."""
 
-    def __init__(self, url: str, connections: int = 8) -> None:
+    def __init__(self, url: str, environment: str, connections: int = 8) -> None:
         self._pool: AsyncConnectionPool[AsyncConnection[tuple[Any, ...]]] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -30,6 +30,7 @@ class Database:
             kwargs={
                 "autocommit": True,
                 "connect_timeout": 3,
+                "application_name": f"{environment}.api",
                 "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c default_transaction_read_only=on "
                 "-c timezone=UTC",
             },

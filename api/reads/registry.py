@@ -40,7 +40,9 @@ class LiveGenerations:
     async def live(self, view: TableView, fresh: bool = False) -> Live:
         """The live generation; see `Generations`."""
         called = time.monotonic()
-        if fresh or called - self._asked > CACHED_S:
+        # a view that was not there a moment ago may be now
+        if fresh or called - self._asked > CACHED_S or view.name not in self._known:
+            fresh = fresh or view.name not in self._known
             async with self._asking:
                 if self._asked < (called if fresh else called - CACHED_S):
                     await self._ask()

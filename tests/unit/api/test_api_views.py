@@ -270,7 +270,7 @@ def test_after_returns_when_the_view_has_caught_up(service: Service, stored: Mem
 
     async def race() -> None:
         waiting = asyncio.create_task(service.waiter.wait(view, stored, "2:100", 5000))
-        while stored.asked < 3:
+        while stored.asked < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         stored.applied = {patches_partition(view.tag, "L1"): {2: 100}}
         await waiting

@@ -1,0 +1,97 @@
+"""The API keeps its own OpenAPI document's promises, whatever is sent: fuzzed with schemathesis, seeded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from api_deployment import Deployment, eventually, stop
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis.checks import CHECKS, load_all_checks
+
+from projections.generations import Generations
+from projections.registry import ViewRegistry
+from projections.stores.postgres import PostgresStore
+from projections.stores.store import Target
+
+load_all_checks()
+CHECKED = [
+    CHECKS.get_one(name)
+    for name in (
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_schema_conformance",
+        "response_headers_conformance",
+    )
+]
+EXAMPLES = 25
+"""For each of some twenty operations, so that all of it takes about a minute."""
+
+
+@pytest.fixture(scope="module")
+def handler(deployment: Deployment) -> Iterator[None]:
+    process = deployment.start("commands")
+    yield
+    stop(process)
+
+
+@pytest.fixture(scope="module")
+def document(api: httpx.Client, deployment: Deployment, handler: None) -> Any:
+    """The document of an API with a handler, and with views that are built but empty."""
+    registry = Generations(deployment.stores.postgres, deployment.stores.environment)
+    registry.prepare()
+    store = PostgresStore(deployment.stores)
+    for name in ("listings", "city_market", "streams"):
+        view = ViewRegistry.load().views[name]
+        generation = registry.begin(view, {}, {})
+        store.create(Target(view, generation.generation), {}, dict.fromkeys(range(4), 0))
+        store.finish(Target(view, generation.generation))
+        registry.swap(name, generation.generation)
+    store.close()
+    command = {"listing_id": "L1"}
+    eventually(lambda: api.post("/commands/listing.withdraw", json=command).status_code == 409, "the handler answers")
+    return schemathesis.openapi.from_url(str(api.base_url.join("/openapi.json")))
+
+
+def check(case: schemathesis.Case) -> None:
+    if case.query and "after" in case.query:
+        case.query["wait_ms"] = 5  # most positions never come
+    answer = case.call()
+    case.validate_response(answer, checks=CHECKED)
+    assert answer.status_code != 500, answer.text
+    if answer.status_code >= 400 and not case.path.startswith("/health"):
+        assert answer.headers["content-type"] == ["application/problem+json"]
+        assert {"type", "title", "status", "detail", "instance"} <= set(answer.json())
+
+
+def fuzz(operation: schemathesis.APIOperation, mode: schemathesis.GenerationMode) -> None:
+    """Send `EXAMPLES` cases that fit the document, or that do not; raises what `check` raises, for a shortest case."""
+
+    @seed(20260102)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def run(case: schemathesis.Case) -> None:
+        check(case)
+
+    run()
+
+
+def test_promises_are_kept(document: Any) -> None:
+    operations = [found.ok() for found in document.get_all_operations()]
+    assert len(operations) >= 17
+    for operation in operations:
+        for mode in schemathesis.GenerationMode:
+            try:
+                fuzz(operation, mode)
+            except Unsatisfiable:  # nothing about this operation can be sent wrongly
+                continue

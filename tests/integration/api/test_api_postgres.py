@@ -1,0 +1,201 @@
+"""Views in a real PostgreSQL, written by the store itself, read over HTTP."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from api_deployment import Deployment, eventually
+
+from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from projections import reference
+from projections.expressions import Source
+from projections.generations import Generations
+from projections.registry import ViewRegistry
+from projections.stores.postgres import PostgresStore
+from projections.stores.store import Batch, Patch, Place, Target
+
+CITIES = ("SACRAMENTO", "GALT", "ELK GROVE", "Zürich/West 100%", "o'hara")
+VIEWS = ("listings", "city_market", "streams")
+PARTITIONS = range(4)
+
+
+def sources(number: int) -> list[Source]:
+    """Listings with strange ids, some repriced, some withdrawn; seeded."""
+    chance = random.Random(7)  # noqa: S311
+    found: list[Source] = []
+    offsets = dict.fromkeys(PARTITIONS, 0)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def happened(listing_id: str, version: int, kind: str, **data: Any) -> None:
+        stream = f"listing/{listing_id}"
+        time = start + timedelta(seconds=len(found), milliseconds=chance.randrange(1000))
+        body = {"listing_id": listing_id} | data
+        envelope = Envelope(f"{stream}/{version}", kind, stream, time, body, sequence=version)
+        partition = partition_of(stream, 4)
+        offsets[partition] += 2
+        position = Position(partition, offsets[partition])
+        found.append(Source(envelope, position, timestamp_ms(time), encode(envelope).decode()))
+
+    for n in range(number):
+        listing_id = f"L{n}" if n % 3 else f"ü/{n} %2F'\"\\"
+        city, price = chance.choice(CITIES), chance.choice((100, 200, 300, 400))
+        details = {"zip": "z95815", "property_type": "Condo", "beds": n % 5, "baths": 1.5, "square_feet": 500 + n}
+        place = {"latitude": 38.5, "longitude": -121.25, "description": f"number {n}"}
+        happened(listing_id, 1, "listing.listed", city=city, price=price, **details, **place)
+        if n % 2:
+            happened(listing_id, 2, "listing.price_changed", city=city, price=price + 50, previous_price=price)
+        if n % 7 == 3:
+            square_feet = 500 + n
+            withdrawn = {"price": price + 50 if n % 2 else price, "square_feet": square_feet, "under_offer": False}
+            happened(listing_id, 3 if n % 2 else 2, "listing.withdrawn", city=city, **withdrawn)
+    return found
+
+
+SOURCES = sources(60)
+
+
+def load(deployment: Deployment, name: str, found: list[Source]) -> Target:
+    """Make a new generation of a view, apply every event to it, and make it live."""
+    view = ViewRegistry.load().views[name]
+    registry = Generations(deployment.stores.postgres, deployment.stores.environment)
+    registry.prepare()
+    begun = registry.begin(view, {}, dict.fromkeys(PARTITIONS, 0))
+    target = Target(view, begun.generation)
+    store = PostgresStore(deployment.stores)
+    store.create(target, {}, dict.fromkeys(PARTITIONS, 0))
+    store.finish(target)
+    batches = {partition: Batch(next=len(found)) for partition in PARTITIONS}
+    for source in found:
+        fields = reference.lift(view, source)
+        if fields is not None:
+            key = view.key_of(source.envelope.data, source.envelope)
+            patch = Patch(key, source.position.partition, Place(source.position.offset, 0), fields)
+            batches[partition_of(f"{view.tag}/{key}", 4)].patches.setdefault(view.tag, []).append(patch)
+    store.apply([target], batches)
+    store.publish(target)
+    registry.swap(name, begun.generation)
+    store.close()
+    return target
+
+
+@pytest.fixture(scope="module")
+def loaded(deployment: Deployment) -> dict[str, Target]:
+    return {name: load(deployment, name, SOURCES) for name in VIEWS}
+
+
+def expected(name: str) -> dict[str, dict[str, Any]]:
+    return reference.fold(ViewRegistry.load().views[name], SOURCES)
+
+
+def every_row(api: httpx.Client, view: str, query: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    path: str | None = f"/views/{view}?{query}"
+    while path:
+        answer = api.get(path)
+        assert answer.status_code == 200, answer.text
+        rows += answer.json()["rows"]
+        path = answer.json()["links"].get("next")
+    return rows
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("limit", [7, 1000])
+def test_every_row_equals_the_reference(api: httpx.Client, loaded: dict[str, Target], view: str, limit: int) -> None:
+    rows = every_row(api, view, f"limit={limit}")
+    key = ViewRegistry.load().views[view].key_name
+    assert rows == [row for _, row in sorted(expected(view).items(), key=lambda item: item[0].encode())]
+    assert len({row[key] for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("sort", ["price", "-price", "-city,price", "sold_for,-price", "-listed_at", "sold_for"])
+def test_pages_in_any_order_add_up(api: httpx.Client, loaded: dict[str, Target], sort: str) -> None:
+    whole = every_row(api, "listings", f"sort={sort}&limit=1000")
+    assert every_row(api, "listings", f"sort={sort}&limit=4") == whole
+    assert len(whole) == 60
+    column = sort.split(",", maxsplit=1)[0].removeprefix("-")
+    values = [row[column] for row in whole if row[column] is not None]
+    if column != "city":  # text is ordered as the database does
+        assert values == sorted(values, reverse=sort.startswith("-"))
+
+
+def test_filters(api: httpx.Client, loaded: dict[str, Target]) -> None:
+    wanted = {"city": ["GALT", "o'hara"], "price.gte": "200", "price.lt": "450", "beds.in": ["1", "2", "3"]}
+    rows = api.get("/views/listings", params=wanted).json()["rows"]
+    assert {row["listing_id"] for row in rows} == {
+        key
+        for key, row in expected("listings").items()
+        if row["city"] in wanted["city"] and 200 <= row["price"] < 450 and row["beds"] in (1, 2, 3)
+    }
+    assert rows
+    since = "2026-01-01T00:00:30+00:00"
+    rows = api.get("/views/listings", params={"listed_at.gte": since}).json()["rows"]
+    assert {row["listing_id"] for row in rows} == {
+        key for key, row in expected("listings").items() if row["listed_at"] >= "2026-01-01T00:00:30.000Z"
+    }
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_row_by_a_strange_key(api: httpx.Client, loaded: dict[str, Target], number: int) -> None:
+    key = list(expected("listings"))[number]
+    path = f"/views/listings/{httpx.URL('/', params={'k': key}).query.decode()[2:].replace('+', '%20')}"
+    assert api.get(path).json() == expected("listings")[key]
+
+
+@pytest.mark.parametrize("key", ["nobody", "%00", "x" * 20_000, "%F0%9F%8F%A0", "%ff", "a%0Ab"])
+def test_no_such_row(api: httpx.Client, loaded: dict[str, Target], key: str) -> None:
+    assert api.get(f"/views/listings/{key}").status_code == (422 if key == "%00" else 404)
+
+
+def test_a_stream_and_its_past(api: httpx.Client, loaded: dict[str, Target]) -> None:
+    answer = api.get("/streams/listing/L1")
+    assert (answer.status_code, answer.headers["etag"]) == (200, '"2"')
+    assert [each["sequence"] for each in answer.json()["events"]] == [1, 2]
+    first = api.get("/streams/listing/L1?version=1").json()
+    second = api.get("/streams/listing/L1?version=2").json()
+    assert second["state"]["price"] == first["state"]["price"] + 50
+    assert api.get(f"/streams/listing/L1?at={first['time']}").json() == first
+
+
+def test_a_swap_shows_and_the_old_generation_s_end_is_survived(api: httpx.Client, deployment: Deployment) -> None:
+    def live() -> str:
+        return api.get("/views/listings?limit=1").headers["headwater-generation"]
+
+    before = load(deployment, "listings", SOURCES)
+    eventually(lambda: live() == str(before.generation), "the new generation answers", timeout_s=2)
+    after = load(deployment, "listings", SOURCES[:10])
+    store = PostgresStore(deployment.stores)
+    store.drop(before)
+    store.close()
+    answer = api.get("/views/listings?limit=1000")  # the cached generation is gone: the registry is asked anew
+    assert answer.headers["headwater-generation"] == str(after.generation)
+    assert len(answer.json()["rows"]) == len(reference.fold(after.view, SOURCES[:10]))
+
+
+def test_a_view_that_is_not_built(api: httpx.Client) -> None:
+    answer = api.get("/views/listing_card/L1")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:generation_missing")
+
+
+def test_what_nobody_handles_is_answered_in_time(api: httpx.Client) -> None:
+    """No handler runs here: the command is in the log, and no receipt comes."""
+    answer = api.post("/commands/listing.withdraw", json={"listing_id": "L1"}, headers={"Idempotency-Key": "k1"})
+    assert (answer.status_code, answer.json()["type"]) == (504, "urn:headwater:problem:unanswered")
+    assert answer.json()["command_id"] == "k1"
+    assert api.get("/commands/k1").status_code == 404
+
+
+def test_a_broken_connection_is_replaced(api: httpx.Client, deployment: Deployment, loaded: dict[str, Target]) -> None:
+    with psycopg.connect(deployment.stores.postgres, autocommit=True) as connection:
+        ended = connection.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND application_name = %s",
+            [f"{deployment.stores.environment}.api"],
+        ).fetchone()
+    assert ended is not None
+    assert ended[0] >= 1
+    assert api.get("/views/listings?limit=1").status_code == 200
