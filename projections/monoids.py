@@ -149,7 +149,7 @@ class Tally:
         ours, theirs = f'{row}."{self.field.name}"', f'{patch}."{self.field.name}"'
         return {self.field.name: f"CASE WHEN {theirs} IS NULL THEN {ours} ELSE tally_add({ours}, {theirs}) END"}
 
-    def spark(self, lifted: dict[str, str]) -> dict[str, str]:  # noqa: ARG002
+    def spark(self, lifted: dict[str, str]) -> dict[str, str]:
         # Spark has no aggregate that adds up maps: `spark_bulk.py` counts each (key, value) apart and joins them
         return {}
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+
 LEDGER = "ledger"
+LONGEST_ID_BYTES = 512
+HASHED = "sha256:"
 
 
 def table_name(view: str, generation: int) -> str:
@@ -18,6 +22,28 @@ def index_name(environment: str, view: str, generation: int) -> str:
 def alias_name(environment: str, view: str) -> str:
     """Elasticsearch alias of a view."""
     return f"{environment}.{view}"
+
+
+def document_id(key: str) -> str:
+    """Elasticsearch's `_id` of a row: its key, or a hash of it where an id cannot be so long or empty."""
+    if key and len(key.encode()) <= LONGEST_ID_BYTES and not key.startswith(HASHED):
+        return key
+    return HASHED + hashlib.sha256(key.encode()).hexdigest()
+
+
+def ledger_index(environment: str) -> str:
+    """Elasticsearch index of the ledgers of all generations."""
+    return f"{environment}.{LEDGER}"
+
+
+def ledger_document(view: str, generation: int, partition: int) -> str:
+    """Elasticsearch's `_id` of one ledger."""
+    return f"{view}.g{generation}.{partition}"
+
+
+def cache_ledger(environment: str, view: str, generation: int) -> str:
+    """Valkey key of a generation's ledgers: a hash with a field for each partition of `patches`."""
+    return f"{environment}:{LEDGER}:{view}:g{generation}"
 
 
 def cache_key(environment: str, view: str, generation: int, key: str) -> str:

@@ -22,10 +22,10 @@ class Target:
 
 
 class Place(NamedTuple):
-    """Where a patch comes from in its source partition: the event's offset, and the patch's index within the event."""
+    """Where a patch comes from in its source partition: the event's offset, and the patch's number within the event."""
 
     offset: int
-    index: int
+    number: int
 
 
 class Patch(NamedTuple):
@@ -79,7 +79,10 @@ class BulkWriter(Protocol):
 
 
 class ViewStore(Protocol):
-    """One store. Raises StoreUnavailable when it does not answer; what was not applied is applied on the next call."""
+    """One store, for one thread.
+
+    Raises StoreUnavailable when it does not answer; what was not applied is applied on the next call.
+    """
 
     name: str
 
@@ -108,6 +111,14 @@ class ViewStore(Protocol):
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         """Apply batches, by patches partition, to every target whose tag they hold patches of; duplicates are skipped.
 
-        A target whose ledger says `next` beyond the batch's records skips them too. Every target's ledger advances,
-        with or without patches for it.
+        Every target's ledger advances, with or without patches for it. Raises GenerationMissing where a target's ledger
+        is gone (nothing of it is written: patches on empty rows would be wrong ones), and Unloadable where the store
+        cannot hold what a patch brings; then any part of the batches may have been applied, and ledgers tell.
         """
+
+    def close(self) -> None:
+        """Let go of connections; the store connects again when it is used again."""
+
+
+def no_fault(moment: str) -> None:
+    """What a store calls at the moments between its writes, outside of tests."""

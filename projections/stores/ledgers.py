@@ -1,0 +1,51 @@
+"""Ledgers as every store keeps them: what of a batch is new, and the JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from projections.monoids import State
+from projections.reference import combine
+from projections.stores.store import Batch, Ledger, Patch, Place
+from projections.view import TableView
+
+LAST_NUMBER = 2**31 - 1
+"""The number after every patch of an event: a place with it covers the whole event."""
+
+
+def initial_ledger(base: Mapping[int, int], start: int) -> Ledger:
+    """The ledger of a generation whose bulk covered the source offsets below `base`."""
+    applied = {source: Place(end - 1, LAST_NUMBER) for source, end in base.items() if end > 0}
+    return Ledger(start, applied)
+
+
+def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
+    """The patches of `tag` in `batch` that `ledger` has not yet; the ledger takes in the whole batch."""
+    fresh: list[Patch] = []
+    for patch in batch.patches.get(tag, ()):
+        if not ledger.has(patch.source, patch.place):
+            ledger.applied[patch.source] = patch.place
+            fresh.append(patch)
+    for source, offset in batch.progress.items():
+        if not ledger.has(source, Place(offset, LAST_NUMBER)):
+            ledger.applied[source] = Place(offset, LAST_NUMBER)
+    ledger.next = max(ledger.next, batch.next)
+    return fresh
+
+
+def combined(view: TableView, patches: Iterable[Patch]) -> dict[str, State]:
+    """One patch a row: the patches of each key combined, in key order, as two writers need not to deadlock."""
+    rows: dict[str, State] = {}
+    for patch in patches:
+        combine(view, rows.setdefault(patch.key, {}), patch.fields)
+    return dict(sorted(rows.items()))
+
+
+def to_json(ledger: Ledger) -> dict[str, list[int]]:
+    """`applied` in JSON: `{"<source partition>": [offset, index]}`."""
+    return {str(source): list(place) for source, place in ledger.applied.items()}
+
+
+def from_json(next_offset: int, applied: Mapping[str, list[int]]) -> Ledger:
+    """The ledger with `applied` read from JSON."""
+    return Ledger(next_offset, {int(source): Place(*place) for source, place in applied.items()})

@@ -1,0 +1,168 @@
+"""Views as PostgreSQL tables: rows and ledger in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+import psycopg
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from projections.errors import StoreUnavailable, Unloadable
+from projections.monoids import State
+from projections.settings import StoreSettings
+from projections.stores import ledgers, postgres_ddl
+from projections.stores.names import table_name
+from projections.stores.postgres_bulk import NUL, REPLACEMENT, PostgresWriter
+from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
+from projections.types import ColumnType
+
+NAME = "PostgreSQL"
+
+
+class PostgresStore:
+    """Views in one PostgreSQL; for one thread.
+
+    Text cannot hold the character NUL here: it is stored as U+FFFD, in bulk as well as live.
+
+    fault: called with the name of each moment in `apply` at which a crash must do no harm; for tests.
+    """
+
+    name = "postgres"
+
+    def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
+        self._settings, self._fault = settings, fault
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def create(self, target: Target, base: Mapping[int, int], start: Mapping[int, int]) -> None:
+        self.drop(target)
+        with self._transaction() as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._settings.environment])
+            connection.execute(self._sql(postgres_ddl.SCHEMA))
+            connection.execute(_raw(postgres_ddl.create_table(self._settings.environment, target)))
+            for partition, offset in start.items():
+                applied = Jsonb(ledgers.to_json(ledgers.initial_ledger(base, offset)))
+                values = (target.view.name, target.generation, partition, offset, applied)
+                connection.execute(self._sql(postgres_ddl.CREATE_LEDGER), values)
+
+    def bulk_writer(self, target: Target) -> BulkWriter:
+        table = table_name(target.view.name, target.generation)
+        kinds = {field.name: field.type for field in target.view.layout.fields}
+        return PostgresWriter(self._settings.postgres, self._settings.environment, table, kinds)
+
+    def finish(self, target: Target) -> None:
+        statements = postgres_ddl.index_statements(self._settings.environment, target)
+        try:
+            self._execute_all(statements)
+        except psycopg.errors.UniqueViolation:
+            self._execute_all([postgres_ddl.drop_duplicates(self._settings.environment, target), *statements])
+
+    def publish(self, target: Target) -> None:
+        self._execute_all(postgres_ddl.publish_statements(self._settings.environment, target))
+
+    def drop(self, target: Target) -> None:
+        table = sql.Identifier(self._settings.environment, table_name(target.view.name, target.generation))
+        with self._transaction() as connection:
+            ledger = connection.execute("SELECT to_regclass(%s)", [f"{self._settings.environment}.ledger"]).fetchone()
+            if ledger is not None and ledger[0] is not None:
+                values = (target.view.name, target.generation)
+                connection.execute(self._sql(postgres_ddl.DROP_LEDGER), values)
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(table))
+
+    def ledgers(self, target: Target) -> dict[int, Ledger]:
+        with self._transaction() as connection:
+            values = (target.view.name, target.generation)
+            rows = connection.execute(self._sql(postgres_ddl.READ_LEDGERS), values).fetchall()
+        return {partition: ledgers.from_json(next_offset, applied) for partition, next_offset, applied in rows}
+
+    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        by_name = {(target.view.name, target.generation): target for target in targets}
+        with self._transaction() as connection:
+            locked = connection.execute(
+                self._sql(postgres_ddl.LOCK_LEDGERS),
+                ([name for name, _ in by_name], [number for _, number in by_name], list(batches)),
+            ).fetchall()
+            found = [(view, gen, part, ledgers.from_json(after, applied)) for view, gen, part, after, applied in locked]
+            fresh: dict[tuple[str, int], list[Patch]] = {}
+            for view, generation, partition, ledger in found:
+                target = by_name[view, generation]
+                new = ledgers.take_new(ledger, batches[partition], target.view.tag)
+                fresh.setdefault((view, generation), []).extend(map(_storable, new))
+            with connection.pipeline():
+                for name, patches in fresh.items():
+                    if patches:
+                        self._upsert(connection, by_name[name], ledgers.combined(by_name[name].view, patches))
+                        self._fault("rows written")
+                self._write_ledgers(connection, found)
+            self._fault("ledger written")
+        self._fault("committed")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _upsert(self, connection: psycopg.Connection[Any], target: Target, rows: Mapping[str, State]) -> None:
+        columns: list[list[Any]] = [list(rows)]
+        for field in target.view.layout.fields:
+            column = [row.get(field.name) for row in rows.values()]
+            if field.type in (ColumnType.TEXT, ColumnType.JSON):
+                column = [value.replace(NUL, REPLACEMENT) if value and NUL in value else value for value in column]
+            elif field.type is ColumnType.COUNTS:
+                column = [None if value is None else orjson.dumps(value).decode() for value in column]
+            elif field.type is ColumnType.POINT:
+                column = [None if value is None else f"({value['lon']},{value['lat']})" for value in column]
+            columns.append(column)
+        connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, target)), columns)
+
+    def _write_ledgers(
+        self, connection: psycopg.Connection[Any], found: Iterable[tuple[str, int, int, Ledger]]
+    ) -> None:
+        rows = [
+            (view, generation, partition, ledger.next, Jsonb(ledgers.to_json(ledger)))
+            for view, generation, partition, ledger in found
+        ]
+        if rows:
+            connection.execute(
+                self._sql(postgres_ddl.WRITE_LEDGERS), [list(column) for column in zip(*rows, strict=True)]
+            )
+
+    def _execute_all(self, statements: Sequence[str]) -> None:
+        with self._transaction() as connection:
+            for statement in statements:
+                connection.execute(_raw(statement))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = psycopg.connect(
+                    self._settings.postgres,
+                    autocommit=True,
+                    connect_timeout=3,
+                    # rows and ledger are lost together, and read again from `patches`: no need to wait for the disk
+                    options=f"-c search_path={self._settings.environment} -c synchronous_commit=off -c timezone=UTC",
+                )
+            with self._connection.transaction():
+                yield self._connection
+        except psycopg.DataError as error:
+            raise Unloadable(NAME, str(error).strip()) from error
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            self.close()
+            raise StoreUnavailable(NAME, str(error).strip()) from error
+
+    def _sql(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(schema=sql.Identifier(self._settings.environment))
+
+
+def _raw(statement: str) -> sql.SQL:
+    """A statement made of checked names (`postgres_ddl`)."""
+    return sql.SQL(statement)
+
+
+def _storable(patch: Patch) -> Patch:
+    return patch._replace(key=patch.key.replace(NUL, REPLACEMENT)) if NUL in patch.key else patch

@@ -1,0 +1,79 @@
+"""The bulk path into PostgreSQL: Arrow batches through ADBC's binary COPY."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import adbc_driver_postgresql.dbapi as adbc
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from projections.types import ColumnType
+
+NUL: Final = "\0"
+REPLACEMENT: Final = "\ufffd"
+POINT: Final = struct.Struct("!dd")
+"""PostgreSQL's binary form of a point: x (longitude), y (latitude)."""
+
+
+@dataclass(frozen=True)
+class PostgresWriter:
+    """Copies the rows of one Spark partition in one transaction; goes to executors, so it holds settings only.
+
+    A task that is repeated after its commit writes its rows twice; `PostgresStore.finish` takes the copies out.
+    """
+
+    url: str
+    schema: str
+    table: str
+    kinds: Mapping[str, ColumnType]
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> int:
+        first = next(rows, None)
+        if first is None:
+            return 0
+        written = 0
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            nonlocal written
+            batch: pa.RecordBatch | None = first
+            while batch is not None:
+                written += batch.num_rows
+                yield self._stored(batch)
+                batch = next(rows, None)
+
+        reader = pa.RecordBatchReader.from_batches(self._stored(first).schema, counted())
+        with adbc.connect(self.url) as connection, connection.cursor() as cursor:
+            cursor.adbc_ingest(self.table, reader, mode="append", db_schema_name=self.schema)
+            connection.commit()
+        return written
+
+    def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in the forms that the table has: tallies as JSON text, points binary, no NUL in text."""
+        for number, name in enumerate(batch.schema.names):
+            column = batch.column(number)
+            match self.kinds.get(name, ColumnType.TEXT):
+                case ColumnType.COUNTS:
+                    stored = pa.array([_tally(held) for held in column.to_pylist()], pa.string())
+                case ColumnType.POINT:
+                    stored = pa.array([_point(place) for place in column.to_pylist()], pa.binary())
+                case ColumnType.TEXT | ColumnType.JSON:
+                    stored = pc.replace_substring(column, NUL, REPLACEMENT)
+                case _:
+                    continue
+            batch = batch.set_column(number, name, stored)
+        return batch
+
+
+def _tally(held: list[dict[str, int]] | None) -> str | None:
+    return None if held is None else orjson.dumps({str(each["v"]): each["n"] for each in held if each["n"]}).decode()
+
+
+def _point(place: dict[str, Any] | None) -> bytes | None:
+    if place is None or place["lat"] is None or place["lon"] is None:
+        return None
+    return POINT.pack(place["lon"], place["lat"])

@@ -1,0 +1,149 @@
+"""The SQL of the PostgreSQL store: what a generation's table looks like, and how a patch is combined into a row."""
+
+from __future__ import annotations
+
+from projections.folds import Column, Edge, Ratio
+from projections.stores.names import table_name
+from projections.stores.store import Target
+from projections.types import POSTGRES_TYPES, ColumnType
+from projections.view import DELETED, Postgres, TableView
+
+SCHEMA = """
+CREATE SCHEMA IF NOT EXISTS {schema};
+
+-- what each generation has taken in from each partition of `patches`
+CREATE TABLE IF NOT EXISTS {schema}.ledger (
+    view       text NOT NULL,
+    generation integer NOT NULL,
+    partition  integer NOT NULL,
+    next       bigint NOT NULL,
+    applied    jsonb NOT NULL,
+    PRIMARY KEY (view, generation, partition)
+) WITH (fillfactor = 50);
+
+-- two tallies, {{"value": count}}, added up; what is held zero times is dropped
+CREATE OR REPLACE FUNCTION {schema}.tally_add(ours text, theirs text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT coalesce(jsonb_object_agg(key, held), '{{}}')::text
+    FROM (
+        SELECT key, sum(value::bigint) AS held
+        FROM (
+            SELECT key, value FROM jsonb_each_text(coalesce(ours, '{{}}')::jsonb)
+            UNION ALL
+            SELECT key, value FROM jsonb_each_text(coalesce(theirs, '{{}}')::jsonb)
+        ) AS entries
+        GROUP BY key
+        HAVING sum(value::bigint) <> 0
+    ) AS sums
+$$;
+
+-- the lowest and the highest value that a tally holds
+CREATE OR REPLACE FUNCTION {schema}.tally_lowest(held text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT min(key::bigint) FROM jsonb_each_text(held::jsonb) WHERE value::bigint > 0
+$$;
+CREATE OR REPLACE FUNCTION {schema}.tally_highest(held text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT max(key::bigint) FROM jsonb_each_text(held::jsonb) WHERE value::bigint > 0
+$$;
+"""
+
+READ_LEDGERS = """
+SELECT partition, next, applied FROM {schema}.ledger WHERE view = %s AND generation = %s
+"""
+
+# locked in the order of the primary key, so that two loaders never wait for each other in a circle
+LOCK_LEDGERS = """
+SELECT ledger.view, ledger.generation, ledger.partition, next, applied
+FROM {schema}.ledger
+JOIN unnest(%s::text[], %s::integer[]) AS wanted(view, generation) USING (view, generation)
+WHERE partition = ANY(%s)
+ORDER BY ledger.view, ledger.generation, ledger.partition
+FOR UPDATE OF ledger
+"""
+
+WRITE_LEDGERS = """
+UPDATE {schema}.ledger AS ledger SET next = fresh.next, applied = fresh.applied
+FROM unnest(%s::text[], %s::integer[], %s::integer[], %s::bigint[], %s::jsonb[])
+    AS fresh(view, generation, partition, next, applied)
+WHERE (ledger.view, ledger.generation, ledger.partition) = (fresh.view, fresh.generation, fresh.partition)
+"""
+
+CREATE_LEDGER = """
+INSERT INTO {schema}.ledger (view, generation, partition, next, applied) VALUES (%s, %s, %s, %s, %s)
+"""
+
+DROP_LEDGER = "DELETE FROM {schema}.ledger WHERE view = %s AND generation = %s"
+
+
+def create_table(schema: str, target: Target) -> str:
+    """The table of a generation, without keys and indexes: a bulk load goes first."""
+    view = target.view
+    columns = [f'"{view.key_name}" text COLLATE "C" NOT NULL']
+    for field in view.layout.fields:
+        collation = ' COLLATE "C"' if field.ordering and field.type is ColumnType.TEXT else ""
+        columns.append(f'"{field.name}" {POSTGRES_TYPES[field.type]}{collation}')
+    for name, column in view.columns.items():
+        if isinstance(column, Ratio | Edge):
+            kind = POSTGRES_TYPES[view.types[name]]
+            columns.append(f'"{name}" {kind} GENERATED ALWAYS AS ({_derived(schema, view, column)}) STORED')
+    return f"CREATE TABLE {_table(schema, target)} ({', '.join(columns)}) WITH (fillfactor = 80)"
+
+
+def index_statements(schema: str, target: Target) -> list[str]:
+    """The primary key, then the secondary indexes that the view declares."""
+    view, table = target.view, table_name(target.view.name, target.generation)
+    statements = [f'ALTER TABLE {_table(schema, target)} ADD CONSTRAINT "{table}_pk" PRIMARY KEY ("{view.key_name}")']
+    declared = view.store("postgres")
+    for number, columns in enumerate(declared.indexes if isinstance(declared, Postgres) else ()):
+        listed = ", ".join(f'"{column}"' for column in columns)
+        statements.append(f'CREATE INDEX "{table}_i{number}" ON {_table(schema, target)} ({listed})')
+    statements.append(f"ANALYZE {_table(schema, target)}")
+    return statements
+
+
+def drop_duplicates(schema: str, target: Target) -> str:
+    """Take out the second copies of rows that a repeated bulk task wrote; they are equal."""
+    table, key = _table(schema, target), target.view.key_name
+    return f'DELETE FROM {table} AS a USING {table} AS b WHERE a."{key}" = b."{key}" AND a.ctid > b.ctid'  # noqa: S608
+
+
+def publish_statements(schema: str, target: Target) -> list[str]:
+    """The SQL view under the plain name: the visible columns of the rows that are not deleted."""
+    view = target.view
+    listed = ", ".join(f'"{name}"' for name in view.types)
+    where = f' WHERE NOT coalesce("{DELETED}", false)' if view.deleted_by else ""
+    name = f'"{schema}"."{view.name}"'
+    # dropped first: a new version may have other columns; in one transaction, so that no reader sees it missing
+    return [
+        f"DROP VIEW IF EXISTS {name}",
+        f"CREATE VIEW {name} AS SELECT {listed} FROM {_table(schema, target)}{where}",  # noqa: S608
+    ]
+
+
+def upsert(schema: str, target: Target) -> str:
+    """Combine patches, one a row and given as an array a column (the key first), into the table."""
+    view, fields = target.view, target.view.layout.fields
+    columns = ", ".join(f'"{name}"' for name in (view.key_name, *(field.name for field in fields)))
+    arrays = ", ".join(["%s::text[]", *(f"%s::{POSTGRES_TYPES[field.type]}[]" for field in fields)])
+    combined = {name: text for monoid in view.layout.monoids for name, text in monoid.sql("ours", "excluded").items()}
+    assignments = ", ".join(f'"{name}" = {text}' for name, text in combined.items())
+    return (
+        f"INSERT INTO {_table(schema, target)} AS ours ({columns}) SELECT * FROM unnest({arrays}) "  # noqa: S608
+        f'ON CONFLICT ("{view.key_name}") DO UPDATE SET {assignments}'
+    )
+
+
+def _derived(schema: str, view: TableView, column: Column) -> str:
+    state_of = view.layout.state_of
+    match column:
+        case Ratio():
+            numerator, denominator = state_of[id(column.numerator)], state_of[id(column.denominator)]
+            return f'CASE WHEN "{denominator}" <> 0 THEN "{numerator}"::float8 / "{denominator}"::float8 END'
+        case Edge():
+            name = "tally_highest" if column.highest else "tally_lowest"
+            return f'"{schema}".{name}("{state_of[id(column.of)]}")'
+        case _:
+            raise TypeError(f"{column!r} is stored, not derived")
+
+
+def _table(schema: str, target: Target) -> str:
+    return f'"{schema}"."{table_name(target.view.name, target.generation)}"'
