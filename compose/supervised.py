@@ -91,7 +91,8 @@ class Supervised:
         (by default long enough for the restarts that a first start is given).
         """
         tries = 1 + self._backoff.limit_at_first
-        bound_s = timeout_s if timeout_s is not None else tries * (self.spec.start_timeout_s + self._backoff.longest_s)
+        patience_s = 5.0 + tries * (self.spec.start_timeout_s + self._backoff.longest_s)
+        bound_s = patience_s if timeout_s is None else timeout_s
         final = (State.HEALTHY, State.FAILED, State.STOPPED)
         with self._changed:
             in_time = self._changed.wait_for(lambda: self._status.state in final, bound_s)
@@ -103,7 +104,7 @@ class Supervised:
     def _run(self) -> None:
         try:
             self._supervise()
-        except Exception as error:  # a probe with a defect must not leave a process that seems to be watched
+        except Exception as error:  # noqa: BLE001 (a probe with a defect must not leave a process that seems watched)
             _LOG.exception("supervision of '%s' failed", self.spec.name)
             self._set(State.FAILED, f"its supervision failed: {error!r}")
 

@@ -99,5 +99,5 @@ def test_the_cache_is_outside_the_checkout_and_can_be_chosen(tmp_path):
 
 def test_a_download_that_fails_says_what_helps(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADWATER_MAVEN", (tmp_path / "nothing-here").as_uri())
-    with pytest.raises(JarError, match="needs the network once.*HEADWATER_MAVEN.*HEADWATER_CACHE"):
+    with pytest.raises(JarError, match=r"needs the network once.*HEADWATER_MAVEN.*HEADWATER_CACHE"):
         ivy.retrieve([Coordinate("org.a", "absent", "1")], tmp_path, transitive=False, label="downloading")

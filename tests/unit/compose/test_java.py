@@ -46,7 +46,7 @@ def test_an_old_java_is_named_with_the_command_that_helps(tmp_path, monkeypatch)
 def test_no_java_is_named_with_the_command_that_helps(monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(java.shutil, "which", lambda tool: "/opt/brew" if tool == "brew" else None)
-    with pytest.raises(JavaError, match="no Java found.*brew install"):
+    with pytest.raises(JavaError, match=r"no Java found.*brew install"):
         find_java()
 
 

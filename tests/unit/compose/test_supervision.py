@@ -76,14 +76,17 @@ def test_a_killed_process_is_restarted_and_the_restart_logged(tmp_path, caplog):
 
 
 def test_a_clean_restart_needs_no_backoff(tmp_path):
-    slow = Backoff(first_s=600.0, longest_s=600.0)
+    slow = Backoff(first_s=10.0, longest_s=10.0)
     supervisor = Supervisor([spec(tmp_path)], slow)
     supervisor.start()
+    began = supervisor["child"].status.started
     try:
         supervisor["child"].restart()
+        again = supervisor["child"].status.started
     finally:
         supervisor.stop()
     assert runs(tmp_path) == ["started", "cleanly", "started", "cleanly"]
+    assert again - began < slow.first_s
 
 
 def test_a_process_that_never_starts_is_given_up_with_reason_and_log(tmp_path):
@@ -132,8 +135,9 @@ def test_a_probe_with_a_defect_fails_the_start(tmp_path):
 
 
 def test_processes_start_after_those_they_need_and_stop_before_them(tmp_path):
-    def step(name: str, **changes) -> ProcessSpec:
-        script = f"echo {name} >> order; touch {name}; trap 'echo {name} >> order; exit' TERM; "
+    def step(name: str, stop_takes_s: float, **changes) -> ProcessSpec:
+        leave = f"sleep {stop_takes_s}; echo {name} >> order; exit"
+        script = f"echo {name} >> order; touch {name}; trap '{leave}' TERM; "
         return spec(
             tmp_path,
             script + "while :; do sleep 0.02; done",
@@ -142,7 +146,8 @@ def test_processes_start_after_those_they_need_and_stop_before_them(tmp_path):
             **changes,
         )
 
-    supervisor = Supervisor([step("third", after=("second",)), step("second", after=("first",)), step("first")], QUICK)
+    steps = [step("third", 0.3, after=("second",)), step("second", 0.1, after=("first",)), step("first", 0)]
+    supervisor = Supervisor(steps, QUICK)
     supervisor.start()
     supervisor.stop()
     assert (tmp_path / "order").read_text().split() == ["first", "second", "third", "third", "second", "first"]
