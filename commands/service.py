@@ -21,6 +21,8 @@ BATCH_COMMANDS = 2_000
 HEARTBEAT_S = 1.0
 POLL_S = 0.2
 """How long a worker may be deaf to being stopped while no command comes."""
+MEMBER_POLL_S = 0.05
+"""How long a transaction may carry the group's metadata of before a rebalance."""
 FENCED_PAUSE_S = 2.0
 """Long enough for a group to take the partition from whoever lost it without knowing."""
 MAX_PAUSE_S = 5.0
@@ -47,7 +49,7 @@ class HandlerService:
         member = self._log.join(self._revoke)
         try:
             while not stopped.is_set():
-                assigned = member.poll(POLL_S)
+                assigned = member.poll(MEMBER_POLL_S)
                 for partition in sorted(assigned - self._workers.keys()):
                     logger.info("partition %d: taking it over", partition)
                     store = self._new_store(partition)

@@ -335,6 +335,8 @@ class KafkaMembership:
         self._consumer = consumer
         self._on_revoked = on_revoked
         self._assigned: frozenset[int] = frozenset()
+        # kept, because asking for it waits for a `poll` that runs in another thread
+        self._metadata: Any = consumer.consumer_group_metadata()
         consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
     def poll(self, timeout_s: float) -> frozenset[int]:
@@ -342,11 +344,15 @@ class KafkaMembership:
         message = self._consumer.poll(timeout_s)
         if message is not None and (error := message.error()) is not None and error.code() != EOF:
             logger.warning("group of handlers: %s", error)
+        self._metadata = self._consumer.consumer_group_metadata()
         return self._assigned
 
     def metadata(self) -> Any:
-        """What a transaction must carry for the group to check that the partition is still this member's."""
-        return self._consumer.consumer_group_metadata()
+        """What a transaction must carry for the group to check that the partition is still this member's.
+
+        As of the last `poll`: after a rebalance, the first transactions may be refused until the next one.
+        """
+        return self._metadata
 
     def close(self) -> None:
         """See Membership.close."""
