@@ -22,7 +22,7 @@ from tenacity import (
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.dead_letters import DeadLetters
-from projections.errors import StoreUnavailable, Unloadable
+from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
 from projections.patches import NotAPatch, read_into
 from projections.stores.store import Batch, Ledger, Target, ViewStore
 
@@ -67,6 +67,7 @@ class Loader:
         self, store: ViewStore, targets: Targets, settings: LogSettings, partitions: Sequence[int] | None = None
     ) -> None:
         self.stats = Stats()
+        self.failed = False
         self._store, self._targets, self._settings = store, targets, settings
         self._serving: tuple[Target, ...] = ()
         self._owned: set[int] = set(partitions or ())
@@ -87,6 +88,9 @@ class Loader:
         except StoreUnavailable:
             if not stop.is_set():
                 raise
+        except BaseException:
+            self.failed = True
+            raise
         finally:
             self._consumer.close()
             self._dead_letters.close()
@@ -100,7 +104,13 @@ class Loader:
         if not records or not self._serving:
             return
         batches = self._decode(records)
-        self._apply(batches, stop)
+        try:
+            self._apply(batches, stop)
+        except GenerationMissing as error:
+            # dropped since the registry was read, or the store was emptied: look again, and read these again
+            log.warning("%s: %s", self._store.name, error)
+            self._refreshed, self._replace = float("-inf"), True
+            return
         for partition, batch in batches.items():
             self.stats.positions[partition] = batch.next
 
@@ -122,7 +132,9 @@ class Loader:
         ledgers = [self._retrying(stop, self._ledger, target) for target in self._serving]
         self._serving = tuple(t for t, ledger in zip(self._serving, ledgers, strict=True) if ledger)
         present = [ledger for ledger in ledgers if ledger]
-        if present:
+        if not present:
+            self._consumer.pause(self._consumer.assignment())
+        else:
             self.stats.positions = {
                 partition: min(ledger[partition].next for ledger in present if partition in ledger)
                 for partition in self._owned

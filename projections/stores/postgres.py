@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from projections.errors import StoreUnavailable, Unloadable
+from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
 from projections.monoids import State
 from projections.settings import StoreSettings
 from projections.stores import ledgers, postgres_ddl
@@ -86,6 +86,7 @@ class PostgresStore:
                 ([name for name, _ in by_name], [number for _, number in by_name], list(batches)),
             ).fetchall()
             found = [(view, gen, part, ledgers.from_json(after, applied)) for view, gen, part, after, applied in locked]
+            self._check_ledgers(by_name, batches, {(view, generation, part) for view, generation, part, _ in found})
             fresh: dict[tuple[str, int], list[Patch]] = {}
             for view, generation, partition, ledger in found:
                 target = by_name[view, generation]
@@ -105,6 +106,13 @@ class PostgresStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _check_ledgers(
+        self, targets: Iterable[tuple[str, int]], batches: Iterable[int], found: set[tuple[str, int, int]]
+    ) -> None:
+        for name, generation in targets:
+            if any((name, generation, partition) not in found for partition in batches):
+                raise GenerationMissing(name, generation)
 
     def _upsert(self, connection: psycopg.Connection[Any], target: Target, rows: Mapping[str, State]) -> None:
         columns: list[list[Any]] = [list(rows)]

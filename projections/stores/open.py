@@ -1,0 +1,27 @@
+"""The one place that knows every store: opens it by its name, importing only its client."""
+
+from __future__ import annotations
+
+from projections.settings import StoreSettings
+from projections.stores.store import ViewStore
+
+STORES = ("postgres", "elasticsearch", "valkey")
+
+
+def open_store(name: str, settings: StoreSettings) -> ViewStore:
+    """The store of this name (see STORES); connects when it is first used."""
+    match name:
+        case "postgres":
+            from projections.stores.postgres import PostgresStore  # noqa: PLC0415 - one process needs one client
+
+            return PostgresStore(settings)
+        case "elasticsearch":
+            from projections.stores.elasticsearch import ElasticsearchStore  # noqa: PLC0415
+
+            return ElasticsearchStore(settings)
+        case "valkey":
+            from projections.stores.valkey import ValkeyStore  # noqa: PLC0415
+
+            return ValkeyStore(settings)
+        case _:
+            raise ValueError(f'there is no store "{name}": use one of {", ".join(STORES)}')
