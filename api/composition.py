@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from eventlog.kafka import KafkaLog
-
 from api.ports import Resource
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
@@ -16,6 +14,7 @@ from api.settings import ApiSettings
 from api.waiting import Waiter
 from commands.gateway import CommandGateway
 from commands.registry import CommandRegistry
+from eventlog.kafka import KafkaLog
 from projections.registry import ViewRegistry
 
 

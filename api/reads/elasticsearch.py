@@ -14,19 +14,14 @@ from api.ports import Applied, GenerationGone, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Filter, Order, Query, place_column
 from api.reads.postgres import offsets
 from projections.errors import StoreUnavailable
-from projections.stores.names import LEDGER, index_name
+from projections.stores.elasticsearch_mapping import GUARD, STATE
+from projections.stores.names import LEDGER, document_id, index_name
 from projections.types import ColumnType
 from projections.view import DELETED, Elasticsearch, TableView
 
-GUARD: Final = "_guard"
 MOST_FACETS: Final = 100
 
 Answer = TypeVar("Answer")
-
-
-def document_id(key: str) -> str:
-    """TEMPORARY."""
-    return key
 
 
 class ElasticsearchReader:
@@ -108,7 +103,7 @@ class ElasticsearchReader:
             "sort": [_step(step, live.view, query) for step in query.order],
             "size": query.limit + 1,
             "track_total_hits": True,
-            "source_excludes": [GUARD, "_state"],
+            "source_excludes": [GUARD, STATE],
             **more,
         }
         if query.beyond is not None:

@@ -1,0 +1,118 @@
+"""Commands over HTTP, with the real handler on a real log."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from api_deployment import Deployment, eventually, stop
+
+DETAILS = {
+    "city": "GALT",
+    "zip": "95632",
+    "property_type": "Condo",
+    "beds": 2,
+    "baths": 1.5,
+    "square_feet": 900,
+    "price": 250_000,
+    "latitude": 38.25,
+    "longitude": -121.3,
+}
+
+
+@pytest.fixture(scope="module")
+def client(api: httpx.Client, deployment: Deployment) -> Iterator[httpx.Client]:
+    process = deployment.start("commands")
+    body = {"listing_id": "nobody"}
+    eventually(lambda: api.post("/commands/listing.withdraw", json=body).status_code == 409, "the handler answers")
+    yield api
+    stop(process)
+
+
+@pytest.fixture
+def listed(client: httpx.Client) -> str:
+    listing_id = f"ü/{uuid.uuid4().hex[:8]} %"
+    answer = client.post("/commands/listing.list_property", json={"listing_id": listing_id} | DETAILS)
+    assert answer.status_code == 201, answer.text
+    return listing_id
+
+
+def send(client: httpx.Client, command: str, body: dict[str, Any], **headers: str) -> httpx.Response:
+    return client.post(f"/commands/listing.{command}", json=body, headers=headers)
+
+
+def test_a_life(client: httpx.Client, listed: str) -> None:
+    offer = send(client, "put_under_offer", {"listing_id": listed, "offer": 1})
+    assert (offer.status_code, offer.headers["etag"]) == (201, '"2"')
+    assert offer.json()["stream"] == f"listing/{listed}"
+    assert offer.json()["events"][0]["id"] == f"listing/{listed}/2"
+    partition, _, offset = offer.json()["position"].partition(":")
+    assert int(partition) in range(4)
+    assert int(offset) > 0
+    refused = send(client, "change_price", {"listing_id": listed, "price": 5})
+    assert (refused.status_code, refused.json()["code"]) == (409, "not_listed")
+    assert send(client, "sell", {"listing_id": listed, "sold_for": 9}).headers["etag"] == '"3"'
+    assert send(client, "sell", {"listing_id": listed, "sold_for": 9}).json()["code"] == "already_sold"
+
+
+def test_nothing_to_change(client: httpx.Client, listed: str) -> None:
+    answer = send(client, "change_price", {"listing_id": listed, "price": DETAILS["price"]})
+    assert (answer.status_code, answer.headers["etag"], answer.json()["events"]) == (200, '"1"', [])
+
+
+def test_versions(client: httpx.Client, listed: str) -> None:
+    body = {"listing_id": listed, "price": 1}
+    wrong = send(client, "change_price", body, **{"If-Match": '"7"'})
+    assert (wrong.status_code, wrong.json()["expected"], wrong.json()["actual"]) == (412, 7, 1)
+    exists = send(client, "change_price", body, **{"If-None-Match": "*"})
+    assert (exists.status_code, exists.json()["expected"], exists.json()["actual"]) == (412, 0, 1)
+    assert send(client, "change_price", body, **{"If-Match": '"1"'}).status_code == 201
+
+
+def test_of_many_at_one_version_one_wins(client: httpx.Client, listed: str) -> None:
+    def change(price: int) -> int:
+        body = {"listing_id": listed, "price": price}
+        return send(client, "change_price", body, **{"If-Match": '"1"'}).status_code
+
+    with ThreadPoolExecutor(8) as threads:
+        statuses = sorted(threads.map(change, range(1, 17)))
+    assert statuses == [201] + [412] * 15
+
+
+def test_a_retry_gets_the_first_answer(client: httpx.Client, listed: str) -> None:
+    key = {"Idempotency-Key": f"k/{uuid.uuid4().hex}"}
+    body = {"listing_id": listed, "price": 7}
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: send(client, "change_price", body, **key), range(8)))
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.content for answer in answers}) == 1
+    reused = send(client, "change_price", body | {"price": 8}, **key)
+    assert (reused.status_code, reused.json()["type"]) == (422, "urn:headwater:problem:idempotency_key_reused")
+    assert send(client, "change_price", body, **key).content == answers[0].content
+    receipt = client.get(answers[0].json()["links"]["receipt"])
+    assert (receipt.status_code, receipt.json()["outcome"], receipt.headers["etag"]) == (200, "accepted", '"2"')
+
+
+def test_a_body_with_other_spacing_is_the_same_body(client: httpx.Client, listed: str) -> None:
+    headers = {"Idempotency-Key": uuid.uuid4().hex, "content-type": "application/json"}
+    url = "/commands/listing.change_price"
+    first = client.post(url, content=f'{{"listing_id": "{listed}", "price": 9}}', headers=headers)
+    second = client.post(url, content=f'{{"price":9,"listing_id":"{listed}"}}', headers=headers)
+    assert (first.status_code, second.content) == (201, first.content)
+
+
+@pytest.mark.parametrize(
+    "listing_id", ["日本", "a/b/c", "?&=#%2F", "..", " ", "\n\t", "\u0000x", "🏠" * 25, "'; --", "é"]
+)
+def test_strange_ids(client: httpx.Client, listing_id: str) -> None:
+    unique = uuid.uuid4().hex[:8] + listing_id
+    answer = send(client, "list_property", {"listing_id": unique} | DETAILS)
+    if "\0" in listing_id:
+        assert (answer.status_code, answer.json()["type"]) == (422, "urn:headwater:problem:malformed_command")
+    else:
+        assert (answer.status_code, answer.json()["stream"]) == (201, f"listing/{unique}")
+        assert answer.headers["location"].isascii()
