@@ -19,7 +19,7 @@ _LOG4J = Path(__file__).with_name("kafka-log4j2.properties")
 # Identifiers need not differ between local stacks: each has its own ports and never meets another.
 _CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsLQ"
 
-_PROPERTIES = {
+PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
@@ -90,7 +90,7 @@ def _properties(settings: StackSettings, data: Path) -> str:
         "advertised.listeners": f"PLAINTEXT://{HOST}:{broker}",
         "controller.quorum.voters": f"1@{HOST}:{controller}",
     }
-    return "".join(f"{name}={value}\n" for name, value in (_PROPERTIES | here).items())
+    return "".join(f"{name}={value}\n" for name, value in (PROPERTIES | here).items())
 
 
 def _probe(port: int) -> str | None:

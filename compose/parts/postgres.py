@@ -14,7 +14,7 @@ from compose.parts.wheels import wheel_folder
 from compose.process import ProcessSpec
 from compose.settings import HOST, StackSettings
 
-_OPTIONS = {
+OPTIONS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
     "wal_level": "logical",
@@ -41,7 +41,7 @@ def spec(settings: StackSettings) -> ProcessSpec:
     """How PostgreSQL runs: on loopback only, role and database `headwater`, no password."""
     binaries, user = _binaries(), _server_user()
     data = settings.state / "postgres"
-    options = _OPTIONS | {"port": str(settings.ports.postgres)}
+    options = OPTIONS | {"port": str(settings.ports.postgres)}
     return ProcessSpec(
         name="postgres",
         argv=(

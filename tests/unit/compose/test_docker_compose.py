@@ -1,0 +1,48 @@
+"""The compose file says what the local stack's parts say: same versions, ports and settings."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import compose
+from compose.parts import kafka, postgres, valkey
+from compose.settings import Ports, StackSettings
+from compose.stack import JAR_LOCK
+from projections.jars import read_lock
+
+SERVICES = yaml.safe_load((Path(compose.__file__).parent / "docker-compose.yml").read_text())["services"]
+LOOPBACK_ONLY = {"listen_addresses", "unix_socket_directories"}  # in a container, its own network does that
+
+
+@pytest.mark.parametrize("service", ["kafka", "postgres", "elasticsearch", "valkey"])
+def test_ports_are_the_same_and_on_loopback(service):
+    (mapping,) = SERVICES[service]["ports"]
+    address, variable, default = re.match(r"([\d.]+):\$\{(\w+):-(\d+)\}:\d+$", mapping).groups()
+    assert address == "127.0.0.1"
+    assert variable == Ports.variable(service)
+    assert int(default) == getattr(Ports(), service)
+
+
+def test_java_servers_have_the_locked_versions():
+    wanted = {want.module: want.version for group in read_lock(JAR_LOCK).values() for want in group.wants}
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{wanted['kafka_2.13']}"
+    assert SERVICES["elasticsearch"]["image"] == f"elasticsearch:{wanted['elasticsearch']}"
+
+
+def test_kafka_has_the_same_properties():
+    given = SERVICES["kafka"]["environment"]
+    expected = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in kafka.PROPERTIES.items()}
+    assert {name: given.get(name) for name in expected} == expected
+
+
+def test_postgres_has_the_same_options():
+    given = {word for word in SERVICES["postgres"]["command"] if "=" in word}
+    assert given == {f"{name}={value}" for name, value in postgres.OPTIONS.items() if name not in LOOPBACK_ONLY}
+
+
+def test_valkey_keeps_data_the_same_way(tmp_path):
+    local = valkey.spec(StackSettings(tmp_path)).argv
+    given = SERVICES["valkey"]["command"][1:]
+    assert " ".join(given) in " ".join(local)
