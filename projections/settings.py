@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from eventlog.settings import LogSettings, read_count
+
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """The addresses of the three stores, and the environment whose views they hold."""
+    """The addresses of the three stores, and the environment whose views they hold.
+
+    patch_partitions: of `patches`; each has a ledger in every generation.
+    """
 
     environment: str = "headwater"
     postgres: str = "postgresql://headwater@127.0.0.1:15432/headwater"
     elasticsearch: str = "http://127.0.0.1:19200"
     valkey: str = "valkey://127.0.0.1:16379"
+    patch_partitions: int = LogSettings.patch_partitions
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> StoreSettings:
@@ -23,4 +29,5 @@ class StoreSettings:
             postgres=env.get("HEADWATER_POSTGRES", cls.postgres),
             elasticsearch=env.get("HEADWATER_ELASTICSEARCH", cls.elasticsearch),
             valkey=env.get("HEADWATER_VALKEY", cls.valkey),
+            patch_partitions=read_count(env, "HEADWATER_PATCH_PARTITIONS", cls.patch_partitions),
         )

@@ -1,0 +1,55 @@
+"""What an index of a view looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from projections.types import ELASTICSEARCH_TYPES, ColumnType
+from projections.view import DELETED, Elasticsearch, TableView
+
+GUARD = "_guard"
+STATE = "_state"
+LONGEST_TERM_CHARACTERS = 8191
+"""Lucene takes terms of at most 32,766 bytes, and a character has up to four. Longer text is kept, but not indexed."""
+
+# bulk makes nothing searchable and flushes nothing on its own: `finish` does both, once
+BULK_SETTINGS: Mapping[str, Any] = {
+    "number_of_shards": 1,
+    "number_of_replicas": 0,
+    "refresh_interval": "-1",
+    "translog.durability": "async",
+}
+LIVE_SETTINGS: Mapping[str, Any] = {
+    "auto_expand_replicas": "0-1",
+    "refresh_interval": "1s",
+    "translog.durability": "request",
+}
+LEDGER_SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
+LEDGER_MAPPING: Mapping[str, Any] = {"dynamic": False, "properties": {}}
+
+
+def mapping(view: TableView) -> dict[str, Any]:
+    """The mapping of a view's index: its columns by type; state and guard are kept, not indexed.
+
+    A column for full-text search has it in its sub-field `text`, and is itself a keyword for filters and facets.
+    """
+    declared = view.store("elasticsearch")
+    searched = declared.text if isinstance(declared, Elasticsearch) else ()
+    hidden = {"type": "object", "enabled": False}
+    properties = {name: _property(kind, name in searched) for name, kind in view.types.items()}
+    return {
+        "dynamic": False,
+        "properties": {**properties, STATE: hidden, GUARD: hidden, DELETED: {"type": "boolean"}},
+    }
+
+
+def _property(kind: ColumnType, searched: bool) -> dict[str, Any]:
+    if kind is ColumnType.JSON:
+        return {"type": "keyword", "index": False, "doc_values": False}
+    indexed: dict[str, Any] = {"type": ELASTICSEARCH_TYPES[kind]}
+    if kind is ColumnType.TEXT:
+        indexed["ignore_above"] = LONGEST_TERM_CHARACTERS
+    if searched:
+        indexed["fields"] = {"text": {"type": "text"}}
+    return indexed

@@ -1,0 +1,103 @@
+"""The reference store, in memory: what every other store must do, short enough to read in a sitting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from projections.errors import GenerationMissing
+from projections.monoids import State
+from projections.reference import combine
+from projections.stores import ledgers
+from projections.stores.documents import DocumentForm, is_deleted
+from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class _Generation:
+    ledgers: dict[int, Ledger]
+    rows: dict[str, State] = field(default_factory=dict)
+
+
+class Memory:
+    """What a server would hold: it outlives the stores that are opened on it."""
+
+    def __init__(self) -> None:
+        self.generations: dict[tuple[str, int], _Generation] = {}
+        self.published: dict[str, int] = {}
+
+
+class MemoryStore:
+    """Views in memory. A call to `apply` takes effect as a whole or not at all.
+
+    fault: called with the name of each moment in `apply` at which a crash must do no harm; for tests.
+    """
+
+    name = "memory"
+
+    def __init__(self, memory: Memory, fault: Callable[[str], None] = no_fault) -> None:
+        self._memory, self._fault = memory, fault
+
+    def create(self, target: Target, base: Mapping[int, int], start: Mapping[int, int]) -> None:
+        fresh = {partition: ledgers.initial_ledger(base, offset) for partition, offset in start.items()}
+        self._memory.generations[_name(target)] = _Generation(fresh)
+
+    def bulk_writer(self, target: Target) -> BulkWriter:
+        return _Writer(self._memory.generations[_name(target)].rows, DocumentForm.of(target.view))
+
+    def finish(self, target: Target) -> None:
+        """Nothing: a row can be read as soon as it is written."""
+
+    def publish(self, target: Target) -> None:
+        self._memory.published[target.view.name] = target.generation
+
+    def drop(self, target: Target) -> None:
+        self._memory.generations.pop(_name(target), None)
+
+    def ledgers(self, target: Target) -> dict[int, Ledger]:
+        held = self._memory.generations.get(_name(target))
+        return deepcopy(held.ledgers) if held else {}
+
+    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        changed: dict[tuple[str, int], _Generation] = {}
+        for target in targets:
+            held = self._memory.generations.get(_name(target))
+            if held is None or not held.ledgers.keys() >= batches.keys():
+                raise GenerationMissing(target.view.name, target.generation)
+            held = deepcopy(held)
+            for partition, batch in batches.items():
+                for patch in ledgers.take_new(held.ledgers[partition], batch, target.view.tag):
+                    combine(target.view, held.rows.setdefault(patch.key, {}), patch.fields)
+            changed[_name(target)] = held
+            self._fault("rows written")
+        self._fault("ledger written")
+        self._memory.generations.update(changed)
+
+    def rows(self, target: Target) -> dict[str, dict[str, Any]]:
+        """The visible rows of a generation, by key."""
+        form = DocumentForm.of(target.view)
+        rows = self._memory.generations[_name(target)].rows
+        return {key: form.show(key, state) for key, state in rows.items() if not is_deleted(state)}
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+@dataclass(frozen=True)
+class _Writer:
+    rows: dict[str, State]
+    form: DocumentForm
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> int:
+        folded = dict(self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
+        self.rows.update(folded)
+        return len(folded)
+
+
+def _name(target: Target) -> tuple[str, int]:
+    return target.view.name, target.generation

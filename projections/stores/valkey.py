@@ -1,0 +1,253 @@
+"""Views as Valkey hashes, one a row: each carries its guard and is written by compare-and-set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import valkey
+from valkey.exceptions import NoScriptError, ValkeyError
+
+from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
+from projections.monoids import State
+from projections.reference import combine
+from projections.settings import StoreSettings
+from projections.stores import ledgers
+from projections.stores.documents import (
+    DocumentForm,
+    by_key,
+    guard_from_json,
+    guard_to_json,
+    is_deleted,
+    take_unguarded,
+)
+from projections.stores.names import cache_key, cache_ledger, cache_pointer
+from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAME: Final = "Valkey"
+ATTEMPTS: Final = 20
+"""How often a row is read again because another writer was faster; there are hardly ever two writers."""
+BULK_ROWS: Final = 1_000
+
+# KEYS: the row, its generation's ledgers. ARGV: the guard as it was read (empty: none), the new guard, state and
+# document (empty: the row is deleted). 1: written, 0: the row has changed, -1: the generation is gone.
+WRITE_ROW: Final = """
+if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
+if (redis.call('HGET', KEYS[1], 'guard') or '') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'guard', ARGV[2], 'state', ARGV[3])
+if ARGV[4] == '' then redis.call('HDEL', KEYS[1], 'doc') else redis.call('HSET', KEYS[1], 'doc', ARGV[4]) end
+return 1
+"""
+
+# KEYS: a generation's ledgers. ARGV: partition, the new `next`, the new ledger. A ledger never goes back: a loader that
+# lost its partition may not know it yet. 1: written, 0: it was further on, -1: the generation is gone.
+WRITE_LEDGER: Final = """
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+if not held then return -1 end
+if tonumber(string.match(held, '"next":(%d+)')) > tonumber(ARGV[2]) then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
+
+
+class ValkeyStore:
+    """Views in one Valkey; for one thread.
+
+    Rows are written first, their ledger afterwards: a crash between the two applies patches again, and the guard in
+    each row skips them.
+
+    fault: called with the name of each moment in `apply` at which a crash must do no harm; for tests.
+    """
+
+    name = "valkey"
+
+    def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
+        self._settings, self._fault = settings, fault
+        self._client = connect(settings.valkey)
+
+    def create(self, target: Target, base: Mapping[int, int], start: Mapping[int, int]) -> None:
+        self.drop(target)
+        entries = {
+            partition: _ledger_to_json(ledgers.initial_ledger(base, offset)) for partition, offset in start.items()
+        }
+        with translated():
+            self._client.hset(self._ledgers_key(target), mapping=entries)
+
+    def bulk_writer(self, target: Target) -> BulkWriter:
+        prefix = cache_key(self._settings.environment, target.view.name, target.generation, "")
+        return ValkeyWriter(self._settings.valkey, prefix, DocumentForm.of(target.view))
+
+    def finish(self, target: Target) -> None:
+        """Nothing: a row can be read as soon as it is written."""
+
+    def publish(self, target: Target) -> None:
+        with translated():
+            self._client.set(cache_pointer(self._settings.environment, target.view.name), target.generation)
+
+    def drop(self, target: Target) -> None:
+        rows = cache_key(self._settings.environment, target.view.name, target.generation, "*")
+        with translated():
+            # the ledger first: from here on nothing writes a row
+            self._client.unlink(self._ledgers_key(target))
+            found = self._client.scan_iter(match=rows, count=BULK_ROWS)
+            while keys := list(islice(found, BULK_ROWS)):
+                self._client.unlink(*keys)
+
+    def ledgers(self, target: Target) -> dict[int, Ledger]:
+        with translated():
+            entries = self._client.hgetall(self._ledgers_key(target))
+        return {int(partition): _ledger_from_json(entry) for partition, entry in entries.items()}
+
+    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        advanced: list[tuple[Target, dict[int, Ledger]]] = []
+        for target, known in zip(targets, self._look_up(targets), strict=True):
+            if not known.keys() >= batches.keys():
+                raise GenerationMissing(target.view.name, target.generation)
+            fresh: list[Patch] = []
+            for partition, batch in batches.items():
+                fresh += ledgers.take_new(known[partition], batch, target.view.tag)
+            if fresh:
+                self._write_rows(target, by_key(fresh))
+            advanced.append((target, {partition: known[partition] for partition in batches}))
+        self._fault("rows written")
+        self._write_ledgers(advanced)
+        self._fault("ledger written")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    def _look_up(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        with translated(), self._client.pipeline(transaction=False) as pipeline:
+            for target in targets:
+                pipeline.hgetall(self._ledgers_key(target))
+            found = pipeline.execute()
+        return [{int(partition): _ledger_from_json(entry) for partition, entry in each.items()} for each in found]
+
+    def _write_rows(self, target: Target, patches: dict[str, list[Patch]]) -> None:
+        form, environment = DocumentForm.of(target.view), self._settings.environment
+        names = {key: cache_key(environment, target.view.name, target.generation, key) for key in patches}
+        for _ in range(ATTEMPTS):
+            found = self._read_rows([names[key] for key in patches])
+            self._fault("rows read")
+            written: list[str] = []
+            calls: list[tuple[Any, ...]] = []
+            for key, (state_json, guard_json) in zip(patches, found, strict=True):
+                guard = guard_from_json(orjson.loads(guard_json) if guard_json else None)
+                new = take_unguarded(guard, patches[key])
+                if not new:
+                    continue
+                state: State = orjson.loads(state_json) if state_json else {}
+                for patch in new:
+                    combine(target.view, state, patch.fields)
+                written.append(key)
+                calls.append((names[key], self._ledgers_key(target), guard_json or b"", *_row(form, key, state, guard)))
+            outcomes = self._run(WRITE_ROW, 2, calls)
+            if -1 in outcomes:
+                raise GenerationMissing(target.view.name, target.generation)
+            patches = {key: patches[key] for key, outcome in zip(written, outcomes, strict=True) if outcome == 0}
+            if not patches:
+                return
+        raise StoreUnavailable(NAME, f'row "{next(iter(patches))}" keeps changing under our hands')
+
+    def _read_rows(self, names: Sequence[str]) -> list[tuple[bytes | None, bytes | None]]:
+        with translated(), self._client.pipeline(transaction=False) as pipeline:
+            for name in names:
+                pipeline.hmget(name, ["state", "guard"])
+            return [(state, guard) for state, guard in pipeline.execute()]
+
+    def _write_ledgers(self, advanced: Sequence[tuple[Target, Mapping[int, Ledger]]]) -> None:
+        calls = [
+            (self._ledgers_key(target), partition, ledger.next, _ledger_to_json(ledger))
+            for target, known in advanced
+            for partition, ledger in known.items()
+        ]
+        if -1 in self._run(WRITE_LEDGER, 1, calls):
+            target = next(target for target, _ in advanced if not self.ledgers(target))
+            raise GenerationMissing(target.view.name, target.generation)
+
+    def _run(self, script: str, keys: int, calls: Sequence[tuple[Any, ...]]) -> list[int]:
+        """The answers of a script to each of `calls`, its keys first."""
+        if not calls:
+            return []
+        with translated():
+            digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+            try:
+                return self._run_loaded(digest, keys, calls)
+            except NoScriptError:  # a new server, or one that was restarted
+                self._client.script_load(script)
+                return self._run_loaded(digest, keys, calls)
+
+    def _run_loaded(self, digest: str, keys: int, calls: Sequence[tuple[Any, ...]]) -> list[int]:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                pipeline.execute_command("EVALSHA", digest, keys, *call)
+            return [int(answer) for answer in pipeline.execute()]
+
+    def _ledgers_key(self, target: Target) -> str:
+        return cache_ledger(self._settings.environment, target.view.name, target.generation)
+
+
+@dataclass(frozen=True)
+class ValkeyWriter:
+    """Writes the rows of one Spark partition; a repeated one writes the same hashes again."""
+
+    url: str
+    prefix: str
+    form: DocumentForm
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> int:
+        written = 0
+        client = connect(self.url)
+        folded = (self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
+        with translated(), client:
+            while chunk := list(islice(folded, BULK_ROWS)):
+                with client.pipeline(transaction=False) as pipeline:
+                    for key, state in chunk:
+                        _, kept, document = _row(self.form, key, state, {})
+                        fields = {"guard": b"", "state": kept} | ({"doc": document} if document else {})
+                        pipeline.hset(f"{self.prefix}{key}", mapping=fields)
+                    pipeline.execute()
+                written += len(chunk)
+        return written
+
+
+def connect(url: str) -> Any:  # half of the client's methods have no types
+    """A client, which connects when it is first used."""
+    return valkey.Valkey.from_url(url, socket_timeout=10, socket_connect_timeout=3)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise the client's errors as StoreUnavailable."""
+    try:
+        yield
+    except (ValkeyError, OSError) as error:
+        raise StoreUnavailable(NAME, str(error)) from error
+
+
+def _row(form: DocumentForm, key: str, state: State, guard: Any) -> tuple[bytes, bytes, bytes]:
+    """A row's guard, state and document."""
+    try:
+        document = b"" if is_deleted(state) else orjson.dumps(form.show(key, state))
+        return orjson.dumps(guard_to_json(guard)), orjson.dumps(state), document
+    except orjson.JSONEncodeError as error:
+        raise Unloadable(NAME, f'row "{key}": {error}') from error
+
+
+def _ledger_to_json(ledger: Ledger) -> bytes:
+    # without spaces, and `next` first: WRITE_LEDGER looks for it
+    return orjson.dumps({"next": ledger.next, "applied": ledgers.to_json(ledger)})
+
+
+def _ledger_from_json(entry: bytes) -> Ledger:
+    held = orjson.loads(entry)
+    return ledgers.from_json(held["next"], held["applied"])
