@@ -14,14 +14,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from compose import detached
-from compose.errors import ComposeError
 from compose.logs import show_logs
-from compose.process import State
 from compose.settings import StackSettings
 from compose.stack import JAR_LOCK, Stack, fetch_jars
 from compose.state import StateDirectory
 from projections.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
 from projections.java import JavaError
+from projections.supervision.errors import SupervisionError
+from projections.supervision.process import State
 
 app = typer.Typer(help="Headwater's local stack: real servers as child processes, no Docker.", no_args_is_help=True)
 _out, _err = Console(), Console(stderr=True)
@@ -34,7 +34,7 @@ def main() -> None:
     """Run the command line; expected errors become one line and exit status 1."""
     try:
         app()
-    except (ComposeError, JarError, JavaError) as error:
+    except (SupervisionError, JarError, JavaError) as error:
         _err.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 

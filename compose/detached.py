@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 
 from compose.errors import ComposeError, NotRunning
-from compose.process import State
 from compose.settings import StackSettings
 from compose.state import StateDirectory
+from projections.supervision.process import State
 
 _START_TIMEOUT_S = 240.0  # longer than the supervisor itself takes to give up
 _STOP_TIMEOUT_S = 60.0

@@ -4,15 +4,16 @@ ComposeError
 ├── SettingError      an environment variable holds what cannot be used
 ├── DependencyError   a wheel of the extra `stack` is missing
 ├── PortTaken         another program listens where a part should
-├── StartFailed       a part did not become healthy
 ├── AlreadyRunning    another supervisor owns the state directory
 └── NotRunning        no supervisor owns the state directory
 """
 
 from pathlib import Path
 
+from projections.supervision.errors import SupervisionError
 
-class ComposeError(RuntimeError):
+
+class ComposeError(SupervisionError):
     """Root of everything this package raises on purpose; messages say what to do next."""
 
 
@@ -40,14 +41,6 @@ class PortTaken(ComposeError):
         super().__init__(
             f"port {port} for '{part}' is taken; stop what listens there, or set {variable} to a free port"
         )
-
-
-class StartFailed(ComposeError):
-    """A part did not become healthy."""
-
-    def __init__(self, part: str, reason: str, log: Path) -> None:
-        self.part, self.reason, self.log = part, reason, log
-        super().__init__(f"'{part}' did not become healthy: {reason}; its log is '{log}'")
 
 
 class AlreadyRunning(ComposeError):

@@ -8,12 +8,12 @@ from types import TracebackType
 
 from compose.errors import NotRunning, PortTaken
 from compose.parts import elasticsearch, kafka, postgres, valkey
-from compose.process import ProcessStatus
 from compose.settings import HOST, Endpoints, Ports, StackSettings
 from compose.state import StateDirectory
-from compose.supervised import Supervised
-from compose.supervisor import Supervisor
 from projections.jars import group_jars, read_lock
+from projections.supervision.process import ProcessStatus
+from projections.supervision.supervised import Supervised
+from projections.supervision.supervisor import Supervisor
 
 JAR_LOCK = Path(__file__).with_name("jars.lock")
 

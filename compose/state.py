@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 
 from compose.errors import AlreadyRunning
-from compose.process import ProcessStatus, State
 from compose.settings import Ports
+from projections.supervision.process import ProcessStatus, State
 
 _LOG = logging.getLogger(__name__)
 _REMAINS_WAIT_S = 40.0  # longer than any part's stop time-out

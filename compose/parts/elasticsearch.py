@@ -11,8 +11,8 @@ from pathlib import Path
 
 from compose.errors import ComposeError
 from compose.parts import wheels
-from compose.process import ProcessSpec
 from compose.settings import HOST, StackSettings
+from projections.supervision.process import ProcessSpec
 
 _PLUGIN = "transport-netty4"
 

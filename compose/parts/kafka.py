@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from compose.errors import ComposeError
 from compose.parts import wheels
-from compose.process import ProcessSpec
 from compose.settings import HOST, StackSettings
+from projections.supervision.process import ProcessSpec
 
 _LOG4J = Path(__file__).with_name("kafka-log4j2.properties")
 # Identifiers need not differ between local stacks: each has its own ports and never meets another.

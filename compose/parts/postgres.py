@@ -11,8 +11,8 @@ import psycopg
 
 from compose.errors import ComposeError
 from compose.parts.wheels import wheel_folder
-from compose.process import ProcessSpec
 from compose.settings import HOST, StackSettings
+from projections.supervision.process import ProcessSpec
 
 OPTIONS = {
     "listen_addresses": HOST,

@@ -3,8 +3,8 @@
 import valkey
 
 from compose.parts.wheels import wheel_folder
-from compose.process import ProcessSpec
 from compose.settings import HOST, StackSettings
+from projections.supervision.process import ProcessSpec
 
 
 def spec(settings: StackSettings) -> ProcessSpec:

@@ -17,7 +17,7 @@ from compose.demo import wait_for_views
 from compose.ports import free_port
 from compose.services import service_specs
 from compose.settings import HOST, StackSettings
-from compose.supervisor import Supervisor
+from projections.supervision.supervisor import Supervisor
 
 PACKAGE = Path(__file__).parent / "shop"
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from compose.errors import ComposeError, StartFailed
-from compose.process import Backoff, ProcessSpec, State
-from compose.supervisor import Supervisor
+from projections.supervision.errors import SupervisionError
+from projections.supervision.errors import StartFailed
+from projections.supervision.process import Backoff, ProcessSpec, State
+from projections.supervision.supervisor import Supervisor
 
 QUICK = Backoff(first_s=0.01, longest_s=0.02, limit=3, limit_at_first=2)
 READY_THEN_WAIT = "echo started >> runs; trap 'echo cleanly >> runs; exit 0' TERM; while :; do sleep 0.05; done"
@@ -154,7 +155,7 @@ def test_processes_start_after_those_they_need_and_stop_before_them(tmp_path):
 
 
 def test_processes_that_wait_for_each_other_are_refused(tmp_path):
-    with pytest.raises(ComposeError, match="wait for each other"):
+    with pytest.raises(SupervisionError, match="wait for each other"):
         Supervisor([spec(tmp_path, name="a", after=("b",)), spec(tmp_path, name="b", after=("a",))])
 
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, cast
 
-from compose.errors import ComposeError, StartFailed
-from compose.process import DEFAULT_BACKOFF, Backoff, ProcessSpec, ProcessStatus, State
+from projections.supervision.errors import StartFailed, SupervisionError
+from projections.supervision.process import DEFAULT_BACKOFF, Backoff, ProcessSpec, ProcessStatus, State
 
 _GUARD = Path(__file__).with_name("guard.py")
 _LOG = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class Supervised:
         try:
             self.spec.prepare()
             guard = self._spawn()
-        except (OSError, subprocess.SubprocessError, ComposeError) as error:
+        except (OSError, subprocess.SubprocessError, SupervisionError) as error:
             return f"could not be started: {error}"
         if guard is None:
             return "was stopped"

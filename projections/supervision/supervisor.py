@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from compose.errors import ComposeError
-from compose.process import DEFAULT_BACKOFF, Backoff, ProcessSpec, ProcessStatus
-from compose.supervised import Supervised
+from projections.supervision.errors import SupervisionError
+from projections.supervision.process import DEFAULT_BACKOFF, Backoff, ProcessSpec, ProcessStatus
+from projections.supervision.supervised import Supervised
 
 
 class Supervisor:
@@ -58,7 +58,7 @@ def _ordered(specs: Sequence[ProcessSpec]) -> list[ProcessSpec]:
     while waiting:
         ready = [spec for spec in waiting.values() if all(name in placed for name in spec.after)]
         if not ready:
-            raise ComposeError(f"processes wait for each other or for one that is not there: {sorted(waiting)}")
+            raise SupervisionError(f"processes wait for each other or for one that is not there: {sorted(waiting)}")
         for spec in ready:
             placed[spec.name] = waiting.pop(spec.name)
     return list(placed.values())

@@ -1,0 +1,81 @@
+"""`python -m projections [build | live | load STORE]`: the read side, or one part of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import Annotated
+
+import typer
+
+from eventlog.errors import EventLogError
+from eventlog.settings import LogSettings
+from projections.errors import ProjectionError
+from projections.registry import ViewRegistry
+from projections.service import Service
+from projections.settings import StoreSettings
+from projections.stores.open import STORES
+from projections.supervision.errors import SupervisionError
+
+app = typer.Typer(help="Headwater's read side: without a command, all of it, supervised.", add_completion=False)
+log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Run what the command line asks for; errors that Headwater knows end in one line and exit code 1."""
+    logging.basicConfig(
+        level=os.environ.get("HEADWATER_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    try:
+        app()
+    except (EventLogError, ProjectionError, SupervisionError) as error:
+        log.critical("%s", error)
+        return 1
+    return 0
+
+
+@app.callback(invoke_without_command=True)
+def everything(context: typer.Context) -> None:
+    """Build what is missing, then keep the live query and the loaders alive."""
+    if context.invoked_subcommand is None:
+        _service().supervise(_stopped_by_signal())
+
+
+@app.command()
+def build() -> None:
+    """Build the views that have no live generation, and end."""
+    _service().build_missing()
+
+
+@app.command()
+def live() -> None:
+    """Run the live query: events become patches."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    _service().run_live()
+
+
+@app.command()
+def load(store: Annotated[str, typer.Argument(help=", ".join(STORES))]) -> None:
+    """Run a loader: patches become rows in one store."""
+    if store not in STORES:
+        raise typer.BadParameter(f'there is no store "{store}": use one of {", ".join(STORES)}')
+    _service().run_loader(store, _stopped_by_signal())
+
+
+def _service() -> Service:
+    settings = LogSettings.from_environment(os.environ)
+    return Service(settings, StoreSettings.from_environment(os.environ), ViewRegistry.load(settings.modules))
+
+
+def _stopped_by_signal() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+if __name__ == "__main__":
+    sys.exit(main())
