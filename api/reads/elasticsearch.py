@@ -15,7 +15,7 @@ from api.query import DISTANCE, RELEVANCE, Filter, Order, Query, place_column
 from api.reads.postgres import offsets
 from projections.errors import StoreUnavailable
 from projections.stores.elasticsearch_mapping import GUARD, STATE
-from projections.stores.names import LEDGER, document_id, index_name
+from projections.stores.names import document_id, index_name, ledger_document, ledger_index
 from projections.types import ColumnType
 from projections.view import DELETED, Elasticsearch, TableView
 
@@ -72,13 +72,13 @@ class ElasticsearchReader:
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
-        prefix = f"{live.view.name}.g{live.generation}."
-        ids = [f"{prefix}{partition}" for partition in range(self._partitions)]
-        answer = await self._ask(self._client.mget(index=f"{self._environment}.{LEDGER}", ids=ids))
+        partitions = {
+            ledger_document(live.view.name, live.generation, partition): partition
+            for partition in range(self._partitions)
+        }
+        answer = await self._ask(self._client.mget(index=ledger_index(self._environment), ids=list(partitions)))
         return {
-            int(each["_id"].removeprefix(prefix)): offsets(each["_source"]["applied"])
-            for each in answer["docs"]
-            if each.get("found")
+            partitions[each["_id"]]: offsets(each["_source"]["applied"]) for each in answer["docs"] if each.get("found")
         }
 
     @property

@@ -12,7 +12,7 @@ from valkey.exceptions import ValkeyError
 from api.ports import Applied, Live, Row
 from api.reads.postgres import offsets
 from projections.errors import StoreUnavailable
-from projections.stores.names import LEDGER, cache_key
+from projections.stores.names import cache_key, cache_ledger
 
 Answer = TypeVar("Answer")
 
@@ -47,7 +47,7 @@ class ValkeyReader:
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
-        name = f"{self._environment}:{LEDGER}:{live.view.name}:g{live.generation}"
+        name = cache_ledger(self._environment, live.view.name, live.generation)
         fields = await self._ask(self._client.hgetall(name))
         return {int(partition): offsets(orjson.loads(entry)["applied"]) for partition, entry in fields.items()}
 

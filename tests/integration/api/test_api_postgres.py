@@ -2,85 +2,18 @@
 
 from __future__ import annotations
 
-import random
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
 import httpx
 import psycopg
 import pytest
 from api_deployment import Deployment, eventually
+from api_rows import SOURCES, every_row, expected, load
 
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections import reference
-from projections.expressions import Source
-from projections.generations import Generations
 from projections.registry import ViewRegistry
 from projections.stores.postgres import PostgresStore
-from projections.stores.store import Batch, Patch, Place, Target
+from projections.stores.store import Target
 
-CITIES = ("SACRAMENTO", "GALT", "ELK GROVE", "Zürich/West 100%", "o'hara")
 VIEWS = ("listings", "city_market", "streams")
-PARTITIONS = range(4)
-
-
-def sources(number: int) -> list[Source]:
-    """Listings with strange ids, some repriced, some withdrawn; seeded."""
-    chance = random.Random(7)  # noqa: S311
-    found: list[Source] = []
-    offsets = dict.fromkeys(PARTITIONS, 0)
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def happened(listing_id: str, version: int, kind: str, **data: Any) -> None:
-        stream = f"listing/{listing_id}"
-        time = start + timedelta(seconds=len(found), milliseconds=chance.randrange(1000))
-        body = {"listing_id": listing_id} | data
-        envelope = Envelope(f"{stream}/{version}", kind, stream, time, body, sequence=version)
-        partition = partition_of(stream, 4)
-        offsets[partition] += 2
-        position = Position(partition, offsets[partition])
-        found.append(Source(envelope, position, timestamp_ms(time), encode(envelope).decode()))
-
-    for n in range(number):
-        listing_id = f"L{n}" if n % 3 else f"ü/{n} %2F'\"\\"
-        city, price = chance.choice(CITIES), chance.choice((100, 200, 300, 400))
-        details = {"zip": "z95815", "property_type": "Condo", "beds": n % 5, "baths": 1.5, "square_feet": 500 + n}
-        place = {"latitude": 38.5, "longitude": -121.25, "description": f"number {n}"}
-        happened(listing_id, 1, "listing.listed", city=city, price=price, **details, **place)
-        if n % 2:
-            happened(listing_id, 2, "listing.price_changed", city=city, price=price + 50, previous_price=price)
-        if n % 7 == 3:
-            square_feet = 500 + n
-            withdrawn = {"price": price + 50 if n % 2 else price, "square_feet": square_feet, "under_offer": False}
-            happened(listing_id, 3 if n % 2 else 2, "listing.withdrawn", city=city, **withdrawn)
-    return found
-
-
-SOURCES = sources(60)
-
-
-def load(deployment: Deployment, name: str, found: list[Source]) -> Target:
-    """Make a new generation of a view, apply every event to it, and make it live."""
-    view = ViewRegistry.load().views[name]
-    registry = Generations(deployment.stores.postgres, deployment.stores.environment)
-    registry.prepare()
-    begun = registry.begin(view, {}, dict.fromkeys(PARTITIONS, 0))
-    target = Target(view, begun.generation)
-    store = PostgresStore(deployment.stores)
-    store.create(target, {}, dict.fromkeys(PARTITIONS, 0))
-    store.finish(target)
-    batches = {partition: Batch(next=len(found)) for partition in PARTITIONS}
-    for source in found:
-        fields = reference.lift(view, source)
-        if fields is not None:
-            key = view.key_of(source.envelope.data, source.envelope)
-            patch = Patch(key, source.position.partition, Place(source.position.offset, 0), fields)
-            batches[partition_of(f"{view.tag}/{key}", 4)].patches.setdefault(view.tag, []).append(patch)
-    store.apply([target], batches)
-    store.publish(target)
-    registry.swap(name, begun.generation)
-    store.close()
-    return target
 
 
 @pytest.fixture(scope="module")
@@ -88,25 +21,10 @@ def loaded(deployment: Deployment) -> dict[str, Target]:
     return {name: load(deployment, name, SOURCES) for name in VIEWS}
 
 
-def expected(name: str) -> dict[str, dict[str, Any]]:
-    return reference.fold(ViewRegistry.load().views[name], SOURCES)
-
-
-def every_row(api: httpx.Client, view: str, query: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    path: str | None = f"/views/{view}?{query}"
-    while path:
-        answer = api.get(path)
-        assert answer.status_code == 200, answer.text
-        rows += answer.json()["rows"]
-        path = answer.json()["links"].get("next")
-    return rows
-
-
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("limit", [7, 1000])
 def test_every_row_equals_the_reference(api: httpx.Client, loaded: dict[str, Target], view: str, limit: int) -> None:
-    rows = every_row(api, view, f"limit={limit}")
+    rows = every_row(api, f"/views/{view}?limit={limit}")
     key = ViewRegistry.load().views[view].key_name
     assert rows == [row for _, row in sorted(expected(view).items(), key=lambda item: item[0].encode())]
     assert len({row[key] for row in rows}) == len(rows)
@@ -114,8 +32,8 @@ def test_every_row_equals_the_reference(api: httpx.Client, loaded: dict[str, Tar
 
 @pytest.mark.parametrize("sort", ["price", "-price", "-city,price", "sold_for,-price", "-listed_at", "sold_for"])
 def test_pages_in_any_order_add_up(api: httpx.Client, loaded: dict[str, Target], sort: str) -> None:
-    whole = every_row(api, "listings", f"sort={sort}&limit=1000")
-    assert every_row(api, "listings", f"sort={sort}&limit=4") == whole
+    whole = every_row(api, f"/views/listings?sort={sort}&limit=1000")
+    assert every_row(api, f"/views/listings?sort={sort}&limit=4") == whole
     assert len(whole) == 60
     column = sort.split(",", maxsplit=1)[0].removeprefix("-")
     values = [row[column] for row in whole if row[column] is not None]

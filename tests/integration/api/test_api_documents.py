@@ -1,0 +1,145 @@
+"""Views in a real Elasticsearch and Valkey, written by the stores themselves, read over HTTP."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import orjson
+import pytest
+from api_deployment import Deployment
+from api_rows import SOURCES, every_row, expected, load
+
+from eventlog.envelope import Envelope, Position, partition_of
+from projections.expressions import Source
+from projections.stores.store import Target
+
+VIEWS = ("listing_search", "listing_card")
+
+
+@pytest.fixture(scope="module")
+def loaded(deployment: Deployment) -> dict[str, Target]:
+    return {name: load(deployment, name, SOURCES) for name in VIEWS}
+
+
+@pytest.fixture(scope="module")
+def search(api: httpx.Client, loaded: dict[str, Target]) -> httpx.Client:
+    api.get("/views/listing_search?after=0:0&wait_ms=1000")  # makes everything visible
+    return api
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_row_by_its_key_equals_the_reference(api: httpx.Client, loaded: dict[str, Target], view: str) -> None:
+    rows = expected(view)
+    assert rows
+    for source in SOURCES:
+        key = source.envelope.stream.removeprefix("listing/")
+        answer = api.get(f"/views/{view}/{quote(key, safe='')}")
+        assert answer.status_code == (200 if key in rows else 404), (key, answer.text)
+        assert key not in rows or answer.json() == rows[key]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("key", ["nobody", "x" * 20_000, "", "%F0%9F%8F%A0", "%ff", "_doc", "*"])
+def test_no_such_row(api: httpx.Client, loaded: dict[str, Target], view: str, key: str) -> None:
+    assert api.get(f"/views/{view}/{key}").status_code == 404
+
+
+@pytest.mark.parametrize("limit", [7, 1000])
+@pytest.mark.parametrize("path", ["/views/listing_search", "/views/listing_search/search"])
+def test_every_row_is_found(search: httpx.Client, path: str, limit: int) -> None:
+    rows = every_row(search, f"{path}?limit={limit}")
+    assert rows == [row for _, row in sorted(expected("listing_search").items(), key=lambda item: item[0].encode())]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sort=price",
+        "sort=-city,price",
+        "sort=-beds,-square_feet",
+        "sort=description",
+        "q=number",
+        "q=condo&sort=-relevance,price",
+        "near=38.5,-121.25",
+        "near=38.5,-121.25&sort=-distance,price",
+        "near=38.5,-121.25&within_km=1&q=number&price.gte=200",
+    ],
+)
+def test_pages_in_any_order_add_up(search: httpx.Client, query: str) -> None:
+    whole = every_row(search, f"/views/listing_search/search?{query}&limit=1000")
+    assert len(whole) > 5
+    assert every_row(search, f"/views/listing_search/search?{query}&limit=4") == whole
+
+
+def found(search: httpx.Client, **parameters: Any) -> dict[str, Any]:
+    answer = search.get("/views/listing_search/search", params={"limit": 1000} | parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.json()  # type: ignore[no-any-return]
+
+
+def test_words_in_any_text_column(search: httpx.Client) -> None:
+    rows = expected("listing_search")
+    one = found(search, q="galt number 12")
+    assert {row["listing_id"] for row in one["rows"]} == {
+        key for key, row in rows.items() if row["city"] == "GALT" and row["description"] == "number 12"
+    }
+    assert found(search, q="NUMBER")["total"] == len(rows)
+    assert found(search, q="nowhere")["rows"] == []
+    for strange in ('"', "AND OR NOT", "a:b", "*", "\\", "((", "日本 🏠", "/", "%"):
+        found(search, q=strange)
+
+
+def test_filters_place_and_facets(search: httpx.Client) -> None:
+    rows = expected("listing_search")
+    wanted = {"city": ["GALT", "o'hara"], "price.gte": 200, "price.lt": 450, "beds.in": [1, 2, 3]}
+    matching = [
+        row
+        for row in rows.values()
+        if row["city"] in wanted["city"] and 200 <= row["price"] < 450 and row["beds"] in (1, 2, 3)
+    ]
+    page = found(search, **wanted, near="38.5,-121.25", within_km=1)
+    assert sorted(row["listing_id"] for row in page["rows"]) == sorted(row["listing_id"] for row in matching)
+    assert page["total"] == len(matching)
+    counts = {each["value"]: each["count"] for each in page["facets"]["city"]}
+    assert counts == {city: [row["city"] for row in matching].count(city) for city in {r["city"] for r in matching}}
+    assert set(page["facets"]) == {"city", "property_type", "status", "beds"}
+    assert found(search, near="-38.5,121.25", within_km=100)["total"] == 0
+
+
+def test_a_forged_cursor(search: httpx.Client) -> None:
+    query = "/views/listing_search?sort=price&limit=2"
+    cursor = search.get(query).json()["next"]
+    document = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    for values in (["x", "L1"], [1], [1, 2, 3], [{}, "L1"], [[], []], [None, None], [1.5, "L1"], [True, 1e300]):
+        forged = base64.urlsafe_b64encode(orjson.dumps([document[0], *values])).rstrip(b"=").decode()
+        assert search.get(f"{query}&cursor={forged}").status_code in (200, 422), values
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_after_a_position(api: httpx.Client, loaded: dict[str, Target], view: str, deployment: Deployment) -> None:
+    """The log here holds none of these events, so every ledger must have the position: only some do."""
+    source = SOURCES[-1]
+    late = api.get(f"/views/{view}/L1?after={source.position}&wait_ms=50")
+    assert late.status_code == 503
+    assert late.json()["type"] == "urn:headwater:problem:not_caught_up"
+    assert isinstance(late.json()["lag_events"], int)
+
+
+def test_a_key_longer_than_an_id_may_be(api: httpx.Client, deployment: Deployment) -> None:
+    key = "ü" * 400
+    first = SOURCES[0]
+    stream = f"listing/{key}"
+    data = dict(first.envelope.data) | {"listing_id": key}  # type: ignore[arg-type]
+    envelope = Envelope(f"{stream}/1", first.envelope.type, stream, first.envelope.time, data, sequence=1)
+    source = Source(envelope, Position(partition_of(stream, 4), 900), first.timestamp_ms, "")
+    load(deployment, "listing_search", [source])
+    answer = api.get(f"/views/listing_search/{quote(key)}")
+    # the registry is asked at most every 250 ms: until then the generation before answers
+    for _ in range(50):
+        if answer.status_code == 200:
+            break
+        answer = api.get(f"/views/listing_search/{quote(key)}")
+    assert (answer.status_code, answer.json()["listing_id"]) == (200, key)
