@@ -34,7 +34,8 @@ class Entry(NamedTuple):
 class Transaction(Protocol):
     """Records appended together or not at all, by the owner of one partition.
 
-    Readers see none of it before `commit` returns, and nothing ever of one that was aborted. After an error only
+    Readers see none of it before `commit` is called, all of it shortly after (at the latest when the partition has a
+    new owner), and nothing ever of one that was aborted. After an error only
     `abort` may follow, and then the owner must be closed: what became of the transaction is not known.
     """
 

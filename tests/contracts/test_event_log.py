@@ -1,0 +1,248 @@
+"""The contract of the EventLog port, on memory and on Kafka."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eventlog.errors import EventLogError, Fenced
+from eventlog.kafka import KafkaLog
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry, EventLog
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def log(request: pytest.FixtureRequest) -> Iterator[EventLog]:
+    if request.param == "memory":
+        yield MemoryLog(partitions=2)
+        return
+    kafka = KafkaLog(request.getfixturevalue("log_settings"))
+    yield kafka
+    kafka.close()
+
+
+def entry(key: str, value: bytes | None = b"{}", topic: str = EVENTS, timestamp_ms: int = 1_000) -> Entry:
+    return Entry(topic, key, value, timestamp_ms)
+
+
+def keys(log: EventLog, topic: str = EVENTS, partition: int = 0, start: int = 0, end: int | None = None) -> list[str]:
+    return [record.key for record in log.read(topic, partition, start, end)]
+
+
+def settle(log: EventLog, partition: int = 0) -> None:
+    """Kafka makes a committed transaction visible shortly after; a new owner waits for that."""
+    log.own(partition).close()
+
+
+def test_an_empty_partition_has_no_records_and_ends_at_zero(log: EventLog) -> None:
+    assert keys(log) == []
+    assert log.end(EVENTS, 0) == 0
+    assert log.next_command(0) == 0
+
+
+def test_a_committed_transaction_is_read_back_as_it_was_appended(log: EventLog) -> None:
+    transaction = log.own(1).begin()
+    offsets = transaction.append([entry("a", b"1", timestamp_ms=5), entry("ü/\udcff", None, timestamp_ms=7)])
+    transaction.commit(next_command=3)
+    settle(log, 1)
+    records = list(log.read(EVENTS, 1, 0))
+    assert [(r.topic, r.partition, r.offset) for r in records] == [(EVENTS, 1, offset) for offset in offsets]
+    assert [(r.key, r.value, r.timestamp_ms) for r in records] == [("a", b"1", 5), ("ü/\udcff", None, 7)]
+    assert keys(log, partition=0) == []
+
+
+def test_nothing_of_an_open_transaction_is_seen(log: EventLog) -> None:
+    transaction = log.own(0).begin()
+    transaction.append([entry("a")])
+    assert keys(log) == []
+    assert log.end(EVENTS, 0) == 0
+    transaction.commit()
+    settle(log)
+    assert keys(log) == ["a"]
+
+
+def test_nothing_of_an_aborted_transaction_is_ever_seen(log: EventLog) -> None:
+    writer = log.own(0)
+    aborted = writer.begin()
+    aborted.append([entry("a"), entry("r", topic=RECEIPTS)])
+    aborted.abort()
+    committed = writer.begin()
+    committed.append([entry("b")])
+    committed.commit(next_command=1)
+    settle(log)
+    assert keys(log) == ["b"]
+    assert keys(log, RECEIPTS) == []
+    assert log.next_command(0) == 1
+
+
+def test_offsets_tell_each_record_of_several_topics(log: EventLog) -> None:
+    writer = log.own(0)
+    first = writer.begin()
+    first.append([entry("x")])
+    first.commit()
+    transaction = writer.begin()
+    entries = [entry(str(n)) for n in range(1_500)] + [entry(f"r{n}", topic=RECEIPTS) for n in range(3)]
+    offsets = transaction.append(entries) + transaction.append([entry("late")])
+    transaction.commit()
+    settle(log)
+    found = {(r.topic, r.offset): r.key for topic in (EVENTS, RECEIPTS) for r in log.read(topic, 0, 0)}
+    for (topic, key, _, _), offset in zip([*entries, entry("late")], offsets, strict=True):
+        assert found[topic, offset] == key
+
+
+def test_a_read_stops_at_its_end_and_starts_where_it_is_told(log: EventLog) -> None:
+    writer = log.own(0)
+    for name in "abc":
+        transaction = writer.begin()
+        transaction.append([entry(name), entry(name + name)])
+        transaction.commit()
+    settle(log)
+    records = list(log.read(EVENTS, 0, 0))
+    assert [r.key for r in records] == ["a", "aa", "b", "bb", "c", "cc"]
+    assert keys(log, start=records[1].offset, end=records[4].offset) == ["aa", "b", "bb"]
+    assert keys(log, start=records[5].offset + 1) == []
+    assert log.end(EVENTS, 0) > records[5].offset
+
+
+def test_a_read_ends_though_the_last_offsets_are_of_an_aborted_transaction(log: EventLog) -> None:
+    writer = log.own(0)
+    for outcome in ("commit", "abort", "abort"):
+        transaction = writer.begin()
+        transaction.append([entry(outcome)])
+        getattr(transaction, outcome)()
+    settle(log)
+    assert keys(log) == ["commit"]
+    assert keys(log, start=1) == []
+
+
+def test_a_new_owner_fences_the_earlier_one_off(log: EventLog) -> None:
+    earlier = log.own(0)
+    open_transaction = earlier.begin()
+    open_transaction.append([entry("lost")])
+    later = log.own(0)
+    with pytest.raises(Fenced):
+        open_transaction.commit(next_command=1)
+    with pytest.raises(Fenced):
+        again = earlier.begin()
+        again.append([entry("lost too")])
+        again.commit(next_command=2)
+    transaction = later.begin()
+    transaction.append([entry("kept")])
+    transaction.commit(next_command=3)
+    settle(log)
+    assert keys(log) == ["kept"]
+    assert log.next_command(0) == 3
+
+
+def test_of_two_racing_writers_every_acknowledged_commit_is_kept_and_no_other(log: EventLog) -> None:
+    kept: list[str] = []
+    start = threading.Barrier(2)
+
+    def write(name: str) -> None:
+        start.wait()
+        for attempt in range(3):
+            try:
+                writer = log.own(0)
+                for number in range(10):
+                    transaction = writer.begin()
+                    key = f"{name}/{attempt}/{number}"
+                    try:
+                        transaction.append([entry(key)])
+                        transaction.commit()
+                    except EventLogError:
+                        transaction.abort()
+                        raise
+                    kept.append(key)
+            except EventLogError:
+                continue
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, "ab"))
+    settle(log)
+    read = keys(log)
+    assert sorted(set(kept) - set(read)) == []
+    assert len(read) == len(set(read))
+    for name in "ab":
+        mine = [key for key in read if key.startswith(name)]
+        assert mine == sorted(mine)
+
+
+def test_dead_letters_of_every_partition_lie_in_one(log: EventLog) -> None:
+    for partition in (0, 1):
+        transaction = log.own(partition).begin()
+        transaction.append([entry(f"from {partition}", topic=DEAD_LETTERS)])
+        transaction.commit()
+        settle(log, partition)
+    assert keys(log, DEAD_LETTERS) == ["from 0", "from 1"]
+
+
+def test_submitted_commands_are_stored_in_order(log: EventLog) -> None:
+    stored = [log.submit(entry(f"c{n}", topic=COMMANDS), 1) for n in range(5)]
+    assert [future.result(10) for future in stored] == [0, 1, 2, 3, 4]
+    assert keys(log, COMMANDS, 1) == ["c0", "c1", "c2", "c3", "c4"]
+
+
+def test_a_tail_gives_what_is_there_and_what_comes_and_tells_its_position(log: EventLog) -> None:
+    writer = log.own(0)
+    first = writer.begin()
+    first.append([entry("skipped"), entry("a"), entry("b")])
+    first.commit()
+    tail = log.tail(EVENTS, {0: 1, 1: 0})
+    try:
+        assert take(log, tail, 2) == ["a", "b"]
+        second = writer.begin()
+        second.append([entry("c")])
+        assert tail.poll(10, 0.05) == []
+        second.commit()
+        assert take(log, tail, 1) == ["c"]
+        for _ in range(100):
+            if tail.position(0) == log.end(EVENTS, 0):
+                break
+            assert tail.poll(10, 0.1) == []
+        assert tail.position(0) == log.end(EVENTS, 0)
+    finally:
+        tail.close()
+
+
+def test_a_tail_returns_no_more_than_it_is_asked_for(log: EventLog) -> None:
+    for number in range(5):
+        log.submit(entry(str(number), topic=COMMANDS), 0).result(10)
+    tail = log.tail(COMMANDS, {0: 0})
+    got: list[str] = []
+    for _ in range(100):
+        some = tail.poll(2, 0.1)
+        assert len(some) <= 2
+        got += [record.key for record in some]
+        if len(got) >= 5:
+            break
+    tail.close()
+    assert got == ["0", "1", "2", "3", "4"]
+
+
+def test_members_share_the_partitions_and_the_one_who_leaves_frees_its_own(log: EventLog) -> None:
+    first = log.join(lambda partitions: None)
+    assert owns_all(log, first)
+    second = log.join(lambda partitions: None)
+    second.poll(0.01)
+    closing = threading.Thread(target=first.close)
+    closing.start()
+    assert owns_all(log, second)
+    closing.join()
+    second.close()
+
+
+def take(log: EventLog, tail: object, count: int) -> list[str]:
+    got: list[str] = []
+    for _ in range(100):
+        got += [record.key for record in tail.poll(100, 0.1)]  # type: ignore[attr-defined]
+        if len(got) >= count:
+            break
+    return got
+
+
+def owns_all(log: EventLog, member: object) -> bool:
+    return any(member.poll(0.1) == frozenset(range(log.partitions)) for _ in range(300))  # type: ignore[attr-defined]
