@@ -26,6 +26,15 @@ ABORT_TIMEOUT_S = 2.0
 
 EOF = KafkaError._PARTITION_EOF
 FENCED_CODES = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
+# a partition has no leader just after its topic was created, and while a broker restarts
+NO_LEADER_CODES = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
 
 # librdkafka waits a whole second before it fetches on when its queue was full: that halves a fast reader
 READER = {
@@ -123,12 +132,16 @@ class KafkaLog:
 
     def end(self, topic: str, partition: int) -> int:
         """See EventLog.end: the last stable offset, which an open transaction holds back."""
-        with self.reader() as consumer, translated(f'asking for the end of "{topic}"', partition):
-            place = TopicPartition(self.settings.topic(topic), partition)
-            watermarks: tuple[int, int] | None = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)
-            if watermarks is None:
-                raise LogUnavailable(f'asking for the end of "{topic}"', "no answer in time")
-            return watermarks[1]
+        place = TopicPartition(self.settings.topic(topic), partition)
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                with self.reader() as consumer:
+                    return int(consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)[1])
+            except KafkaException as error:
+                if error.args[0].code() not in NO_LEADER_CODES or time.monotonic() > deadline:
+                    raise _translate(error.args[0], f'asking for the end of "{topic}"', partition) from error
+                time.sleep(0.05)
 
     def next_command(self, partition: int) -> int:
         """See EventLog.next_command: waits while a transaction with an offset is open."""
