@@ -66,6 +66,22 @@ def up(
 
 
 @app.command()
+def run() -> None:
+    """Start everything with the demo's listings loaded: servers, handler, projections, API; stay until Ctrl-C."""
+    from compose.run import main as run_everything  # noqa: PLC0415 - needs the extra `demo`
+
+    raise typer.Exit(run_everything())
+
+
+@app.command()
+def demo() -> None:
+    """Load real listings, check every view against them, rebuild all under traffic, check again, and end."""
+    from compose.demo import main as play  # noqa: PLC0415 - needs the extra `demo`
+
+    raise typer.Exit(play())
+
+
+@app.command()
 def down() -> None:
     """Stop all servers cleanly; their data stays."""
     settings = StackSettings.from_environ(os.environ)

@@ -29,6 +29,7 @@ def main() -> int:
     logging.basicConfig(
         level=os.environ.get("HEADWATER_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
+    logging.getLogger("elastic_transport").setLevel(logging.WARNING)  # a line a request
     try:
         app()
     except (EventLogError, ProjectionError, SupervisionError) as error:

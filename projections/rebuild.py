@@ -133,8 +133,9 @@ class Rebuilder:
         with self._catching_up(target) as loaders:
             yield "catch-up", lambda: self._catch_up(name, loaders, on_step)
             yield "swap", swap
-            # the loaders that serve everything see the swap within REFRESH_S; until then these go on
-            yield "hand-over", lambda: time.sleep(LINGER_S)
+            if target.generation > 1:
+                # the loaders that serve everything see the swap within REFRESH_S; until then these go on
+                yield "hand-over", lambda: time.sleep(LINGER_S)
 
     def _bulk(
         self,
