@@ -19,6 +19,7 @@ from projections.errors import ProjectionError
 def main() -> int:
     """Serve until stopped; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("elastic_transport").setLevel(logging.WARNING)  # it has a line for every request
     try:
         settings = ApiSettings.from_environment(os.environ)
         app = create_app(compose_service(settings))
