@@ -128,22 +128,6 @@ def logs(
 
 
 @app.command()
-def run() -> None:
-    """Run the servers and Headwater's own processes until Ctrl-C."""
-    from compose.run import main as run_all  # noqa: PLC0415 (needs the extra 'demo', which `up` does without)
-
-    raise typer.Exit(run_all())
-
-
-@app.command()
-def demo() -> None:
-    """Show everything at work on real listings."""
-    from compose.demo import main as run_demo  # noqa: PLC0415 (likewise)
-
-    raise typer.Exit(run_demo())
-
-
-@app.command()
 def lock() -> None:
     """Resolve what the jar locks want again and write versions and checksums."""
     for path in (SPARK_LOCK, JAR_LOCK):

@@ -33,7 +33,7 @@ from projections.supervision.supervisor import Supervisor
 
 CONCURRENCY = 64
 VIEWS = ("listings", "listing_search", "listing_card", "city_market")
-SETTLE_S = 30.0
+SETTLE_S = 120.0
 FRESHNESS_SAMPLES = 100
 TRAFFIC_PAUSE_S = 0.02
 
