@@ -1,0 +1,1 @@
+"""The proof: unit, contracts, integration, acceptance, bench."""
