@@ -141,7 +141,9 @@ def decode(value: bytes | str | None) -> Envelope:
 
 def format_time(time: datetime) -> str:
     """RFC 3339 in UTC with microseconds: fixed width, so that text order is time order."""
-    return f"{time.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"
+    if time.tzinfo is not UTC:
+        time = time.astimezone(UTC)
+    return f"{time.isoformat(timespec='microseconds')[:26]}Z"
 
 
 def _text(document: dict[str, Any], name: str) -> str:

@@ -1,0 +1,176 @@
+"""Every rule of the listing aggregate: given events, when a command comes, then events or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from commands.aggregate import Command, Event
+from commands.aggregates.listing import (
+    ChangePrice,
+    DetailsRevised,
+    Listed,
+    ListProperty,
+    PriceChanged,
+    PutListingUnderOffer,
+    PutUnderOffer,
+    Relist,
+    Relisted,
+    ReviseDetails,
+    Sell,
+    Sold,
+    Withdraw,
+    Withdrawn,
+    listing,
+)
+from commands.errors import Rejected
+
+DETAILS: dict[str, Any] = {
+    "listing_id": "L1",
+    "city": "Sacramento",
+    "zip": "z95838",
+    "property_type": "Residential",
+    "beds": 2,
+    "baths": 1.0,
+    "square_feet": 836,
+    "price": 59_222,
+    "latitude": 38.63,
+    "longitude": -121.43,
+    "description": "",
+}
+LISTED = Listed(**DETAILS)
+REPRICED = PriceChanged(listing_id="L1", city="Sacramento", price=58_000, previous_price=59_222)
+OFFERED = PutUnderOffer(listing_id="L1", city="Sacramento", offer=57_000)
+SOLD = Sold(listing_id="L1", city="Sacramento", sold_for=57_500, price=59_222, square_feet=836)
+WITHDRAWN = Withdrawn(listing_id="L1", city="Sacramento", price=59_222, square_feet=836, under_offer=False)
+RELISTED = Relisted(listing_id="L1", city="Sacramento", price=59_222, square_feet=836)
+
+LIST = ListProperty(**DETAILS)
+REPRICE = ChangePrice(listing_id="L1", price=58_000)
+OFFER = PutListingUnderOffer(listing_id="L1", offer=57_000)
+SELL = Sell(listing_id="L1", sold_for=57_500)
+WITHDRAW = Withdraw(listing_id="L1")
+RELIST = Relist(listing_id="L1")
+REVISE = ReviseDetails(listing_id="L1", square_feet=900)
+
+
+def revised(added: int, **changes: Any) -> DetailsRevised:
+    fields = ("listing_id", "city", "property_type", "beds", "baths", "square_feet", "description")
+    now = {name: DETAILS[name] for name in fields} | changes
+    return DetailsRevised(**now, square_feet_added=added)
+
+
+def decide(given: Sequence[Event], when: Command) -> list[Event]:
+    state = listing.initial
+    for event in given:
+        state = listing.evolve(state, event)
+    return list(listing.decide(when, state))
+
+
+@pytest.mark.parametrize(
+    ("given", "when", "then"),
+    [
+        pytest.param([], LIST, [LISTED], id="a property is listed"),
+        pytest.param([LISTED], REPRICE, [REPRICED], id="a price changes, and the event tells the one before"),
+        pytest.param([LISTED, REPRICED], REPRICE, [], id="the same price again changes nothing"),
+        pytest.param([LISTED], OFFER, [OFFERED], id="an offer is accepted"),
+        pytest.param([LISTED, OFFERED], SELL, [SOLD], id="a sale follows an offer"),
+        pytest.param([LISTED], WITHDRAW, [WITHDRAWN], id="a listing is withdrawn"),
+        pytest.param(
+            [LISTED, OFFERED],
+            WITHDRAW,
+            [WITHDRAWN.model_copy(update={"under_offer": True})],
+            id="an offer falls with its listing",
+        ),
+        pytest.param([LISTED, WITHDRAWN], RELIST, [RELISTED], id="relisted at its old price"),
+        pytest.param(
+            [LISTED, REPRICED, WITHDRAWN],
+            RELIST,
+            [RELISTED.model_copy(update={"price": 58_000})],
+            id="relisted at its last price",
+        ),
+        pytest.param(
+            [LISTED, WITHDRAWN],
+            Relist(listing_id="L1", price=61_000),
+            [RELISTED.model_copy(update={"price": 61_000})],
+            id="relisted at a new price",
+        ),
+        pytest.param([LISTED], REVISE, [revised(64, square_feet=900)], id="revised, with the area added"),
+        pytest.param([LISTED, OFFERED], REVISE, [revised(64, square_feet=900)], id="revised under offer"),
+        pytest.param(
+            [LISTED, WITHDRAWN], REVISE, [revised(0, square_feet=900)], id="a withdrawn one adds no area to the market"
+        ),
+        pytest.param([LISTED], ReviseDetails(listing_id="L1", beds=2), [], id="a revision to the same changes nothing"),
+        pytest.param([LISTED], ReviseDetails(listing_id="L1"), [], id="an empty revision changes nothing"),
+    ],
+)
+def test_decides(given: list[Event], when: Command, then: list[Event]) -> None:
+    assert decide(given, when) == then
+
+
+NOT_FOR_SALE = [LISTED, OFFERED, SOLD]
+
+
+@pytest.mark.parametrize(
+    ("given", "when", "code"),
+    [
+        *(pytest.param([], c, "not_listed", id=f"{c.type} needs a listing") for c in (REPRICE, OFFER, SELL, WITHDRAW, RELIST, REVISE)),
+        *(pytest.param(NOT_FOR_SALE, c, "already_sold", id=f"{c.type} comes too late") for c in (REPRICE, OFFER, SELL, WITHDRAW, RELIST, REVISE)),
+        pytest.param([LISTED], LIST, "already_listed", id="listed once"),
+        pytest.param(NOT_FOR_SALE, LIST, "already_listed", id="a sold one is not listed again"),
+        pytest.param([LISTED, WITHDRAWN], LIST, "already_listed", id="a withdrawn one is relisted instead"),
+        pytest.param([LISTED], SELL, "not_under_offer", id="no sale without an offer"),
+        pytest.param([LISTED, WITHDRAWN], SELL, "not_under_offer", id="no sale while withdrawn"),
+        pytest.param([LISTED, OFFERED], REPRICE, "not_listed", id="no price change under offer"),
+        pytest.param([LISTED, WITHDRAWN], REPRICE, "not_listed", id="no price change while withdrawn"),
+        pytest.param([LISTED, OFFERED], OFFER, "not_listed", id="one offer at a time"),
+        pytest.param([LISTED, WITHDRAWN], OFFER, "not_listed", id="no offer while withdrawn"),
+        pytest.param([LISTED, WITHDRAWN], WITHDRAW, "already_withdrawn", id="withdrawn once"),
+        pytest.param([LISTED], RELIST, "not_withdrawn", id="only a withdrawn one is relisted"),
+        pytest.param([LISTED, OFFERED], RELIST, "not_withdrawn", id="nor one under offer"),
+        pytest.param([LISTED, OFFERED, WITHDRAWN, RELISTED], SELL, "not_under_offer", id="the offer fell with the listing"),
+    ],
+)  # fmt: skip
+def test_refuses(given: list[Event], when: Command, code: str) -> None:
+    with pytest.raises(Rejected) as refusal:
+        decide(given, when)
+    assert refusal.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("price", 0),
+        ("price", -1),
+        ("price", 59_222.5),
+        ("price", "59222"),
+        ("latitude", 90.1),
+        ("latitude", float("nan")),
+        ("longitude", -180.1),
+        ("longitude", float("inf")),
+        ("zip", "9583"),
+        ("zip", "z95838\n"),
+        ("zip", "٩٥٨٣٨"),
+        ("city", ""),
+        ("listing_id", ""),
+        ("listing_id", "x" * 101),
+        ("beds", -1),
+        ("square_feet", 0),
+        ("property_type", "Castle"),
+        ("description", "x" * 10_001),
+        ("unknown", 1),
+    ],
+)
+def test_a_listing_that_cannot_be_is_malformed(field: str, value: object) -> None:
+    with pytest.raises(ValidationError):
+        ListProperty(**DETAILS | {field: value})
+
+
+@pytest.mark.parametrize("command", [ChangePrice, PutListingUnderOffer, Sell, Relist])
+def test_every_amount_is_positive(command: type[Command]) -> None:
+    amount = {ChangePrice: "price", PutListingUnderOffer: "offer", Sell: "sold_for", Relist: "price"}[command]
+    with pytest.raises(ValidationError):
+        command(**{"listing_id": "L1", amount: 0})
