@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from compose.errors import AlreadyRunning
+from compose.errors import AlreadyRunning, ComposeError
 from compose.settings import Ports
 from projections.supervision.process import ProcessStatus, State
 
@@ -76,13 +76,15 @@ class StateDirectory:
         unfinished.replace(self._record_file)
 
     def read(self) -> Record | None:
-        """The last record, or None when nothing was ever started here."""
+        """The last record, or None when nothing was ever started here; raises ComposeError when it is not readable."""
         try:
             content = json.loads(self._record_file.read_text())
+            processes = tuple(ProcessStatus(**one | {"state": State(one["state"])}) for one in content["processes"])
+            return Record(content["owner"], Ports(**content["ports"]), processes)
         except FileNotFoundError:
             return None
-        processes = tuple(ProcessStatus(**one | {"state": State(one["state"])}) for one in content["processes"])
-        return Record(content["owner"], Ports(**content["ports"]), processes)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ComposeError(f"'{self._record_file}' is of another version ({error!r}); delete it") from error
 
     def clear_remains(self) -> None:
         """Wait for what a killed owner's guards are still stopping; end what has no guard any more."""

@@ -83,7 +83,9 @@ def _prepare(binaries: Path, data: Path, user: tuple[int, int] | None) -> None:
     unfinished.mkdir(mode=0o700)
     if user is not None:
         os.chown(unfinished, *user)
-    options = ["--username=headwater", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]
+    # The built-in locale is the same on every platform; the system's differ in name and in order.
+    locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    options = ["--username=headwater", "--auth=trust", "--no-sync", *locale]
     _run([str(binaries / "initdb"), *options, "-D", str(unfinished)], user)
     single = [str(binaries / "postgres"), "--single", "-D", str(unfinished), "postgres"]
     _run(single, user, "CREATE DATABASE headwater;\n")

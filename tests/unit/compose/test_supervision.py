@@ -9,8 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from projections.supervision.errors import SupervisionError
-from projections.supervision.errors import StartFailed
+from projections.supervision.errors import StartFailed, SupervisionError
 from projections.supervision.process import Backoff, ProcessSpec, State
 from projections.supervision.supervisor import Supervisor
 

@@ -1,0 +1,55 @@
+"""The state directory: one owner, a record for others, and what a killed owner left."""
+
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from compose.errors import AlreadyRunning, ComposeError
+from compose.settings import Ports
+from compose.state import StateDirectory
+from projections.supervision.process import ProcessStatus, State
+
+
+def test_there_is_one_owner_at_a_time(tmp_path):
+    first, second = StateDirectory(tmp_path), StateDirectory(tmp_path)
+    assert not second.is_owned()
+    first.take()
+    assert second.is_owned()
+    with pytest.raises(AlreadyRunning, match=str(tmp_path)):
+        second.take()
+    first.release()
+    second.take()
+    second.release()
+
+
+def test_the_record_reads_back(tmp_path):
+    state = StateDirectory(tmp_path)
+    assert state.read() is None
+    status = ProcessStatus("kafka", State.HEALTHY, 11, 12, 1.0, 2, 3.0, "")
+    state.write(Ports(kafka=1), [status])
+    record = state.read()
+    assert (record.ports, record.processes) == (Ports(kafka=1), (status,))
+
+
+def test_a_record_of_another_version_is_named(tmp_path):
+    (tmp_path / "stack.json").write_text('{"owner": 1}')
+    with pytest.raises(ComposeError, match=r"stack\.json.*delete it"):
+        StateDirectory(tmp_path).read()
+
+
+def test_what_lost_its_guard_is_ended_and_what_only_has_its_number_is_not(tmp_path, caplog):
+    state = StateDirectory(tmp_path)
+    with (
+        subprocess.Popen(["/bin/sleep", "600"], start_new_session=True) as left,
+        subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, start_new_session=True) as other,
+    ):
+        mine = ProcessStatus("left", State.HEALTHY, left.pid, None, time.time(), 0, 0.0, "")
+        reused = ProcessStatus("reused", State.HEALTHY, other.pid, None, time.time() - 3600, 0, 0.0, "")
+        state.write(Ports(), [mine, reused])
+        state.clear_remains()
+        assert not psutil.pid_exists(left.pid)
+        assert other.poll() is None
+    assert "'left'" in caplog.text
+    assert "'reused'" not in caplog.text
