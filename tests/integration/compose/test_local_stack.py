@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from elasticsearch import Elasticsearch
 
 from compose.ports import free_ports
-from compose.process import State
 from compose.settings import Endpoints, Ports, StackSettings
 from compose.stack import Stack
+from projections.supervision.process import State
 
 PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
 
