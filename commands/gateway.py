@@ -64,6 +64,10 @@ class CommandGateway:
         """Whether every receipt from before the start is known, so that answers come without delay."""
         return self._caught_up.is_set()
 
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Block until `ready`, for a thread other than the loop's; returns whether it came to that in time."""
+        return self._caught_up.wait(timeout_s)
+
     async def start(self) -> None:
         """Begin to follow `receipts`; returns at once (see `ready`)."""
         self._loop = asyncio.get_running_loop()
@@ -146,12 +150,13 @@ class CommandGateway:
 
     def _resolve(self, records: Sequence[Record]) -> None:
         for record in records:
-            waiters = self._waiting.get(record.key)
-            if waiters and record.value is not None:
-                receipt = Receipt.from_json(record.value)
-                for waiter in waiters:
-                    if waiter.asked_for(receipt) and not waiter.answer.done():
-                        waiter.answer.set_result(receipt)
+            waiters = self._waiting.get(record.key, ())
+            receipt = _receipt(record) if waiters else None
+            if receipt is None:
+                continue
+            for waiter in waiters:
+                if waiter.asked_for(receipt) and not waiter.answer.done():
+                    waiter.answer.set_result(receipt)
 
     def _follow(self) -> None:
         """Read all receipts, from the first; runs in a thread of its own until `close`."""
@@ -187,8 +192,19 @@ class CommandGateway:
     def _read(self, command_id: str, partition: int, offset: int) -> Receipt | None:
         for record in self._log.read(topics.RECEIPTS, partition, offset, offset + 1):
             # two ids may share a place in the index: the record tells whose it is
-            if record.key == command_id and record.value is not None:
-                return Receipt.from_json(record.value)
+            if record.key == command_id:
+                return _receipt(record)
+        return None
+
+
+def _receipt(record: Record) -> Receipt | None:
+    """The receipt in a record; None where it is a tombstone or something else, which no handler wrote."""
+    if record.value is None:
+        return None
+    try:
+        return Receipt.from_json(record.value)
+    except ValueError as error:
+        logger.warning('"%s" at %d:%d is no receipt: %s', record.key, record.partition, record.offset, error)
         return None
 
 

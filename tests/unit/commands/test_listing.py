@@ -111,14 +111,15 @@ def test_decides(given: list[Event], when: Command, then: list[Event]) -> None:
     assert decide(given, when) == then
 
 
+CHANGES = (REPRICE, OFFER, SELL, WITHDRAW, RELIST, REVISE)
 NOT_FOR_SALE = [LISTED, OFFERED, SOLD]
 
 
 @pytest.mark.parametrize(
     ("given", "when", "code"),
     [
-        *(pytest.param([], c, "not_listed", id=f"{c.type} needs a listing") for c in (REPRICE, OFFER, SELL, WITHDRAW, RELIST, REVISE)),
-        *(pytest.param(NOT_FOR_SALE, c, "already_sold", id=f"{c.type} comes too late") for c in (REPRICE, OFFER, SELL, WITHDRAW, RELIST, REVISE)),
+        *(pytest.param([], c, "not_listed", id=f"{c.type} needs a listing") for c in CHANGES),
+        *(pytest.param(NOT_FOR_SALE, c, "already_sold", id=f"{c.type} comes too late") for c in CHANGES),
         pytest.param([LISTED], LIST, "already_listed", id="listed once"),
         pytest.param(NOT_FOR_SALE, LIST, "already_listed", id="a sold one is not listed again"),
         pytest.param([LISTED, WITHDRAWN], LIST, "already_listed", id="a withdrawn one is relisted instead"),
@@ -131,7 +132,7 @@ NOT_FOR_SALE = [LISTED, OFFERED, SOLD]
         pytest.param([LISTED, WITHDRAWN], WITHDRAW, "already_withdrawn", id="withdrawn once"),
         pytest.param([LISTED], RELIST, "not_withdrawn", id="only a withdrawn one is relisted"),
         pytest.param([LISTED, OFFERED], RELIST, "not_withdrawn", id="nor one under offer"),
-        pytest.param([LISTED, OFFERED, WITHDRAWN, RELISTED], SELL, "not_under_offer", id="the offer fell with the listing"),
+        pytest.param([LISTED, OFFERED, WITHDRAWN, RELISTED], SELL, "not_under_offer", id="the offer fell with it"),
     ],
 )  # fmt: skip
 def test_refuses(given: list[Event], when: Command, code: str) -> None:

@@ -1,0 +1,211 @@
+"""The gateway on the log in memory, with a worker that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from commands.errors import MalformedCommand, TooLarge, Unanswered, UnknownCommand
+from commands.gateway import CommandGateway, new_command_id
+from commands.receipt import Receipt, ReceiptError, RecordedEvent, reuse_key
+from commands.receipt_index import ReceiptIndex
+from commands.registry import CommandRegistry
+from commands.service import PartitionWorker
+from commands.state import MemoryStore
+from eventlog.envelope import Position, decode
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
+from eventlog.topics import COMMANDS, RECEIPTS
+
+LISTING: dict[str, Any] = {
+    "listing_id": "L1",
+    "city": "Sacramento",
+    "zip": "z95838",
+    "property_type": "Residential",
+    "beds": 2,
+    "baths": 1.0,
+    "square_feet": 836,
+    "price": 59_222,
+    "latitude": 38.63,
+    "longitude": -121.43,
+}
+Scenario = Callable[[CommandGateway, MemoryLog], Awaitable[None]]
+
+
+@asynccontextmanager
+async def gateway_on(log: MemoryLog, answered: bool, timeout_s: float) -> AsyncIterator[CommandGateway]:
+    registry = CommandRegistry.load()
+    workers = [PartitionWorker(log, registry, p, MemoryStore(), None) for p in range(log.partitions if answered else 0)]
+    for worker in workers:
+        worker.start()
+    gateway = CommandGateway(log, registry, timeout_s=timeout_s)
+    await gateway.start()
+    try:
+        yield gateway
+    finally:
+        await gateway.close()
+        for worker in workers:
+            worker.stop()
+            worker.join()
+            worker.check()
+
+
+def play(scenario: Scenario, answered: bool = True, timeout_s: float = 10.0) -> None:
+    async def main() -> None:
+        log = MemoryLog(partitions=2)
+        async with gateway_on(log, answered, timeout_s) as gateway:
+            await scenario(gateway, log)
+
+    asyncio.run(main())
+
+
+def test_a_command_is_answered_with_its_receipt() -> None:
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        receipt = await gateway.submit("listing.list_property", LISTING, traceparent="00-a", correlation_id="x")
+        assert (receipt.outcome, receipt.version, receipt.stream) == ("accepted", 1, "listing/L1")
+        assert receipt.position == receipt.events[0].position
+        (record,) = (record for p in (0, 1) for record in log.read(COMMANDS, p, 0))
+        envelope = decode(record.value)
+        assert (envelope.id, envelope.traceparent, envelope.correlation_id) == (receipt.command_id, "00-a", "x")
+        assert envelope.data == LISTING
+
+    play(scenario)
+
+
+def test_many_commands_at_once_each_get_their_own_receipt() -> None:
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        names = [f"L{n}" for n in range(50)]
+        receipts = await asyncio.gather(
+            *(gateway.submit("listing.list_property", LISTING | {"listing_id": name}) for name in names)
+        )
+        assert [receipt.stream for receipt in receipts] == [f"listing/{name}" for name in names]
+
+    play(scenario)
+
+
+def test_a_retry_is_answered_with_the_first_receipt() -> None:
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        first = await gateway.submit("listing.list_property", LISTING, command_id="k")
+        again = await gateway.submit("listing.list_property", LISTING, command_id="k")
+        assert again == first
+        assert await gateway.receipt("k") == first
+        assert await gateway.receipt("unknown") is None
+
+    play(scenario)
+
+
+def test_two_at_once_with_one_id_but_other_bodies_are_told_apart() -> None:
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        await gateway.submit("listing.list_property", LISTING)
+        prices = (1, 2)
+        answers = await asyncio.gather(
+            *(
+                gateway.submit("listing.change_price", {"listing_id": "L1", "price": price}, command_id="k")
+                for price in prices
+            )
+        )
+        assert sorted(answer.outcome for answer in answers) == ["accepted", "failed"]
+        refused = next(answer for answer in answers if answer.outcome == "failed")
+        assert refused.error is not None
+        assert refused.error.code == "idempotency_key_reused"
+        later = await gateway.submit("listing.change_price", {"listing_id": "L1", "price": 3}, command_id="k")
+        assert later.error is not None
+        assert later.error.code == "idempotency_key_reused"
+        kept = await gateway.receipt("k")
+        assert kept is not None
+        assert kept.outcome == "accepted"
+
+    play(scenario)
+
+
+def test_what_cannot_be_a_command_never_reaches_the_log() -> None:
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        with pytest.raises(UnknownCommand):
+            await gateway.submit("listing.paint", {})
+        for body in (
+            b"{",
+            b"[]",
+            b"null",
+            b'{"listing_id":"L1","price":NaN}',
+            b'{"listing_id":"L1","price":1.5}',
+            b'{"listing_id":"\\ud800","price":1}',
+            b'{"listing_id":"L\\u00001","price":1}',
+            b'{"listing_id":"L1","price":1,"more":2}',
+            b'{"listing_id":"L1","price":100000000000000000000000}',
+        ):
+            with pytest.raises(MalformedCommand):
+                await gateway.submit("listing.change_price", body)
+        with pytest.raises(TooLarge):
+            await gateway.submit("listing.change_price", b" " * 900_001)
+        assert [record for p in (0, 1) for record in log.read(COMMANDS, p, 0)] == []
+
+    play(scenario)
+
+
+def test_no_answer_in_time_tells_the_id_to_ask_for_later() -> None:
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        with pytest.raises(Unanswered) as unanswered:
+            await gateway.submit("listing.list_property", LISTING, command_id="k")
+        assert unanswered.value.command_id == "k"
+
+    play(scenario, answered=False, timeout_s=0.05)
+
+
+def test_receipts_from_before_the_start_are_known_when_it_is_ready() -> None:
+    async def main() -> None:
+        log = MemoryLog(partitions=2)
+        async with gateway_on(log, answered=True, timeout_s=10) as gateway:
+            first = await gateway.submit("listing.list_property", LISTING, command_id="k")
+        async with gateway_on(log, answered=False, timeout_s=10) as gateway:
+            assert await asyncio.to_thread(gateway.wait_ready, 10)
+            assert await gateway.receipt("k") == first
+            assert await gateway.submit("listing.list_property", LISTING, command_id="k") == first
+
+    asyncio.run(main())
+
+
+def test_a_record_that_is_no_receipt_stops_nobody() -> None:
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        pending = asyncio.create_task(gateway.submit("listing.list_property", LISTING, command_id="k"))
+        log.submit(Entry(RECEIPTS, "k", b"nonsense", 1), 0)
+        assert (await pending).outcome == "accepted"
+
+    play(scenario)
+
+
+def test_a_receipt_is_read_back_as_it_was_written() -> None:
+    receipt = Receipt("k", "t.x", "t/1", "accepted", 7, "f", "2026-01-02T03:04:05.678901Z")
+    receipt = replace(receipt, events=(RecordedEvent("t/1/7", "t.y", Position(3, 9)),))
+    for one in (receipt, replace(receipt, events=(), error=ReceiptError("wrong_version", "m", 1, 2))):
+        assert Receipt.from_json(one.to_json()) == one
+    for nonsense in (b"[]", b"{}", b"{", b'{"events":[{}]}'):
+        with pytest.raises(ValueError):
+            Receipt.from_json(nonsense)
+
+
+def test_the_index_remembers_the_latest_and_forgets_the_oldest() -> None:
+    index = ReceiptIndex(limit=10)
+    for number in range(100):
+        index.add(str(number), 3, 2**40 + number)
+    assert [index.find(str(number)) for number in range(95, 100)] == [(3, 2**40 + n) for n in range(95, 100)]
+    assert [index.find(str(number)) for number in range(90)] == [None] * 90
+    index.add("99", 1, 5)
+    assert index.find("99") == (1, 5)
+
+
+def test_command_ids_are_version_7_uuids_in_order_of_time() -> None:
+    ids = [uuid.UUID(new_command_id()) for _ in range(1_000)]
+    assert {(one.version, one.variant) for one in ids} == {(7, uuid.RFC_4122)}
+    assert len(set(ids)) == 1_000
+    stamps = [one.int >> 80 for one in ids]
+    assert stamps == sorted(stamps)
+
+
+def test_the_key_of_a_refusal_is_not_the_command_id() -> None:
+    assert reuse_key("k", "f") != "k"

@@ -1,0 +1,84 @@
+"""Registering aggregates, and what a declaration may not be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from commands.aggregate import Aggregate, Command, Event
+from commands.aggregates.listing import listing
+from commands.errors import DeclarationError, UnknownCommand
+from commands.registry import CommandRegistry
+
+
+class Lit(Event, type="lamp.lit"):
+    lamp_id: str
+
+
+class Light(Command, type="lamp.light"):
+    lamp_id: str
+
+
+class Lamp(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+def decide(command: Light, state: Lamp) -> Sequence[Event]:
+    return [Lit(lamp_id=command.lamp_id)]
+
+
+def evolve(state: Lamp, event: Lit) -> Lamp:
+    return state
+
+
+def lamp() -> Aggregate[Lamp]:
+    return Aggregate(name="lamp", id_field="lamp_id", initial=Lamp(), decide=decide, evolve=evolve)
+
+
+def test_the_shipped_aggregates_are_found() -> None:
+    registry = CommandRegistry.load()
+    assert registry.aggregates["listing"] is listing
+    assert registry.command("listing.sell").aggregate is listing
+    assert registry.events["listing.sold"] is listing.events["listing.sold"]
+
+
+def test_two_aggregates_of_one_name_are_an_error_that_names_both_modules() -> None:
+    with pytest.raises(DeclarationError, match=r'"a\.one" and "b\.two".*"lamp"'):
+        CommandRegistry([("a.one", lamp()), ("b.two", lamp())])
+
+
+def test_an_unknown_command_is_told_which_are_known() -> None:
+    with pytest.raises(UnknownCommand, match=r"lamp\.light") as error:
+        CommandRegistry([("a", lamp())]).command("lamp.dim")
+    assert error.value.known == ("lamp.light",)
+
+
+@pytest.mark.parametrize("name", ["Lamp", "", "1lamp", "la-mp", "heartbeat", "headwater"])
+def test_a_name_that_cannot_be_is_refused(name: str) -> None:
+    with pytest.raises(DeclarationError):
+        Aggregate(name=name, id_field="lamp_id", initial=Lamp(), decide=decide, evolve=evolve)
+
+
+def test_messages_must_have_the_id_and_the_name_of_their_aggregate() -> None:
+    with pytest.raises(DeclarationError, match="bulb_id"):
+        Aggregate(name="lamp", id_field="bulb_id", initial=Lamp(), decide=decide, evolve=evolve)
+    with pytest.raises(DeclarationError, match=r'must start "torch\."'):
+        Aggregate(name="torch", id_field="lamp_id", initial=Lamp(), decide=decide, evolve=evolve)
+
+
+def test_a_state_that_can_change_is_refused() -> None:
+    class Loose(BaseModel):
+        pass
+
+    def loose(state: Loose, event: Lit) -> Loose:
+        return state
+
+    with pytest.raises(DeclarationError, match="frozen"):
+        Aggregate(name="lamp", id_field="lamp_id", initial=Loose(), decide=decide, evolve=loose)
+
+
+def test_a_message_type_that_cannot_be_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="Lamp-Lit"):
+        type("Bad", (Event,), {}, type="Lamp-Lit")

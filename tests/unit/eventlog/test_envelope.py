@@ -1,0 +1,129 @@
+"""The envelope's codec, positions, partitions and times."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import UTC, datetime, timedelta, timezone
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventlog.envelope import Envelope, Position, decode, encode, format_time, partition_of, timestamp_ms
+from eventlog.errors import NotAnEnvelope
+
+TIME = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+FULL = Envelope(
+    id="listing/L1/7",
+    type="listing.price_changed",
+    stream="listing/L1",
+    time=TIME,
+    data={"price": 1, "city": "Åkra"},
+    source="/headwater/listing",
+    data_version=2,
+    sequence=7,
+    expected_version=0,
+    correlation_id="c",
+    causation_id="d",
+    traceparent="00-e",
+)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+counts = st.integers(0, 2**53)
+envelopes = st.builds(
+    Envelope,
+    id=texts,
+    type=texts,
+    stream=texts,
+    time=st.datetimes(timezones=st.just(UTC)),
+    data=st.dictionaries(texts, st.none() | st.booleans() | counts | texts),
+    source=texts,
+    data_version=counts,
+    sequence=counts,
+    expected_version=st.none() | counts,
+    correlation_id=st.none() | texts,
+    causation_id=st.none() | texts,
+    traceparent=st.none() | texts,
+)
+
+
+def test_the_document_is_the_one_that_is_fixed() -> None:
+    assert orjson.loads(encode(FULL)) == {
+        "specversion": "1.0",
+        "id": "listing/L1/7",
+        "source": "/headwater/listing",
+        "type": "listing.price_changed",
+        "subject": "listing/L1",
+        "time": "2026-01-02T03:04:05.678901Z",
+        "datacontenttype": "application/json",
+        "dataversion": 2,
+        "sequence": 7,
+        "expectedversion": 0,
+        "correlationid": "c",
+        "causationid": "d",
+        "traceparent": "00-e",
+        "data": {"price": 1, "city": "Åkra"},
+    }
+
+
+@given(envelopes)
+def test_what_is_encoded_is_decoded_again(envelope: Envelope) -> None:
+    assert decode(encode(envelope)) == envelope
+
+
+def test_a_body_that_is_json_already_takes_the_place_of_the_data() -> None:
+    assert decode(encode(FULL, b'{"price":2}')).data == {"price": 2}
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_bytes_that_are_no_envelope_are_refused_and_nothing_else_happens(value: bytes) -> None:
+    with pytest.raises(NotAnEnvelope):
+        decode(value)
+
+
+@pytest.mark.parametrize("name", ["id", "source", "type", "subject", "time"])
+@pytest.mark.parametrize("wrong", [None, "", 7, ["x"]])
+def test_an_attribute_that_is_missing_or_no_text_is_named(name: str, wrong: object) -> None:
+    document = orjson.loads(encode(FULL)) | {name: wrong}
+    with pytest.raises(NotAnEnvelope, match=f'"{name}"'):
+        decode(orjson.dumps(document))
+
+
+@pytest.mark.parametrize("name", ["sequence", "dataversion", "expectedversion"])
+@pytest.mark.parametrize("wrong", [-1, 1.5, "1", True])
+def test_a_count_that_is_none_is_named(name: str, wrong: object) -> None:
+    document = orjson.loads(encode(FULL)) | {name: wrong}
+    with pytest.raises(NotAnEnvelope, match=f'"{name}"'):
+        decode(orjson.dumps(document))
+
+
+@given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1), timezones=st.timezones()))
+def test_written_times_are_ordered_like_times(time: datetime) -> None:
+    text = format_time(time)
+    assert len(text) == len("2026-01-02T03:04:05.678901Z")
+    utc = time.astimezone(UTC)
+    assert datetime.fromisoformat(text) == utc
+    assert format_time(utc + timedelta(microseconds=1)) > text
+
+
+def test_a_time_elsewhere_is_written_in_utc() -> None:
+    assert format_time(TIME.astimezone(timezone(timedelta(hours=-7)))) == "2026-01-02T03:04:05.678901Z"
+    assert timestamp_ms(TIME) == 1_767_323_045_678
+
+
+def test_the_partition_is_crc32_of_the_key() -> None:
+    assert partition_of("listing/Å", 7) == zlib.crc32("listing/Å".encode()) % 7
+    assert zlib.crc32(b"123456789") == 0xCBF43926
+
+
+def test_positions_are_ordered_and_read_back() -> None:
+    assert Position.parse("3:1042") == Position(3, 1042)
+    assert str(Position(3, 1042)) == "3:1042"
+    assert Position(1, 9) < Position(1, 10) < Position(2, 0)
+
+
+@pytest.mark.parametrize("text", ["", ":", "3", "3:", ":4", "-1:4", "3:4:5", "a:b", "³:4", "1:" + "9" * 40])
+def test_what_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no position"):
+        Position.parse(text)

@@ -1,0 +1,36 @@
+"""Settings of the log, from the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventlog.errors import SettingError
+from eventlog.settings import LogSettings
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    settings = LogSettings.from_environment({})
+    assert settings == LogSettings()
+    assert settings.topic("events") == "headwater.events"
+
+
+def test_modules_are_split() -> None:
+    assert LogSettings.from_environment({"HEADWATER_MODULES": " a.b, ,c "}).modules == ("a.b", "c")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HEADWATER_ENVIRONMENT", "Prod"),
+        ("HEADWATER_ENVIRONMENT", "a" * 32),
+        ("HEADWATER_ENVIRONMENT", ""),
+        ("HEADWATER_ENVIRONMENT", "a.b"),
+        ("HEADWATER_PARTITIONS", "0"),
+        ("HEADWATER_PARTITIONS", "four"),
+        ("HEADWATER_PATCH_PARTITIONS", "-1"),
+        ("HEADWATER_REPLICATION", "²"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_names_its_variable(variable: str, value: str) -> None:
+    with pytest.raises(SettingError, match=variable):
+        LogSettings.from_environment({variable: value})
