@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from projections.errors import PoisonEvent
+from projections.spark.folding import MARKER, POISON, folded
 from projections.stores.store import BulkWriter
 from projections.view import TableView
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+LOOK_S: Final = 0.25
+"""How often progress is looked at; tasks report once a second."""
+
+_SOURCE: Final[Mapping[str, str]] = {
+    "kafka.isolation.level": "read_committed",
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
+    "kafka.fetch.max.bytes": str(32 * 1024 * 1024),
+    "kafka.receive.buffer.bytes": str(1024 * 1024),
+    "failOnDataLoss": "true",
+}
+TASK_EVENTS: Final = 250_000
+"""Log offsets of one task at most: progress is told task by task."""
+
+_WRITTEN = "written bigint, poison bigint, first string"
 
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
     """What a bulk load did.
 
-    events: log records read, handled or not. rows: written. phases: seconds by name. skipped: poison records left out.
+    events: log offsets covered. rows: written. seconds: in all. phases: seconds by name. skipped: records that cannot
+    be read, left out.
     """
 
     events: int
@@ -34,13 +61,110 @@ def bulk_load(
     settings: LogSettings,
     ranges: Mapping[int, tuple[int, int]],
     writer: BulkWriter,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
     *,
     skip_poison: bool = False,
 ) -> BulkResult:
     """Fold the events in `ranges` (by source partition: start, end exclusive) and write the rows through `writer`.
 
-    on_progress: called from another thread with (offsets read, offsets in all).
-    skip_poison: leave out what the live query sends to `dead-letters`; otherwise it raises PoisonEvent.
+    on_progress: called from another thread with (log records read, offsets in all); the first may end below the second,
+    for offsets have gaps. skip_poison: leave out what the live query sends to `dead-letters`; otherwise such a record
+    raises PoisonEvent, after the other rows are written.
     """
-    raise NotImplementedError
+    total = sum(end - start for start, end in ranges.values())
+    started = time.monotonic()
+    if not total:
+        on_progress(0, 0)
+        return BulkResult(0, 0, 0.0, {})
+    rows = folded(read_ranges(session, settings, ranges), view)
+    made = rows.mapInArrow(_write_with(writer, view.key_name), _WRITTEN)
+    planned = time.monotonic()
+    with _watched(session, total, on_progress):
+        tasks = made.collect()
+    ended = time.monotonic()
+    poison = sum(task.poison for task in tasks)
+    if poison and not skip_poison:
+        first = min((task.first for task in tasks if task.first), key=_place)
+        position, _, reason = first.partition(" ")
+        raise PoisonEvent(view.name, position, reason, poison - 1)
+    phases = {"plan": planned - started, "fold_and_write": ended - planned}
+    return BulkResult(total, sum(task.written for task in tasks), ended - started, phases, poison)
+
+
+def read_ranges(session: SparkSession, settings: LogSettings, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+    """The committed records of `events` within these offsets, as Spark's Kafka source gives them."""
+    topic = settings.topic(EVENTS)
+    total = sum(end - start for start, end in ranges.values())
+    assigned = [each for each, (start, end) in ranges.items() if end > start]
+    reader = session.read.format("kafka").option("kafka.bootstrap.servers", settings.bootstrap)
+    reader = reader.option("assign", json.dumps({topic: assigned}))
+    reader = reader.option("startingOffsets", json.dumps({topic: {str(each): ranges[each][0] for each in assigned}}))
+    reader = reader.option("endingOffsets", json.dumps({topic: {str(each): ranges[each][1] for each in assigned}}))
+    return (
+        reader.options(**_SOURCE)
+        .option("minPartitions", max(session.sparkContext.defaultParallelism, total // TASK_EVENTS))
+        .load()
+    )
+
+
+def _write_with(writer: BulkWriter, key: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What an executor does with the rows of one partition: write them, and tell how many and what was wrong."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        poison: list[str] = []
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                faults = batch.column(POISON)
+                poison.extend(fault.as_py() for fault in faults.drop_null())
+                keep = pc.and_(pc.is_null(faults), pc.is_valid(batch.column(key)))
+                view = batch.drop_columns([POISON, MARKER])
+                yield view if pc.all(keep).as_py() else view.filter(keep)
+
+        written = writer.write(rows())
+        first = min(poison, key=_place, default=None)
+        yield pa.RecordBatch.from_pydict(
+            {
+                "written": pa.array([written], pa.int64()),
+                "poison": [len(poison)],
+                "first": pa.array([first], pa.string()),
+            }
+        )
+
+    return write
+
+
+def _place(fault: str) -> tuple[int, int]:
+    """Where a fault is, from its text `partition:offset reason`."""
+    partition, _, offset = fault.partition(" ")[0].partition(":")
+    return int(partition), int(offset)
+
+
+@contextmanager
+def _watched(session: SparkSession, total: int, on_progress: Callable[[int, int], None]) -> Iterator[None]:
+    """Report, while a job runs, how many records its tasks have read."""
+    done = threading.Event()
+    group = f"bulk-{time.monotonic_ns()}"
+    session.sparkContext.setJobGroup(group, "bulk load", interruptOnCancel=True)
+
+    def watch() -> None:
+        while not done.wait(LOOK_S):
+            on_progress(min(_records_read(session, group), total), total)
+
+    thread = threading.Thread(target=watch, name="bulk-progress", daemon=True)
+    on_progress(0, total)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+    on_progress(total, total)
+
+
+def _records_read(session: SparkSession, group: str) -> int:
+    """Input records of every stage of the group's jobs, as far as tasks have reported."""
+    tracker, store = session.sparkContext.statusTracker(), session.sparkContext._jsc.sc().statusStore()
+    jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
+    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+    return sum(int(store.lastStageAttempt(stage).inputRecords()) for stage in stages if tracker.getStageInfo(stage))

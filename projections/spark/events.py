@@ -56,7 +56,9 @@ REFUSAL = f"""
 case
   when not is_valid_utf8(record) then 'not an event: the record is no UTF-8 text'
   when document.specversion is null then 'not an event: malformed JSON, or no "specversion"'
-  when document.specversion <> '{SPEC_VERSION}' or not startswith(ltrim(record), '{{')
+  when not (startswith(ltrim(record), '{{') and endswith(rtrim(record), '}}'))
+    then 'not an event: the record is not one JSON object'
+  when document.specversion <> '{SPEC_VERSION}'
     then 'not an event: "specversion" is not "{SPEC_VERSION}"'
   when coalesce(document.id, '') = '' then 'not an event: "id" is missing, where text belongs'
   when coalesce(document.type, '') = '' then 'not an event: "type" is missing, where text belongs'

@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import StreamingQueryException
 
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
@@ -21,9 +24,11 @@ from projections.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 1
 
 SPARE_THREADS = 2
 """Threads of a local session beyond the source's partitions, each of which the live query holds one for."""
@@ -73,9 +78,33 @@ def run_live(
     the query notes its place; it stalls for a moment then, and repeats at most this much after a death.
     """
     query = start_live(session, views, settings, checkpoint=checkpoint, starting=starting, batch=batch)
-    running = False
-    # TODO
-    _ = (query, on_running, running)
+    log.info("live query over %d views starts at %s", len(views), checkpoint if checkpoint.exists() else starting)
+    running, noted = False, -1
+    started = time.monotonic()
+    try:
+        while not _ended(query, _LOOK_S if running else _LOOK_S / 10):
+            if not running and _takes_in(session, settings.partitions):
+                running = True
+                log.info("live query is running after %.1f s", time.monotonic() - started)
+                on_running()
+            progress = query.lastProgress
+            if progress is not None and progress["batchId"] != noted:
+                noted = progress["batchId"]
+                log.info("batch %d: %d events", noted, progress["numInputRows"])
+    except StreamingQueryException as error:
+        raise LiveQueryFailed(str(error)) from error
+
+
+def _ended(query: StreamingQuery, timeout_s: float) -> bool:
+    """Wait for the query's end, which raises where it is a death; the annotation of Spark's own takes whole seconds."""
+    return bool(query.awaitTermination(timeout_s))  # type: ignore[arg-type]
+
+
+def _takes_in(session: SparkSession, partitions: int) -> bool:
+    """Whether a reader of every source partition is at work."""
+    tracker = session.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+    return any(stage is not None and stage.numActiveTasks >= partitions for stage in stages)
 
 
 def start_live(
@@ -89,10 +118,12 @@ def start_live(
 ) -> StreamingQuery:
     """Start the query and return it; see `run_live`."""
     made = patch_records(_source(session, settings, starting), views, settings)
-    writer = made.writeStream.format("kafka").outputMode("update").queryName("live").trigger(realTime=batch)
+    writer = made.writeStream.format("kafka").outputMode("update").queryName("live")
+    writer = writer.trigger(realTime=batch)  # type: ignore[call-overload]
     writer = writer.option("kafka.bootstrap.servers", settings.bootstrap)
     writer = writer.option("checkpointLocation", checkpoint.as_uri())
-    return writer.options(**_SINK).start()
+    query: StreamingQuery = writer.options(**_SINK).start()
+    return query
 
 
 def _source(session: SparkSession, settings: LogSettings, starting: Mapping[int, int] | None) -> DataFrame:

@@ -80,10 +80,15 @@ def _dead_letter(reason: str, settings: LogSettings) -> str:
     """The letter is the same each time it is written, so that a restart leaves one."""
     fields = (
         f"{literal(EVENTS)} as topic, `partition`, `offset`, {reason} as reason, time, "
-        "base64(cast(key as binary)) as key, base64(value) as value"
+        f"{_base64('cast(key as binary)')} as key, {_base64('value')} as value"
     )
     key = f"concat({literal(EVENTS + '/')}, `partition`, '/', `offset`)"
     return _record(DEAD_LETTERS, key, f"to_json(struct({fields}))", "0", settings)
+
+
+def _base64(content: str) -> str:
+    """Spark breaks the lines; a letter has one."""
+    return f"translate(base64({content}), '\\r\\n', '')"
 
 
 def _record(topic: str, key: str, value: str, partition: str, settings: LogSettings) -> str:

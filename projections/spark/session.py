@@ -63,6 +63,11 @@ class SparkSettings:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
             "spark.sql.adaptive.enabled": "false",
+            # groups of one task that are kept in memory before it sorts and spills; see folding.MARKER
+            "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "150000",
+            # Kafka's second reader counts what it reads, for progress
+            "spark.sql.sources.useV1SourceList": "",
+            "spark.executor.heartbeatInterval": "1s",
             # a constant may hold "${…}": it is text
             "spark.sql.variable.substitute": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
@@ -71,6 +76,8 @@ class SparkSettings:
                 "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
             ),
             "spark.pyspark.python": sys.executable,
+            # executors on this machine import what this process can, the user's own packages too
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path),
         }
         if self.is_local:
             return options | {
