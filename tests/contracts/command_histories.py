@@ -1,0 +1,76 @@
+"""Random commands for any aggregate, made from the JSON schema of its command classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from commands.registry import AnyAggregate
+
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
+
+
+def bodies(command: type[Any], id_field: str, aggregate_id: str) -> st.SearchStrategy[dict[str, Any]]:
+    """JSON bodies that fit `command`, all about one aggregate."""
+    schema = command.model_json_schema()
+    fields = schema["properties"]
+    required = {name: values(fields[name], schema) for name in schema.get("required", ()) if name != id_field}
+    optional = {name: values(field, schema) for name, field in fields.items() if name not in {*required, id_field}}
+    return st.fixed_dictionaries({id_field: st.just(aggregate_id), **required}, optional=optional)
+
+
+def values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """JSON values of a schema, small ones, so that equal values come up and rules are met from both sides."""
+    match schema:
+        case {"$ref": reference}:
+            return values(root["$defs"][reference.rpartition("/")[2]], root)
+        case {"enum": choices}:
+            return st.sampled_from(choices)
+        case {"const": only}:
+            return st.just(only)
+        case {"anyOf": choices} | {"oneOf": choices}:
+            return st.one_of([values(choice, root) for choice in choices])
+        case {"type": "string", "pattern": pattern}:
+            return st.from_regex(pattern.replace("$", r"\Z"))
+        case {"type": "string"}:
+            least = schema.get("minLength", 0)
+            return TEXT.filter(lambda text: len(text) >= least)
+        case {"type": "integer"}:
+            least, most = bounds(schema)
+            return st.integers(int(least), int(min(most, least + 5)))
+        case {"type": "number"}:
+            least, most = bounds(schema)
+            return st.floats(least, min(most, least + 5), exclude_min="exclusiveMinimum" in schema)
+        case {"type": "boolean"}:
+            return st.booleans()
+        case {"type": "null"}:
+            return st.none()
+        case {"type": "array"}:
+            return st.lists(values(schema.get("items", {}), root), min_size=schema.get("minItems", 0), max_size=3)
+        case {"type": "object", "properties": fields}:
+            return st.fixed_dictionaries({name: values(field, root) for name, field in fields.items()})
+        case {"type": "object"}:
+            return st.just({})
+        case _:
+            raise NotImplementedError(f"teach this module to make values of {schema}")
+
+
+def bounds(schema: dict[str, Any]) -> tuple[float, float]:
+    """The least and the greatest number of a schema."""
+    step = 1 if schema["type"] == "integer" else 0
+    least = schema.get("minimum", schema["exclusiveMinimum"] + step if "exclusiveMinimum" in schema else 0)
+    most = schema.get("maximum", schema["exclusiveMaximum"] - step if "exclusiveMaximum" in schema else least + 5)
+    return least, most
+
+
+def histories(aggregate: AnyAggregate, streams: int = 2) -> st.SearchStrategy[list[tuple[str, dict[str, Any]]]]:
+    """Runs of (command type, body) for a few aggregates of one kind."""
+    one = st.sampled_from(sorted(aggregate.commands)).flatmap(
+        lambda name: st.sampled_from([f"A{n}" for n in range(streams)]).flatmap(
+            lambda aggregate_id: bodies(aggregate.commands[name], aggregate.id_field, aggregate_id).map(
+                lambda body: (name, body)
+            )
+        )
+    )
+    return st.lists(one, min_size=1, max_size=25)

@@ -1,0 +1,93 @@
+"""Handler processes under test, and what the log holds after them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from commands.aggregates.listing import listing
+from commands.codec import fold
+from eventlog.envelope import HEARTBEAT, Envelope, decode
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+
+LISTING: dict[str, Any] = {
+    "city": "Sacramento",
+    "zip": "z95838",
+    "property_type": "Residential",
+    "beds": 2,
+    "baths": 1.0,
+    "square_feet": 836,
+    "price": 59_222,
+    "latitude": 38.63,
+    "longitude": -121.43,
+}
+
+
+def start_handler(settings: LogSettings, modules: str = "", path: Path | None = None) -> subprocess.Popen[bytes]:
+    """`python -m commands` in the deployment of `settings`; its log goes to the state directory."""
+    environment = os.environ | {
+        "HEADWATER_ENVIRONMENT": settings.environment,
+        "HEADWATER_KAFKA": settings.bootstrap,
+        "HEADWATER_PARTITIONS": str(settings.partitions),
+        "HEADWATER_MODULES": modules,
+        "PYTHONPATH": str(path or ""),
+    }
+    with (settings.state / "handler.log").open("ab") as output:
+        return subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=output)
+
+
+@contextmanager
+def handler(settings: LogSettings, modules: str = "", path: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A handler process that is stopped cleanly, and must stop cleanly."""
+    process = start_handler(settings, modules, path)
+    try:
+        yield process
+        if process.poll() is None:
+            process.terminate()
+            assert process.wait(30) == 0, output(settings)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def output(settings: LogSettings) -> str:
+    """What the handlers of the deployment have logged."""
+    return (settings.state / "handler.log").read_text()
+
+
+def stored_events(settings: LogSettings) -> dict[str, list[Envelope]]:
+    """All events by stream, in the order of the log; a gap, repetition or foreign key fails."""
+    log = KafkaLog(settings)
+    streams: dict[str, list[Envelope]] = defaultdict(list)
+    for partition in range(settings.partitions):
+        # a new owner waits for the end of transactions that are still being settled
+        log.own(partition).close()
+        for record in log.read(EVENTS, partition, 0):
+            envelope = decode(record.value)
+            if envelope.type != HEARTBEAT:
+                assert record.key == envelope.id == f"{envelope.stream}/{envelope.sequence}"
+                streams[envelope.stream].append(envelope)
+    log.close()
+    for envelopes in streams.values():
+        fold(listing, envelopes)
+    return streams
+
+
+def eventually(condition: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+    """The first true answer of `condition`, which must come in time."""
+    import time
+
+    deadline = time.monotonic() + timeout_s
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.05)
+    return answer

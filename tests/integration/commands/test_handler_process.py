@@ -1,0 +1,193 @@
+"""The handler process on real Kafka: answers, retries, restarts, kills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import orjson
+import pytest
+from handler_process import LISTING, eventually, handler, output, start_handler, stored_events
+
+from commands.errors import Unanswered
+from commands.gateway import CommandGateway
+from commands.receipt import Receipt
+from commands.registry import CommandRegistry
+from eventlog import admin
+from eventlog.envelope import HEARTBEAT, decode, partition_of
+from eventlog.errors import EventLogError, TopicMismatch
+from eventlog.kafka import KafkaLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
+
+Answer = TypeVar("Answer")
+
+
+def with_gateway(
+    settings: LogSettings, play: Callable[[CommandGateway], Awaitable[Answer]], timeout_s: float = 30.0
+) -> Answer:
+    async def main() -> Answer:
+        log = KafkaLog(settings)
+        gateway = CommandGateway(log, CommandRegistry.load(), timeout_s=timeout_s)
+        await gateway.start()
+        try:
+            assert await asyncio.to_thread(gateway.wait_ready, 30)
+            return await play(gateway)
+        finally:
+            await gateway.close()
+            log.close()
+
+    return asyncio.run(main())
+
+
+def test_a_command_becomes_an_event_and_a_receipt(log_settings: LogSettings) -> None:
+    async def play(gateway: CommandGateway) -> list[Receipt]:
+        body = LISTING | {"listing_id": "Ä/1"}
+        return [
+            await gateway.submit("listing.list_property", body, expected_version=0),
+            await gateway.submit("listing.change_price", {"listing_id": "Ä/1", "price": 5}, expected_version=0),
+            await gateway.submit("listing.change_price", {"listing_id": "Ä/1", "price": 5}, expected_version=1),
+            await gateway.submit("listing.sell", {"listing_id": "Ä/1", "sold_for": 5}),
+        ]
+
+    with handler(log_settings):
+        receipts = with_gateway(log_settings, play)
+    assert [receipt.outcome for receipt in receipts] == ["accepted", "conflict", "accepted", "rejected"]
+    assert [receipt.version for receipt in receipts] == [1, 1, 2, 2]
+    streams = stored_events(log_settings)
+    assert [event.type for event in streams["listing/Ä/1"]] == ["listing.listed", "listing.price_changed"]
+    log = KafkaLog(log_settings)
+    for receipt in (receipts[0], receipts[2]):
+        (event,) = receipt.events
+        partition, offset = event.position.partition, event.position.offset
+        (record,) = log.read(EVENTS, partition, offset, offset + 1)
+        assert record.key == event.id
+        assert partition == partition_of("listing/Ä/1", log_settings.partitions)
+    log.close()
+
+
+def test_a_retry_after_a_restart_is_given_the_first_receipt_and_adds_nothing(log_settings: LogSettings) -> None:
+    async def play(gateway: CommandGateway) -> Receipt:
+        return await gateway.submit("listing.list_property", LISTING | {"listing_id": "L1"}, command_id="k")
+
+    with handler(log_settings):
+        first = with_gateway(log_settings, play)
+    log = KafkaLog(log_settings)
+    partition = partition_of("listing/L1", log_settings.partitions)
+    (command,) = log.read(COMMANDS, partition, 0)
+    # around the gateway, which would answer from what it has read
+    log.submit(Entry(COMMANDS, command.key, command.value, command.timestamp_ms), partition).result(10)
+    with handler(log_settings):
+        receipts = eventually(lambda: two(list(log.read(RECEIPTS, partition, 0))))
+    log.close()
+    assert [Receipt.from_json(record.value) for record in receipts] == [first, first]
+    assert len(stored_events(log_settings)["listing/L1"]) == 1
+
+
+def two(records: list[object]) -> list[object] | None:
+    return records if len(records) >= 2 else None
+
+
+def test_an_unreadable_command_is_a_dead_letter_and_the_next_is_answered(log_settings: LogSettings) -> None:
+    log = KafkaLog(log_settings)
+    partition = partition_of("listing/L1", log_settings.partitions)
+    log.submit(Entry(COMMANDS, "?", b"\x00 no event", 1_000), partition).result(10)
+
+    async def play(gateway: CommandGateway) -> Receipt:
+        return await gateway.submit("listing.list_property", LISTING | {"listing_id": "L1"})
+
+    with handler(log_settings):
+        assert with_gateway(log_settings, play).outcome == "accepted"
+    (letter,) = log.read(DEAD_LETTERS, 0, 0)
+    log.close()
+    assert letter.key == f"commands/{partition}/0"
+    assert "malformed JSON" in orjson.loads(letter.value or b"")["reason"]
+
+
+def test_each_partition_has_a_heartbeat(log_settings: LogSettings) -> None:
+    log = KafkaLog(log_settings)
+    with handler(log_settings):
+        for partition in range(log_settings.partitions):
+            beats = eventually(lambda p=partition: two(list(log.read(EVENTS, p, 0))))
+            assert {record.key for record in beats} == {f"heartbeat/{partition}"}
+            first, second = (decode(record.value) for record in beats[:2])
+            assert first.type == HEARTBEAT
+            assert 0.5 < (second.time - first.time).total_seconds() < 30
+    log.close()
+
+
+def test_a_handler_that_joins_takes_a_share_and_no_command_is_lost(log_settings: LogSettings) -> None:
+    async def play(gateway: CommandGateway) -> list[Receipt]:
+        async def one(number: int) -> Receipt:
+            return await gateway.submit("listing.list_property", LISTING | {"listing_id": f"L{number}"})
+
+        receipts = list(await asyncio.gather(*(one(number) for number in range(50))))
+        with handler(log_settings):
+            await asyncio.to_thread(eventually, lambda: output(log_settings).count("given up") >= 1)
+            receipts += await asyncio.gather(*(one(number) for number in range(50, 100)))
+        receipts += await asyncio.gather(*(one(number) for number in range(100, 150)))
+        return receipts
+
+    with handler(log_settings):
+        receipts = with_gateway(log_settings, play)
+    assert {receipt.outcome for receipt in receipts} == {"accepted"}
+    assert {len(events) for events in stored_events(log_settings).values()} == {1}
+
+
+@pytest.mark.parametrize("kills", [3])
+def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: LogSettings, kills: int) -> None:
+    streams, rounds = 40, 30
+
+    async def load(gateway: CommandGateway) -> dict[str, list[Receipt]]:
+        answered: dict[str, list[Receipt]] = {}
+        process = await asyncio.to_thread(start_handler, log_settings)
+
+        async def drive(name: str) -> None:
+            first = await gateway.submit("listing.list_property", LISTING | {"listing_id": name})
+            receipts = answered[name] = [first]
+            for number in range(rounds):
+                # a retry with the same id must make no difference
+                body = {"listing_id": name, "price": 1_000 + number}
+                for _ in range(3):
+                    try:
+                        receipt = await gateway.submit("listing.change_price", body, command_id=f"{name}-{number}")
+                        break
+                    except (Unanswered, EventLogError):
+                        continue
+                receipts.append(receipt)
+
+        async def kill() -> None:
+            nonlocal process
+            for strike in range(1, kills + 1):
+                goal = streams * rounds * strike // (kills + 1)
+                while sum(map(len, answered.values())) < goal:
+                    await asyncio.sleep(0.005)
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                process = await asyncio.to_thread(start_handler, log_settings)
+
+        try:
+            await asyncio.gather(kill(), *(drive(f"L{number}") for number in range(streams)))
+        finally:
+            process.terminate()
+            process.wait(30)
+        return answered
+
+    answered = with_gateway(log_settings, load, timeout_s=60)
+    assert output(log_settings).count("serving from") >= (kills + 1) * log_settings.partitions
+    stored = stored_events(log_settings)
+    for name, receipts in answered.items():
+        events = stored[f"listing/{name}"]
+        assert [event.id for receipt in receipts for event in (receipt.events[0],)] == [event.id for event in events]
+        assert [event.data["price"] for event in events[1:]] == [1_000 + number for number in range(rounds)]
+
+
+def test_a_topic_with_other_settings_is_refused(log_settings: LogSettings) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(TopicMismatch, match="partitions"):
+        admin.prepare(replace(log_settings, partitions=3))
