@@ -44,7 +44,7 @@ def remove(settings: LogSettings) -> None:
 
 
 def _client(settings: LogSettings) -> AdminClient:
-    return AdminClient({"bootstrap.servers": settings.bootstrap, "client.id": settings.environment})
+    return AdminClient({"bootstrap.servers": settings.bootstrap, "client.id": settings.environment, "log_level": 4})
 
 
 def _create(client: AdminClient, settings: LogSettings, specs: tuple[TopicSpec, ...]) -> None:

@@ -31,17 +31,10 @@ def values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[An
             return st.just(only)
         case {"anyOf": choices} | {"oneOf": choices}:
             return st.one_of([values(choice, root) for choice in choices])
-        case {"type": "string", "pattern": pattern}:
-            return st.from_regex(pattern.replace("$", r"\Z"))
         case {"type": "string"}:
-            least = schema.get("minLength", 0)
-            return TEXT.filter(lambda text: len(text) >= least)
-        case {"type": "integer"}:
-            least, most = bounds(schema)
-            return st.integers(int(least), int(min(most, least + 5)))
-        case {"type": "number"}:
-            least, most = bounds(schema)
-            return st.floats(least, min(most, least + 5), exclude_min="exclusiveMinimum" in schema)
+            return texts(schema)
+        case {"type": "integer" | "number"}:
+            return numbers(schema)
         case {"type": "boolean"}:
             return st.booleans()
         case {"type": "null"}:
@@ -56,12 +49,22 @@ def values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[An
             raise NotImplementedError(f"teach this module to make values of {schema}")
 
 
-def bounds(schema: dict[str, Any]) -> tuple[float, float]:
-    """The least and the greatest number of a schema."""
-    step = 1 if schema["type"] == "integer" else 0
-    least = schema.get("minimum", schema["exclusiveMinimum"] + step if "exclusiveMinimum" in schema else 0)
-    most = schema.get("maximum", schema["exclusiveMaximum"] - step if "exclusiveMaximum" in schema else least + 5)
-    return least, most
+def texts(schema: dict[str, Any]) -> st.SearchStrategy[str]:
+    """Short texts of a schema."""
+    if "pattern" in schema:
+        return st.from_regex(schema["pattern"].replace("$", r"\Z"))
+    least = schema.get("minLength", 0)
+    return TEXT.filter(lambda text: len(text) >= least)
+
+
+def numbers(schema: dict[str, Any]) -> st.SearchStrategy[int] | st.SearchStrategy[float]:
+    """The few least numbers of a schema."""
+    least = schema.get("minimum", schema.get("exclusiveMinimum", 0))
+    most = min(schema.get("maximum", schema.get("exclusiveMaximum", least + 5)), least + 5)
+    open_ends = {"exclude_min": "exclusiveMinimum" in schema, "exclude_max": most == schema.get("exclusiveMaximum")}
+    if schema["type"] == "number":
+        return st.floats(least, most, **open_ends)
+    return st.integers(least + open_ends["exclude_min"], most - open_ends["exclude_max"])
 
 
 def histories(aggregate: AnyAggregate, streams: int = 2) -> st.SearchStrategy[list[tuple[str, dict[str, Any]]]]:

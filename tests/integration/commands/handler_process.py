@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -84,8 +85,6 @@ def stored_events(settings: LogSettings) -> dict[str, list[Envelope]]:
 
 def eventually(condition: Callable[[], Any], timeout_s: float = 30.0) -> Any:
     """The first true answer of `condition`, which must come in time."""
-    import time
-
     deadline = time.monotonic() + timeout_s
     while not (answer := condition()):
         assert time.monotonic() < deadline, "it did not come to that in time"

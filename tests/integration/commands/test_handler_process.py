@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import orjson
@@ -16,6 +18,8 @@ from commands.errors import Unanswered
 from commands.gateway import CommandGateway
 from commands.receipt import Receipt
 from commands.registry import CommandRegistry
+from compose.settings import Ports, StackSettings
+from compose.stack import Stack
 from eventlog import admin
 from eventlog.envelope import HEARTBEAT, decode, partition_of
 from eventlog.errors import EventLogError, TopicMismatch
@@ -23,6 +27,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
+from tests.conftest import free_ports
 
 Answer = TypeVar("Answer")
 
@@ -164,8 +169,7 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
             nonlocal process
             for strike in range(1, kills + 1):
                 goal = streams * rounds * strike // (kills + 1)
-                while sum(map(len, answered.values())) < goal:
-                    await asyncio.sleep(0.005)
+                await asyncio.to_thread(eventually, lambda g=goal: sum(map(len, answered.values())) >= g)
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
                 process = await asyncio.to_thread(start_handler, log_settings)
@@ -178,7 +182,7 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
         return answered
 
     answered = with_gateway(log_settings, load, timeout_s=60)
-    assert output(log_settings).count("serving from") >= (kills + 1) * log_settings.partitions
+    assert output(log_settings).count("taking it over") >= (kills + 1) * log_settings.partitions
     stored = stored_events(log_settings)
     for name, receipts in answered.items():
         events = stored[f"listing/{name}"]
@@ -186,8 +190,40 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
         assert [event.data["price"] for event in events[1:]] == [1_000 + number for number in range(rounds)]
 
 
-def test_a_topic_with_other_settings_is_refused(log_settings: LogSettings) -> None:
-    from dataclasses import replace
+def test_a_restart_of_the_broker_is_survived(tmp_path: Path) -> None:
+    ports = Ports(*free_ports(6))
 
+    async def play(gateway: CommandGateway, name: str) -> Receipt:
+        body = LISTING | {"listing_id": name}
+        for attempt in range(20):
+            try:
+                return await gateway.submit("listing.list_property", body, command_id=name)
+            except (Unanswered, EventLogError):
+                assert attempt < 19
+
+        raise AssertionError
+
+    with Stack(StackSettings(tmp_path / "stack", ports)) as own:
+        settings = LogSettings(bootstrap=own.endpoints.kafka, partitions=2, state=tmp_path)
+        admin.prepare(settings)
+        with handler(settings) as process:
+
+            async def across(gateway: CommandGateway) -> list[Receipt]:
+                receipts = [await play(gateway, "before")]
+                stopping = asyncio.create_task(asyncio.to_thread(own.kill, "kafka"))
+                receipts += await asyncio.gather(*(play(gateway, f"during {n}") for n in range(20)))
+                await stopping
+                await asyncio.to_thread(own.wait_healthy, "kafka")
+                return [*receipts, await play(gateway, "after")]
+
+            receipts = with_gateway(settings, across)
+            assert process.poll() is None, output(settings)
+        assert {receipt.outcome for receipt in receipts} == {"accepted"}
+        stored = stored_events(settings)
+        assert len(stored) == 22
+        assert {len(events) for events in stored.values()} == {1}
+
+
+def test_a_topic_with_other_settings_is_refused(log_settings: LogSettings) -> None:
     with pytest.raises(TopicMismatch, match="partitions"):
         admin.prepare(replace(log_settings, partitions=3))
