@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from eventlog import admin, topics
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.kafka import KafkaLog
+from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
 
 NAMES = ("commands",)
@@ -61,13 +62,12 @@ def deployment(settings: LogSettings) -> Iterator[LogSettings]:
 
 def submit_commands(settings: LogSettings) -> None:
     """Each listing is listed, repriced three times and put under offer, all listings in turn."""
-    log = KafkaLog(settings)
     now = datetime.now(UTC)
     listed = {"city": "Sacramento", "zip": "z95838", "property_type": "Residential", "beds": 2, "baths": 1.0}
     listed |= {"square_feet": 836, "price": 59_222, "latitude": 38.631913, "longitude": -121.434879}
     changed = [("listing.change_price", {"price": price}) for price in (58_000, 57_000, 56_000)]
     steps = [("listing.list_property", listed), *changed, ("listing.put_under_offer", {"offer": 55_500})]
-    producer = Producer(log.client(**{"linger.ms": 5, "queue.buffering.max.messages": 1_000_000}))
+    producer = Producer(client_config(settings, **{"linger.ms": 5, "queue.buffering.max.messages": 1_000_000}))
     for step, (command_type, body) in enumerate(steps):
         for number in range(STREAMS):
             stream = f"listing/L{number}"
@@ -82,7 +82,6 @@ def submit_commands(settings: LogSettings) -> None:
             )
     if producer.flush(60):
         raise TimeoutError("the commands could not be produced")
-    log.close()
 
 
 def handle(settings: LogSettings) -> tuple[float, float]:

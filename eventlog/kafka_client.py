@@ -1,0 +1,115 @@
+"""How Headwater's clients of Kafka are configured, and what their errors and log lines become."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from eventlog import topics
+from eventlog.errors import EventLogError, Fenced, LogUnavailable
+from eventlog.settings import LogSettings
+
+TIMEOUT_S = 10.0
+"""How long any one answer of Kafka may take."""
+ABORT_TIMEOUT_S = 2.0
+"""Short: the next owner aborts what is left open."""
+
+EOF = KafkaError._PARTITION_EOF
+FENCED_CODES = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
+# a partition has no leader just after its topic was created, and while a broker restarts
+NO_LEADER_CODES = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+
+# librdkafka waits a whole second before it fetches on when its queue was full: that halves a fast reader
+READER = {
+    "isolation.level": "read_committed",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": False,
+    "fetch.queue.backoff.ms": 10,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+}
+# idempotent, so that a retry inside librdkafka neither repeats nor reorders a record
+WRITER = {
+    "enable.idempotence": True,
+    "linger.ms": 0,
+    "message.max.bytes": topics.MAX_RECORD_BYTES,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 1_048_576,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+}
+GROUP = {
+    "partition.assignment.strategy": "cooperative-sticky",
+    # how long a killed member's partitions wait for another one; Kafka allows no less by default
+    "session.timeout.ms": 6_000,
+    "heartbeat.interval.ms": 1_000,
+}
+
+CONNECTION_LINES_S = 10.0
+"""A client without a broker logs every attempt to connect, dozens a second: one line in this time is enough."""
+
+client_logger = logging.getLogger("librdkafka")
+
+
+class _ConnectionLines(logging.Filter):
+    """Lets one line about a failed connection through in CONNECTION_LINES_S."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is logged."""
+        if not record.getMessage().startswith("FAIL "):
+            return True
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + CONNECTION_LINES_S
+        return True
+
+
+client_logger.addFilter(_ConnectionLines())
+
+
+def client_config(settings: LogSettings, **config: Any) -> dict[str, Any]:
+    """Client configuration of a deployment's log, with `config` on top."""
+    return {
+        "bootstrap.servers": settings.bootstrap,
+        "client.id": settings.environment,
+        "socket.timeout.ms": 6_000,
+        "socket.nagle.disable": True,
+        "logger": client_logger,
+        "log_level": 4,
+        **config,
+    }
+
+
+@contextmanager
+def translated(doing: str, partition: int) -> Iterator[None]:
+    """Turn the client's errors into the log's own."""
+    try:
+        yield
+    except BufferError as error:
+        raise LogUnavailable(doing, str(error)) from error
+    except KafkaException as error:
+        raise translate(error.args[0], doing, partition) from error
+
+
+def translate(error: KafkaError, doing: str, partition: int) -> EventLogError:
+    """The log's own error for one of the client's."""
+    return Fenced(partition) if error.code() in FENCED_CODES else LogUnavailable(doing, error.str())

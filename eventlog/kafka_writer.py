@@ -1,0 +1,183 @@
+"""Appending to Kafka: the transactional owner of a partition, and the submitter of commands."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from eventlog import topics
+from eventlog.errors import LogUnavailable
+from eventlog.kafka_client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, client_config, translated
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+
+GroupMetadata = Callable[[], Any]
+
+# an open transaction holds back every reader
+TRANSACTION_TIMEOUT_MS = 10_000
+
+logger = logging.getLogger(__name__)
+
+
+class KafkaWriter:
+    """The owner of one partition: the one live producer with its transactional id."""
+
+    def __init__(self, settings: LogSettings, partition: int, group: GroupMetadata) -> None:
+        """group: tells the group's metadata, for each commit of a command offset."""
+        self.partition = partition
+        self._settings, self._group = settings, group
+        transactional = {
+            "transactional.id": f"{settings.environment}.handler.{partition}",
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        }
+        self._producer = Producer(client_config(settings, **WRITER, **transactional))
+        with translated("taking over the partition", partition):
+            self._producer.init_transactions(TIMEOUT_S)
+
+    def begin(self) -> KafkaTransaction:
+        """See PartitionWriter.begin."""
+        with translated("beginning a transaction", self.partition):
+            self._producer.begin_transaction()
+        return KafkaTransaction(self._settings, self._producer, self.partition, self._group)
+
+    def close(self) -> None:
+        """See PartitionWriter.close."""
+        self._producer.purge()
+        self._producer.flush(0)
+
+
+class KafkaTransaction:
+    """An open transaction of a KafkaWriter."""
+
+    def __init__(self, settings: LogSettings, producer: Producer, partition: int, group: GroupMetadata) -> None:
+        self._settings, self._producer, self._partition, self._group = settings, producer, partition, group
+
+    def append(self, entries: Sequence[Entry]) -> list[int]:
+        """See Transaction.append."""
+        offsets: list[int] = []
+        with translated("appending", self._partition):
+            batches = [_Batch(topic, list(same)) for topic, same in groupby(entries, attrgetter("topic"))]
+            for batch in batches:
+                batch.produce(self._producer, self._settings, self._partition)
+            deadline = time.monotonic() + TIMEOUT_S
+            while not all(batch.done for batch in batches):
+                if time.monotonic() > deadline:
+                    raise LogUnavailable("appending", f"no answer for {TIMEOUT_S:g} s")
+                self._producer.poll(0.1)
+            for batch in batches:
+                offsets.extend(batch.offsets())
+        return offsets
+
+    def commit(self, next_command: int | None = None) -> None:
+        """See Transaction.commit."""
+        with translated("committing", self._partition):
+            if next_command is not None:
+                place = TopicPartition(self._settings.topic(topics.COMMANDS), self._partition, next_command)
+                self._producer.send_offsets_to_transaction([place], self._group(), TIMEOUT_S)
+            self._producer.commit_transaction(TIMEOUT_S)
+
+    def abort(self) -> None:
+        """See Transaction.abort."""
+        try:
+            self._producer.abort_transaction(ABORT_TIMEOUT_S)
+        except KafkaException as error:
+            logger.info("partition %d: the log will abort a transaction itself: %s", self._partition, error)
+
+
+class _Batch:
+    """Records of one topic on their way; their offsets follow each other, so two reports tell them all.
+
+    Only the owner writes to its partition, an idempotent producer keeps the order, and a gap is an error. Where
+    others write as well (dead letters), every record is reported.
+    """
+
+    def __init__(self, topic: str, entries: list[Entry]) -> None:
+        self._topic, self._entries = topic, entries
+        shared = topic == topics.DEAD_LETTERS
+        self._reported = range(len(entries)) if shared else sorted({0, len(entries) - 1})
+        self._found: dict[int, int] = {}
+        self._error: KafkaError | None = None
+
+    @property
+    def done(self) -> bool:
+        if self._error is not None:
+            raise KafkaException(self._error)
+        return len(self._found) == len(self._reported)
+
+    def produce(self, producer: Producer, settings: LogSettings, owned: int) -> None:
+        topic = settings.topic(self._topic)
+        partition = 0 if self._topic == topics.DEAD_LETTERS else owned
+        produce = producer.produce
+        # produce_batch would be faster, but takes no timestamps
+        for index, (_, key, value, timestamp_ms) in enumerate(self._entries):
+            report = self._on_delivery(index) if index in self._reported else None
+            produce(topic, value, key.encode(errors="surrogateescape"), partition, report, timestamp=timestamp_ms)
+
+    def offsets(self) -> Sequence[int]:
+        first, last = self._found[0], self._found[len(self._entries) - 1]
+        if len(self._reported) == len(self._entries):
+            return [self._found[index] for index in self._reported]
+        if last - first != len(self._entries) - 1:
+            raise LogUnavailable(f'appending to "{self._topic}"', "somebody else wrote to the partition")
+        return range(first, last + 1)
+
+    def _on_delivery(self, index: int) -> Any:
+        def report(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self._found[index] = message.offset() or 0
+            else:
+                self._error = error
+
+        return report
+
+
+class Submitter:
+    """A producer without transactions, whose reports arrive in a thread of its own."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._producer = Producer(config)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="submitter", daemon=True)
+        self._thread.start()
+
+    def send(self, topic: str, entry: Entry, partition: int) -> Future[int]:
+        """Append `entry`; the future has its offset, or LogUnavailable."""
+        stored: Future[int] = Future()
+        stored.set_running_or_notify_cancel()
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                stored.set_result(message.offset() or 0)
+            else:
+                stored.set_exception(LogUnavailable(f'appending to "{entry.topic}"', error.str()))
+
+        try:
+            self._producer.produce(
+                topic,
+                key=entry.key.encode(errors="surrogateescape"),
+                value=entry.value,
+                partition=partition,
+                timestamp=entry.timestamp_ms,
+                on_delivery=report,
+            )
+        except (BufferError, KafkaException) as error:
+            stored.set_exception(LogUnavailable(f'appending to "{entry.topic}"', str(error)))
+        return stored
+
+    def close(self) -> None:
+        """Wait for what is on its way, and stop."""
+        self._producer.flush(TIMEOUT_S)
+        self._stopped.set()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while not self._stopped.is_set():
+            self._producer.poll(0.1)
