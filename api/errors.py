@@ -164,21 +164,17 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     commands.TooLarge: Meaning(413, "too_large", "The body is too large"),
     commands.Unanswered: Meaning(504, "unanswered", "No answer in time", retry_after_s=1),
     commands.BrokenStream: Meaning(500, "broken_stream", "The stream is broken"),
-    commands.UnreadableSnapshot: INTERNAL,
     eventlog.EventLogError: INTERNAL,
     eventlog.SettingError: MISCONFIGURED,
     eventlog.ModuleBroken: MISCONFIGURED,
     eventlog.TopicMismatch: MISCONFIGURED,
     eventlog.NotAnEnvelope: INTERNAL,
     eventlog.LogUnavailable: Meaning(503, "log_unavailable", "The log is away", retry_after_s=2),
-    eventlog.Fenced: INTERNAL,
     projections.ProjectionError: INTERNAL,
     projections.ViewDeclarationError: MISCONFIGURED,
     projections.UnknownView: Meaning(404, "unknown_view", "Unknown view"),
     projections.StoreUnavailable: Meaning(503, "store_unavailable", "A store is away", retry_after_s=2),
     projections.GenerationMissing: Meaning(503, "generation_missing", "The view is not built yet", retry_after_s=5),
-    projections.RebuildFailed: INTERNAL,
-    projections.Unloadable: INTERNAL,
 }
 
 

@@ -24,7 +24,7 @@ PARTITIONS = range(4)
 
 def sources(number: int) -> list[Source]:
     """Listings with strange ids, some repriced, some withdrawn; seeded."""
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(7)
     found: list[Source] = []
     offsets = dict.fromkeys(PARTITIONS, 0)
     start = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from asgi_client import AppClient
-from fake_service import fake_service
+from fake_service import MemoryReader, fake_service
 
 from api.app import create_app
 from api.service import Service
@@ -16,3 +18,22 @@ def service() -> Service:
 @pytest.fixture
 def client(service: Service) -> AppClient:
     return AppClient(create_app(service))
+
+
+def listing(key: str, **columns: Any) -> dict[str, Any]:
+    names = fake_service().views["listings"].types
+    return {name: columns.get(name) for name in names} | {"listing_id": key}
+
+
+@pytest.fixture
+def stored(service: Service) -> MemoryReader:
+    reader: Any = service.readers["postgres"]
+    rows = [
+        listing("L1", city="GALT", price=3, listed_at="2026-01-01T00:00:00.000Z"),
+        listing("L2", city="GALT", price=1, listed_at="2026-01-02T00:00:00.000Z"),
+        listing("L3", city="ELK GROVE", price=3),
+        listing("L4", city="LODI"),
+        listing("a/b ü", city="LODI", price=2),
+    ]
+    reader.rows["listings"] = {row["listing_id"]: row for row in rows}
+    return reader  # type: ignore[no-any-return]

@@ -1,0 +1,127 @@
+"""Streams and health over HTTP, with the stores in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from asgi_client import AppClient
+from fake_service import event
+
+from api.service import Service
+from eventlog.envelope import Position, encode, partition_of
+from eventlog.errors import LogUnavailable
+from projections.errors import StoreUnavailable
+
+SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
+AT = Position(2, 100)
+
+
+def patches_partition(tag: str, key: str) -> int:
+    return partition_of(f"{tag}/{key}", 4)
+
+
+@pytest.fixture
+def history(service: Service) -> list[bytes]:
+    data = {
+        "listing_id": "L1",
+        "city": "GALT",
+        "zip": "z95632",
+        "property_type": "Condo",
+        "beds": 1,
+        "baths": 1.0,
+        "square_feet": 500,
+        "price": 100,
+        "latitude": 38.0,
+        "longitude": -121.0,
+        "description": "",
+    }
+    events = [event("listing/L1", 1, "listing.listed", **data)]
+    for version in range(2, 8):
+        prices = {"price": 100 + version, "previous_price": 99 + version}
+        events.append(event("listing/L1", version, "listing.price_changed", listing_id="L1", city="GALT", **prices))
+    reader: Any = service.readers["postgres"]
+    records = [encode(each) for each in events]
+    reader.rows["streams"] = {
+        each.id: {"event_id": each.id, "stream": each.stream, "sequence": each.sequence, "record": record.decode()}
+        for each, record in zip(events, records, strict=True)
+    }
+    return records
+
+
+def test_a_stream_in_pages(client: AppClient, history: list[bytes]) -> None:
+    found: list[Any] = []
+    path: str | None = "/streams/listing/L1?limit=3"
+    while path:
+        answer = client.get(path)
+        assert (answer.status_code, answer.headers["etag"]) == (200, '"7"')
+        found += answer.json()["events"]
+        path = answer.json()["links"].get("next")
+    assert found == [orjson.loads(record) for record in history]
+    assert client.get("/streams/listing/L1?from=8").json()["events"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "version", "price"),
+    [
+        ("version=1", 1, 100),
+        ("version=5", 5, 105),
+        ("at=2026-01-02T03:04:03Z", 3, 103),
+        ("at=2026-01-02T03:04:03.999999Z", 3, 103),
+        ("at=2030-01-01T00:00:00Z", 7, 107),
+    ],
+)
+def test_the_state_as_of(client: AppClient, history: list[bytes], query: str, version: int, price: int) -> None:
+    state = client.get(f"/streams/listing/L1?{query}").json()
+    assert (state["version"], state["state"]["price"], state["stream"]) == (version, price, "listing/L1")
+    assert state["time"] == f"2026-01-02T03:04:0{version}.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/streams/boat/B1", 404, "unknown_aggregate"),
+        ("/streams/listing/nobody", 404, "stream_missing"),
+        ("/streams/listing/", 404, "stream_missing"),
+        ("/streams/listing/L1?version=8", 404, "stream_missing"),
+        ("/streams/listing/L1?at=2020-01-01T00:00:00Z", 404, "stream_missing"),
+        ("/streams/listing/L1?version=0", 422, "bad_parameter"),
+        ("/streams/listing/L1?version=x", 422, "bad_parameter"),
+        ("/streams/listing/L1?version=1&at=2020-01-01T00:00:00Z", 422, "bad_parameter"),
+        ("/streams/listing/L1?version=1&limit=1", 422, "bad_parameter"),
+        ("/streams/listing/L1?from=0", 422, "bad_parameter"),
+        ("/streams/listing/L1?city=x", 422, "bad_parameter"),
+        ("/streams/listing/L1?at=noon", 422, "bad_parameter"),
+    ],
+)
+def test_wrong_streams(client: AppClient, history: list[bytes], path: str, status: int, code: str) -> None:
+    problem = client.get(path).json()
+    assert (problem["status"], problem["type"]) == (status, f"urn:headwater:problem:{code}")
+
+
+def test_a_stream_after_a_position(client: AppClient, service: Service, history: list[bytes]) -> None:
+    service.events.events[AT] = SOLD
+    assert client.get("/streams/listing/L1?after=2:100&wait_ms=0").status_code == 503
+    reader: Any = service.readers["postgres"]
+    reader.applied = {patches_partition("streams@1", SOLD.id): {2: 100}}
+    assert client.get("/streams/listing/L1?after=2:100&wait_ms=0").status_code == 200
+
+
+def test_health(client: AppClient, service: Service) -> None:
+    assert client.get("/health/live").json() == {"status": "live"}
+    ready = client.get("/health/ready")
+    assert (ready.status_code, set(ready.json()["parts"].values())) == (200, {"ready"})
+
+
+@pytest.mark.parametrize("part", ["log", "receipts", "registry"])
+def test_not_ready_names_the_part(client: AppClient, service: Service, part: str) -> None:
+    if part == "log":
+        service.events.error = LogUnavailable("looking", "no broker")
+    if part == "receipts":
+        service.gateway.ready = False
+    if part == "registry":
+        service.generations.error = StoreUnavailable("PostgreSQL", "refused")
+    answer = client.get("/health/ready")
+    assert answer.status_code == 503
+    assert {name for name, state in answer.json()["parts"].items() if state != "ready"} == {part}

@@ -1,0 +1,116 @@
+"""Waiting for positions over HTTP, with the log and the stores in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from asgi_client import AppClient
+from fake_service import MemoryReader, event
+
+from api.app import create_app
+from api.service import Service
+from eventlog.envelope import Position, partition_of
+from eventlog.errors import LogUnavailable
+
+SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
+AT = Position(2, 100)
+
+
+def patches_partition(tag: str, key: str) -> int:
+    return partition_of(f"{tag}/{key}", 4)
+
+
+def test_after_waits_for_the_row_s_ledger(service: Service, stored: MemoryReader) -> None:
+    service.events.events[AT] = SOLD
+    client = AppClient(create_app(service))
+    behind = client.get("/views/listings/L1?after=2:100&wait_ms=60")
+    problem = behind.json()
+    assert (behind.status_code, problem["type"]) == (503, "urn:headwater:problem:not_caught_up")
+    assert (problem["lag_events"], problem["waited_ms"], problem["after"]) == (101, 60, "2:100")
+    assert behind.headers["retry-after"]
+    partition = patches_partition("listings@1", "L1")
+    stored.applied = {each: {2: 500} for each in range(4) if each != partition} | {partition: {2: 99}}
+    assert client.get("/views/listings/L1?after=2:100&wait_ms=20").status_code == 503
+    stored.applied[partition] = {2: 100}
+    assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200
+
+
+def test_after_returns_when_the_view_has_caught_up(service: Service, stored: MemoryReader) -> None:
+    service.events.events[AT] = SOLD
+    view = service.views["listings"]
+
+    async def race() -> None:
+        waiting = asyncio.create_task(service.waiter.wait(view, stored, "2:100", 5000))
+        while stored.asked < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        stored.applied = {patches_partition(view.tag, "L1"): {2: 100}}
+        await waiting
+
+    asyncio.run(race())
+
+
+def test_an_event_that_the_view_does_not_handle_counts_as_applied(client: AppClient, service: Service) -> None:
+    service.events.events[AT] = event("listing/L1", 5, "listing.put_under_offer", listing_id="L1", city="GALT", offer=1)
+    cache: Any = service.readers["valkey"]
+    cache.rows["listing_card"] = {"L1": {"listing_id": "L1"}}
+    assert client.get("/views/listing_card/L1?after=2:100&wait_ms=0").status_code == 503  # the card shows the status
+    service.events.events[AT] = event("boat/B1", 5, "boat.sunk", boat_id="B1")
+    assert client.get("/views/listing_card/L1?after=2:100&wait_ms=0").status_code == 200
+
+
+def test_an_event_in_the_generation_s_base_counts_as_applied(
+    client: AppClient, service: Service, stored: MemoryReader
+) -> None:
+    service.events.events[AT] = SOLD
+    service.generations.base[2] = 100  # the offset after the last that bulk covered
+    assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 503
+    service.generations.base[2] = 101
+    assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200
+
+
+@pytest.mark.parametrize("store", ["elasticsearch", "valkey"])
+def test_a_row_s_guard_is_enough(client: AppClient, service: Service, store: str) -> None:
+    service.events.events[AT] = SOLD
+    view = {"elasticsearch": "listing_search", "valkey": "listing_card"}[store]
+    reader: Any = service.readers[store]
+    reader.rows[view] = {"L1": {"listing_id": "L1"}}
+    reader.guards["L1"] = {2: 99}
+    assert client.get(f"/views/{view}/L1?after=2:100&wait_ms=30").status_code == 503
+    reader.guards["L1"] = {2: 100}
+    assert client.get(f"/views/{view}/L1?after=2:100&wait_ms=0").status_code == 200
+    assert reader.refreshed == 0
+
+
+def test_a_search_after_a_position_refreshes(client: AppClient, service: Service) -> None:
+    service.events.events[AT] = SOLD
+    reader: Any = service.readers["elasticsearch"]
+    reader.guards["L1"] = {2: 100}
+    assert client.get("/views/listing_search/search?q=x&after=2:100").status_code == 200
+    assert client.get("/views/listing_search?after=2:100").status_code == 200
+    assert reader.refreshed == 2
+    client.get("/views/listing_search/search?q=x")
+    assert reader.refreshed == 2
+
+
+def test_a_record_that_is_gone_waits_for_every_ledger(client: AppClient, stored: MemoryReader) -> None:
+    stored.applied = {each: {2: 100} for each in range(3)}
+    assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 503
+    stored.applied[3] = {2: 100}
+    assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200
+
+
+def test_several_positions(client: AppClient, service: Service, stored: MemoryReader) -> None:
+    service.events.events |= {AT: SOLD, Position(1, 7): SOLD}
+    partition = patches_partition("listings@1", "L1")
+    stored.applied = {partition: {2: 100}}
+    assert client.get("/views/listings/L1?after=2:100,1:7&wait_ms=0").status_code == 503
+    stored.applied = {partition: {2: 100, 1: 8}}
+    assert client.get("/views/listings/L1?after=2:100,1:7&wait_ms=0").status_code == 200
+
+
+def test_waiting_while_the_log_is_away(client: AppClient, service: Service) -> None:
+    service.events.error = LogUnavailable("reading", "no broker")
+    answer = client.get("/views/listings/L1?after=2:100")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:log_unavailable")
