@@ -6,7 +6,9 @@ ProjectionError
 ├── StoreUnavailable     a store did not answer
 ├── Unloadable           a store refuses what a patch brings
 ├── GenerationMissing    a view has no such generation
+├── LedgerWentBack       a store has lost its last writes
 ├── PoisonEvent          a replay met a record that no view can read
+├── BulkLoadFailed       the Spark job that folds a view's log died
 ├── LiveQueryFailed      the Spark query that makes patches died
 └── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
 """
@@ -61,6 +63,17 @@ class GenerationMissing(ProjectionError):
         self.view, self.generation = view, generation
 
 
+class LedgerWentBack(ProjectionError):
+    """A store has lost its last writes, in a crash: the ledger tells from where to read again."""
+
+    def __init__(self, store: str, view: str, partition: int, expected: int, actual: int) -> None:
+        super().__init__(
+            f'{store} has lost what it took in last: view "{view}" is at {actual} of partition {partition} of '
+            f'"patches", not at {expected}; reading on from there'
+        )
+        self.store, self.view, self.partition, self.expected, self.actual = store, view, partition, expected, actual
+
+
 class PoisonEvent(ProjectionError):
     """A replay met a record that cannot be read; the live query sends such a one to `dead-letters`."""
 
@@ -71,6 +84,14 @@ class PoisonEvent(ProjectionError):
             "correct the declaration, erase the record, or leave such records out, as the live query does"
         )
         self.view, self.position, self.reason, self.others = view, position, reason, others
+
+
+class BulkLoadFailed(ProjectionError):
+    """The Spark job that folds a view's log died; the cause is chained."""
+
+    def __init__(self, view: str, cause: str) -> None:
+        super().__init__(f'bulk load of view "{view}" died: {cause}; correct the cause and start it again')
+        self.view, self.cause = view, cause
 
 
 class LiveQueryFailed(ProjectionError):

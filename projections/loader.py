@@ -22,7 +22,7 @@ from tenacity import (
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.dead_letters import DeadLetters
-from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
+from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.patches import NotAPatch, read_into
 from projections.stores.store import Batch, Ledger, Target, ViewStore
 
@@ -69,7 +69,10 @@ class Loader:
         self.stats = Stats()
         self.failed = False
         self._store, self._targets, self._settings = store, targets, settings
+        self._known: tuple[Target, ...] = ()
+        """What the registry said last."""
         self._serving: tuple[Target, ...] = ()
+        """Those of them that can be loaded."""
         self._owned: set[int] = set(partitions or ())
         self._replace = True
         self._refreshed = float("-inf")
@@ -106,8 +109,8 @@ class Loader:
         batches = self._decode(records)
         try:
             self._apply(batches, stop)
-        except GenerationMissing as error:
-            # dropped since the registry was read, or the store was emptied: look again, and read these again
+        except (GenerationMissing, LedgerWentBack) as error:
+            # dropped since the registry was read, or the store lost something: look again, and read these again
             log.warning("%s: %s", self._store.name, error)
             self._refreshed, self._replace = float("-inf"), True
             return
@@ -123,9 +126,10 @@ class Loader:
         except StoreUnavailable as error:
             log.warning("keeping to the generations known: %s", error)
             return
-        if serving != self._serving:
+        if serving != self._known or (self._replace and serving):
             log.info("%s serves %s", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in serving))
-            self._serving, self._replace = serving, True
+            self._known = self._serving = serving
+            self._replace = True
 
     def _place(self, stop: threading.Event) -> None:
         """Read on from the lowest `next` of all generations served; with none, nothing is read."""
@@ -185,7 +189,7 @@ class Loader:
             partition, offset = record.partition() or 0, record.offset() or 0
             batch = batches.get(partition)
             if batch is None:
-                batch = batches[partition] = Batch(offset)
+                batch = batches[partition] = Batch(offset, first=self.stats.positions[partition])
             batch.next = offset + 1
             try:
                 newest_ms = max(newest_ms, read_into(batch, record.key(), record.value()))
@@ -210,14 +214,15 @@ class Loader:
             for tag, patches in batch.patches.items():
                 for patch in patches:
                     # `next` stays behind until the end: a crash here reads the batch again
-                    single = Batch(self.stats.positions[partition], {tag: [patch]})
+                    single = Batch(batch.first, {tag: [patch]}, first=batch.first)
                     try:
                         self._retrying(stop, self._store.apply, self._serving, {partition: single})
                     except Unloadable as error:
                         key = f"{PATCHES}/{self._store.name}/{tag}/{patch.source}/{patch.place.offset}"
                         self._dead_letters.add(key, f"{self._store.name} refused it: {error}", patch.key.encode())
                         self.stats.dead_letters += 1
-            self._retrying(stop, self._store.apply, self._serving, {partition: Batch(batch.next, {}, batch.progress)})
+            rest = Batch(batch.next, {}, batch.progress, batch.first)
+            self._retrying(stop, self._store.apply, self._serving, {partition: rest})
 
     def _bury(self, record: Message, reason: str) -> None:
         log.warning("patches/%s/%s is no patch: %s", record.partition(), record.offset(), reason)

@@ -20,6 +20,7 @@ from projections.stores.elasticsearch_bulk import (
     CONFLICT,
     NAME,
     ElasticsearchWriter,
+    IndexGone,
     create_row,
     document,
     index_row,
@@ -35,7 +36,7 @@ from projections.stores.elasticsearch_mapping import (
     STATE,
     mapping,
 )
-from projections.stores.names import alias_name, document_id, index_name, ledger_document, ledger_index
+from projections.stores.names import alias_name, document_id, index_name, ledger_document, ledger_index, write_alias
 from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
 
 ATTEMPTS: Final = 20
@@ -76,7 +77,10 @@ class ElasticsearchStore:
             if not self._client.indices.exists(index=self._ledger):
                 self._create_ledger()
             self._client.indices.create(
-                index=self._index(target), mappings=mapping(target.view), settings=dict(BULK_SETTINGS)
+                index=self._index(target),
+                mappings=mapping(target.view),
+                settings=dict(BULK_SETTINGS),
+                aliases={write_alias(self._index(target)): {}},
             )
             for partition, offset in start.items():
                 self._client.index(
@@ -121,8 +125,7 @@ class ElasticsearchStore:
         wrote = False
         for target in targets:
             known = self._held.get(_name(target)) or self._look_up(target)
-            if not known.keys() >= batches.keys():
-                raise GenerationMissing(target.view.name, target.generation)
+            ledgers.check(NAME, target, {partition: held.ledger for partition, held in known.items()}, batches)
             fresh: list[Patch] = []
             advanced: dict[int, Ledger] = {}
             for partition, batch in batches.items():
@@ -162,7 +165,11 @@ class ElasticsearchStore:
                 operations += [line, document(form, key, state, guard)]
             if not operations:
                 return
-            statuses = send(self._client, self._index(target), operations)
+            try:
+                statuses = send(self._client, self._index(target), operations)
+            except IndexGone as error:
+                self._held.pop(_name(target), None)
+                raise GenerationMissing(target.view.name, target.generation) from error
             # those that went through are read again too: their guards say so
             patches = {key: patches[key] for key, status in zip(written, statuses, strict=True) if status == CONFLICT}
             if not patches:
@@ -202,17 +209,23 @@ class ElasticsearchStore:
             name = ledger_document(target.view.name, target.generation, partition)
             operations += [index_row(name, held.version), _ledger_source(target, partition, held.ledger)]
         with translated():
-            answer = self._client.bulk(index=self._ledger, operations=operations)
+            answer = self._client.bulk(index=write_alias(self._ledger), operations=operations, require_alias=True)
         for (target, partition, held), item in zip(due, answer["items"], strict=True):
             outcome = item["index"]
             if outcome["status"] < 300:
                 held.version = (outcome["_seq_no"], outcome["_primary_term"])
                 held.dirty, held.written_at = False, time.monotonic()
+            elif outcome["status"] == CONFLICT:
+                self._take_over(target, partition, held)
             else:
-                # another loader wrote it, or it is gone: what it says is looked up before anything is applied again
                 self._held.pop(_name(target), None)
-                if outcome["status"] != CONFLICT:
-                    raise StoreUnavailable(NAME, f"ledger {partition} of {target.view.name}: {outcome.get('error')}")
+                raise StoreUnavailable(NAME, f"ledger {partition} of {target.view.name}: {outcome.get('error')}")
+
+    def _take_over(self, target: Target, partition: int, ours: _Held) -> None:
+        """Another loader has written the ledger: the one further on is kept, and written with the next batch."""
+        theirs = self._look_up(target).get(partition)
+        if theirs is not None and theirs.ledger.next < ours.ledger.next:
+            theirs.ledger, theirs.dirty = ours.ledger, True
 
     def _look_up(self, target: Target) -> dict[int, _Held]:
         held = {}
@@ -238,7 +251,10 @@ class ElasticsearchStore:
     def _create_ledger(self) -> None:
         try:
             self._client.indices.create(
-                index=self._ledger, mappings=dict(LEDGER_MAPPING), settings=dict(LEDGER_SETTINGS)
+                index=self._ledger,
+                mappings=dict(LEDGER_MAPPING),
+                settings=dict(LEDGER_SETTINGS),
+                aliases={write_alias(self._ledger): {}},
             )
         except ApiError as error:
             if error.error != "resource_already_exists_exception":  # another process was faster

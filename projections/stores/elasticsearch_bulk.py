@@ -15,7 +15,7 @@ from projections.errors import StoreUnavailable, Unloadable
 from projections.monoids import State
 from projections.stores.documents import DocumentForm, Guard, guard_to_json, is_deleted
 from projections.stores.elasticsearch_mapping import GUARD, STATE
-from projections.stores.names import document_id
+from projections.stores.names import document_id, write_alias
 from projections.view import DELETED
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ NAME: Final = "Elasticsearch"
 BULK_ROWS: Final = 1_000
 CONFLICT: Final = 409
 ANSWER: Final = ["errors", "items.*.status", "items.*.error.reason", "items.*.error.caused_by.reason"]
+
+
+class IndexGone(StoreUnavailable):
+    """The index of a generation was dropped."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,17 @@ def create_row(key: str) -> bytes:
 def send(client: Elasticsearch, index: str, operations: Sequence[Any]) -> list[int]:
     """Write documents and return the status of each: success or CONFLICT.
 
-    Raises Unloadable where one does not fit the mapping, StoreUnavailable for whatever else went wrong.
+    Raises Unloadable where one does not fit the mapping, IndexGone, and StoreUnavailable for what else went wrong.
     """
     with translated():
-        answer = client.bulk(index=index, operations=operations, filter_path=ANSWER)
+        # through an alias: a plain name that is gone would be created anew, without a mapping
+        answer = client.bulk(index=write_alias(index), operations=operations, require_alias=True, filter_path=ANSWER)
     outcomes = [outcome for item in answer["items"] for outcome in item.values()]
     if answer["errors"]:
         for outcome in outcomes:
-            if 400 <= outcome["status"] < 500 and outcome["status"] not in (CONFLICT, 404, 429):
+            if outcome["status"] == 404:
+                raise IndexGone(NAME, f'index "{index}" is gone')
+            if 400 <= outcome["status"] < 500 and outcome["status"] not in (CONFLICT, 429):
                 raise Unloadable(NAME, _reason(outcome))
         for outcome in outcomes:
             if outcome["status"] >= 300 and outcome["status"] != CONFLICT:

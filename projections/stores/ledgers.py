@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from projections.errors import GenerationMissing, LedgerWentBack
 from projections.monoids import State
 from projections.reference import combine
-from projections.stores.store import Batch, Ledger, Patch, Place
+from projections.stores.store import Batch, Ledger, Patch, Place, Target
 from projections.view import TableView
 
 LAST_NUMBER = 2**31 - 1
@@ -17,6 +18,16 @@ def initial_ledger(base: Mapping[int, int], start: int) -> Ledger:
     """The ledger of a generation whose bulk covered the source offsets below `base`."""
     applied = {source: Place(end - 1, LAST_NUMBER) for source, end in base.items() if end > 0}
     return Ledger(start, applied)
+
+
+def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapping[int, Batch]) -> None:
+    """Raise GenerationMissing where a ledger is gone, LedgerWentBack where one is before its batch."""
+    for partition, batch in batches.items():
+        ledger = found.get(partition)
+        if ledger is None:
+            raise GenerationMissing(target.view.name, target.generation)
+        if ledger.next < batch.first:
+            raise LedgerWentBack(store, target.view.name, partition, batch.first, ledger.next)
 
 
 def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:

@@ -67,8 +67,9 @@ class MemoryStore:
         changed: dict[tuple[str, int], _Generation] = {}
         for target in targets:
             held = self._memory.generations.get(_name(target))
-            if held is None or not held.ledgers.keys() >= batches.keys():
+            if held is None:
                 raise GenerationMissing(target.view.name, target.generation)
+            ledgers.check(self.name, target, held.ledgers, batches)
             held = deepcopy(held)
             for partition, batch in batches.items():
                 for patch in ledgers.take_new(held.ledgers[partition], batch, target.view.tag):

@@ -24,6 +24,11 @@ def alias_name(environment: str, view: str) -> str:
     return f"{environment}.{view}"
 
 
+def write_alias(index: str) -> str:
+    """Elasticsearch alias that an index is written through: a write to an alias that is gone creates nothing."""
+    return f"{index}.write"
+
+
 def document_id(key: str) -> str:
     """Elasticsearch's `_id` of a row: its key, or a hash of it where an id cannot be so long or empty."""
     if key and len(key.encode()) <= LONGEST_ID_BYTES and not key.startswith(HASHED):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,16 +11,14 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
+from projections.errors import StoreUnavailable, Unloadable
 from projections.monoids import State
 from projections.settings import StoreSettings
 from projections.stores import ledgers, postgres_ddl
 from projections.stores.names import table_name
-from projections.stores.postgres_bulk import NUL, REPLACEMENT, PostgresWriter
+from projections.stores.postgres_bulk import NAME, NUL, REPLACEMENT, PostgresWriter
 from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
 from projections.types import ColumnType
-
-NAME = "PostgreSQL"
 
 
 class PostgresStore:
@@ -85,19 +83,23 @@ class PostgresStore:
                 self._sql(postgres_ddl.LOCK_LEDGERS),
                 ([name for name, _ in by_name], [number for _, number in by_name], list(batches)),
             ).fetchall()
-            found = [(view, gen, part, ledgers.from_json(after, applied)) for view, gen, part, after, applied in locked]
-            self._check_ledgers(by_name, batches, {(view, generation, part) for view, generation, part, _ in found})
+            held: dict[tuple[str, int], dict[int, Ledger]] = {name: {} for name in by_name}
+            for view, generation, partition, after, applied in locked:
+                held[view, generation][partition] = ledgers.from_json(after, applied)
             fresh: dict[tuple[str, int], list[Patch]] = {}
-            for view, generation, partition, ledger in found:
-                target = by_name[view, generation]
-                new = ledgers.take_new(ledger, batches[partition], target.view.tag)
-                fresh.setdefault((view, generation), []).extend(map(_storable, new))
+            for name, target in by_name.items():
+                ledgers.check(NAME, target, held[name], batches)
+                fresh[name] = [
+                    _storable(patch)
+                    for partition, batch in batches.items()
+                    for patch in ledgers.take_new(held[name][partition], batch, target.view.tag)
+                ]
             with connection.pipeline():
                 for name, patches in fresh.items():
                     if patches:
                         self._upsert(connection, by_name[name], ledgers.combined(by_name[name].view, patches))
                         self._fault("rows written")
-                self._write_ledgers(connection, found)
+                self._write_ledgers(connection, held)
             self._fault("ledger written")
         self._fault("committed")
 
@@ -106,13 +108,6 @@ class PostgresStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _check_ledgers(
-        self, targets: Iterable[tuple[str, int]], batches: Iterable[int], found: set[tuple[str, int, int]]
-    ) -> None:
-        for name, generation in targets:
-            if any((name, generation, partition) not in found for partition in batches):
-                raise GenerationMissing(name, generation)
 
     def _upsert(self, connection: psycopg.Connection[Any], target: Target, rows: Mapping[str, State]) -> None:
         columns: list[list[Any]] = [list(rows)]
@@ -128,11 +123,12 @@ class PostgresStore:
         connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, target)), columns)
 
     def _write_ledgers(
-        self, connection: psycopg.Connection[Any], found: Iterable[tuple[str, int, int, Ledger]]
+        self, connection: psycopg.Connection[Any], held: Mapping[tuple[str, int], Mapping[int, Ledger]]
     ) -> None:
         rows = [
             (view, generation, partition, ledger.next, Jsonb(ledgers.to_json(ledger)))
-            for view, generation, partition, ledger in found
+            for (view, generation), by_partition in held.items()
+            for partition, ledger in by_partition.items()
         ]
         if rows:
             connection.execute(

@@ -12,8 +12,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from projections.errors import StoreUnavailable
 from projections.types import ColumnType
 
+NAME: Final = "PostgreSQL"
 NUL: Final = "\0"
 REPLACEMENT: Final = "\ufffd"
 POINT: Final = struct.Struct("!dd")
@@ -47,9 +49,12 @@ class PostgresWriter:
                 batch = next(rows, None)
 
         reader = pa.RecordBatchReader.from_batches(self._stored(first).schema, counted())
-        with adbc.connect(self.url) as connection, connection.cursor() as cursor:
-            cursor.adbc_ingest(self.table, reader, mode="append", db_schema_name=self.schema)
-            connection.commit()
+        try:
+            with adbc.connect(self.url) as connection, connection.cursor() as cursor:
+                cursor.adbc_ingest(self.table, reader, mode="append", db_schema_name=self.schema)
+                connection.commit()
+        except adbc.OperationalError as error:
+            raise StoreUnavailable(NAME, str(error)) from error
         return written
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -58,13 +58,14 @@ class Batch:
     """What was read from one partition of `patches`, in order, to be applied together.
 
     next: the offset after the last record read. progress: events up to this offset, by source partition, are all
-    in the log of patches before `next`.
+    in the log of patches before `next`. first: the batch holds every record from here to `next`.
     """
 
     next: int
     patches: dict[str, list[Patch]] = field(default_factory=dict)
     """By view tag (`name@version`)."""
     progress: dict[int, int] = field(default_factory=dict)
+    first: int = 0
 
 
 class BulkWriter(Protocol):
@@ -111,9 +112,11 @@ class ViewStore(Protocol):
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         """Apply batches, by patches partition, to every target whose tag they hold patches of; duplicates are skipped.
 
-        Every target's ledger advances, with or without patches for it. Raises GenerationMissing where a target's ledger
-        is gone (nothing of it is written: patches on empty rows would be wrong ones), and Unloadable where the store
-        cannot hold what a patch brings; then any part of the batches may have been applied, and ledgers tell.
+        Every target's ledger advances, with or without patches for it.
+
+        Raises GenerationMissing where a target's ledger is gone (nothing of it is written: patches on empty rows would
+        be wrong ones), LedgerWentBack where one is before the `first` of its batch, and Unloadable where the store
+        cannot hold what a patch brings; then any part of the batches may have been applied, and the ledgers tell.
         """
 
     def close(self) -> None:

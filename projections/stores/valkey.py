@@ -109,8 +109,7 @@ class ValkeyStore:
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         advanced: list[tuple[Target, dict[int, Ledger]]] = []
         for target, known in zip(targets, self._look_up(targets), strict=True):
-            if not known.keys() >= batches.keys():
-                raise GenerationMissing(target.view.name, target.generation)
+            ledgers.check(NAME, target, known, batches)
             fresh: list[Patch] = []
             for partition, batch in batches.items():
                 fresh += ledgers.take_new(known[partition], batch, target.view.tag)

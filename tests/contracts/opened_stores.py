@@ -1,0 +1,150 @@
+"""Every store as the contract tests see it: opened, read back through the plain name, and cleaned up."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import psycopg
+import valkey
+from elasticsearch import Elasticsearch, helpers
+
+from projections.settings import StoreSettings
+from projections.stores.elasticsearch import ElasticsearchStore
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.names import alias_name, cache_pointer
+from projections.stores.postgres import PostgresStore
+from projections.stores.store import Target, ViewStore, no_fault
+from projections.stores.valkey import ValkeyStore
+from projections.types import ColumnType
+from projections.view import DELETED, TableView
+
+Fault = Callable[[str], None]
+Rows = dict[str, dict[str, Any]]
+
+
+class Server(ABC):
+    """A server, on which any number of stores are opened; a context that leaves nothing behind."""
+
+    def __init__(self) -> None:
+        self._opened: list[ViewStore] = []
+
+    def open(self, fault: Fault = no_fault) -> ViewStore:
+        """Another store on this server."""
+        store = self.store(fault)
+        self._opened.append(store)
+        return store
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for store in self._opened:
+            store.close()
+        self.clean()
+
+    @abstractmethod
+    def store(self, fault: Fault) -> ViewStore: ...
+
+    @abstractmethod
+    def rows(self, view: TableView) -> Rows:
+        """What a reader finds under the view's plain name, as `reference.fold` gives it."""
+
+    @abstractmethod
+    def clean(self) -> None: ...
+
+
+class OnMemory(Server):
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = Memory()
+
+    def store(self, fault: Fault) -> ViewStore:
+        return MemoryStore(self.memory, fault)
+
+    def rows(self, view: TableView) -> Rows:
+        return MemoryStore(self.memory).rows(Target(view, self.memory.published[view.name]))
+
+    def clean(self) -> None:
+        pass
+
+
+class OnPostgres(Server):
+    def __init__(self, settings: StoreSettings) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def store(self, fault: Fault) -> ViewStore:
+        return PostgresStore(self.settings, fault)
+
+    def rows(self, view: TableView) -> Rows:
+        with psycopg.connect(self.settings.postgres, row_factory=psycopg.rows.dict_row) as connection:
+            found = connection.execute(f'SELECT * FROM "{self.settings.environment}"."{view.name}"').fetchall()
+        return {
+            row[view.key_name]: {name: _plain(row[name], kind) for name, kind in view.types.items()} for row in found
+        }
+
+    def clean(self) -> None:
+        with psycopg.connect(self.settings.postgres) as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{self.settings.environment}" CASCADE')
+
+
+class OnElasticsearch(Server):
+    def __init__(self, settings: StoreSettings) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def store(self, fault: Fault) -> ViewStore:
+        return ElasticsearchStore(self.settings, fault)
+
+    def rows(self, view: TableView) -> Rows:
+        alias = alias_name(self.settings.environment, view.name)
+        with Elasticsearch(self.settings.elasticsearch) as client:
+            client.indices.refresh(index=alias)
+            query = {"query": {"bool": {"must_not": {"term": {DELETED: True}}}}}
+            hits = [hit["_source"] for hit in helpers.scan(client, index=alias, query=query)]
+        return {hit[view.key_name]: _shown(view, hit) for hit in hits}
+
+    def clean(self) -> None:
+        with Elasticsearch(self.settings.elasticsearch) as client:
+            for index in client.indices.get(index=f"{self.settings.environment}.*"):
+                client.indices.delete(index=index)
+
+
+class OnValkey(Server):
+    def __init__(self, settings: StoreSettings) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def store(self, fault: Fault) -> ViewStore:
+        return ValkeyStore(self.settings, fault)
+
+    def rows(self, view: TableView) -> Rows:
+        with valkey.Valkey.from_url(self.settings.valkey) as client:
+            client_: Any = client
+            generation = int(client_.get(cache_pointer(self.settings.environment, view.name)))
+            keys = client_.scan_iter(match=f"{self.settings.environment}:{view.name}:g{generation}:*", count=1000)
+            documents = [client_.hget(key, "doc") for key in keys]
+        found = [orjson.loads(document) for document in documents if document is not None]
+        return {document[view.key_name]: _shown(view, document) for document in found}
+
+    def clean(self) -> None:
+        with valkey.Valkey.from_url(self.settings.valkey) as client:
+            for key in client.scan_iter(match=f"{self.settings.environment}:*", count=1000):
+                client.delete(key)
+
+
+def _shown(view: TableView, document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: document[name] for name in view.types}
+
+
+def _plain(value: Any, kind: ColumnType) -> Any:
+    if value is not None and kind is ColumnType.POINT:
+        longitude, latitude = value.strip("()").split(",")
+        return {"lat": float(latitude), "lon": float(longitude)}
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value

@@ -1,0 +1,367 @@
+"""The contract of the ViewStore port: on memory and on every real store, whatever happens, the rows of a replay."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from commands.aggregate import Event
+from commands.registry import CommandRegistry
+from compose.ports import free_port
+from eventlog.settings import LogSettings
+from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
+from projections.monoids import State
+from projections.reference import combine, fold, lift
+from projections.registry import ViewRegistry
+from projections.settings import StoreSettings
+from projections.stores.store import Batch, Patch, Place, Target, ViewStore
+from projections.types import ColumnType
+from projections.view import TableView
+from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, Server
+from tests.contracts.view_histories import (
+    BY_GROUP,
+    BY_THING,
+    PARTITIONS,
+    SOURCES,
+    History,
+    Removed,
+    Restored,
+    history,
+)
+
+MODULES = LogSettings.from_environment(os.environ).modules
+REGISTERED = ViewRegistry.load(MODULES).views
+VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP}
+SERVERS = {"postgres": OnPostgres, "elasticsearch": OnElasticsearch, "valkey": OnValkey}
+MOMENTS = {
+    "memory": ("rows written", "ledger written"),
+    "postgres": ("rows written", "ledger written", "committed"),
+    "elasticsearch": ("rows read", "rows written", "ledger written"),
+    "valkey": ("rows read", "rows written", "ledger written"),
+}
+START = dict.fromkeys(range(PARTITIONS), 0)
+
+
+class Crash(Exception):
+    """The process ends here; what it held in memory is gone."""
+
+
+@pytest.fixture(params=list(MOMENTS))
+def store_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def server(store_name: str, request: pytest.FixtureRequest) -> Iterator[Server]:
+    if store_name == "memory":
+        with OnMemory() as memory:
+            yield memory
+        return
+    endpoints = request.getfixturevalue("stack").endpoints
+    settings = StoreSettings(
+        f"t_{uuid.uuid4().hex[:12]}", endpoints.postgres, endpoints.elasticsearch, endpoints.valkey, PARTITIONS
+    )
+    with SERVERS[store_name](settings) as opened:
+        yield opened
+
+
+def events_of(view: TableView) -> list[type[Event]]:
+    if view.handles_every:
+        return list(CommandRegistry.load(MODULES).events.values())
+    return list(view.events.values())
+
+
+def created(server: Server, view: TableView, base: Mapping[int, int] | None = None, generation: int = 1) -> Target:
+    target, store = Target(view, generation), server.open()
+    store.create(target, base or {}, START)
+    store.finish(target)
+    store.publish(target)
+    return target
+
+
+def load(store: ViewStore, target: Target, told: History, chance: random.Random) -> None:
+    """Load to the end in batches of any size, now and then going back, as a loader that was moved does."""
+    at = {partition: ledger.next for partition, ledger in store.ledgers(target).items()}
+    while any(at[each] < len(told.patches[each]) for each in at):
+        if chance.random() < 0.1:
+            at = {partition: chance.randrange(offset + 1) for partition, offset in at.items()}
+        ends = {each: at[each] + chance.randrange(1, 30) for each in at if chance.random() < 0.7}
+        store.apply([target], {each: told.batch(each, at[each], end) for each, end in ends.items()})
+        at |= {each: min(end, len(told.patches[each])) for each, end in ends.items()}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=list(VIEWS))
+def test_random_histories_leave_the_rows_of_the_reference(server: Server, view: TableView) -> None:
+    told, target = history(view, events_of(view), 1), created(server, view)
+    load(server.open(), target, told, random.Random(1))
+    assert server.rows(view) == fold(view, told.sources)
+    # and a loader that starts over from the beginning of `patches` changes nothing
+    again = server.open()
+    for each in range(PARTITIONS):
+        again.apply([target], {each: told.batch(each, 0, len(told.patches[each]))})
+    assert server.rows(view) == fold(view, told.sources)
+    assert {each: ledger.next for each, ledger in again.ledgers(target).items()} == told.ends
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_crash_between_any_two_writes_loses_and_doubles_nothing(server: Server, store_name: str, seed: int) -> None:
+    chance = random.Random(seed)
+    told, target = history(BY_GROUP, events_of(BY_GROUP), seed), created(server, BY_GROUP)
+    crashed: set[str] = set()
+
+    def fault(moment: str) -> None:
+        # each moment once for certain, then at random
+        if moment not in crashed or chance.random() < 0.15:
+            crashed.add(moment)
+            raise Crash(moment)
+
+    while True:
+        try:
+            load(server.open(fault), target, told, chance)
+            break
+        except Crash:
+            continue
+    assert crashed == set(MOMENTS[store_name])
+    assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_writers_that_race_for_one_partition_leave_exact_rows(server: Server, store_name: str, seed: int) -> None:
+    if store_name == "memory":
+        pytest.skip("the reference store is for one thread")
+    told, target = history(BY_GROUP, events_of(BY_GROUP), seed, length=200), created(server, BY_GROUP)
+    begin = threading.Barrier(3)
+
+    def write(number: int) -> None:
+        store = server.open()
+        begin.wait()
+        load(store, target, told, random.Random(f"{seed}/{number}"))
+
+    with ThreadPoolExecutor(3) as threads:
+        for done in [threads.submit(write, number) for number in range(3)]:
+            done.result()
+    assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+def test_a_writer_that_lost_its_partition_takes_nothing_back(server: Server) -> None:
+    told, target = history(BY_THING, events_of(BY_THING), 7), created(server, BY_THING)
+    late, new = server.open(), server.open()
+    late.apply([target], {0: told.batch(0, 0, 5)})
+    end = len(told.patches[0])
+    new.apply([target], {0: told.batch(0, 5, end)})
+    rows = server.rows(BY_THING)
+    late.apply([target], {0: told.batch(0, 5, 10)})
+    assert server.rows(BY_THING) == rows
+    assert server.open().ledgers(target)[0].next == end
+
+
+def test_several_targets_and_partitions_go_in_one_call(server: Server) -> None:
+    views = (BY_THING, BY_GROUP)
+    targets = [created(server, view) for view in views]
+    told = [history(view, events_of(view), 3) for view in views]
+    both = {
+        each: Batch(1_000, {tag: patches for one in told for tag, patches in one.whole(each).patches.items()})
+        for each in range(PARTITIONS)
+    }
+    server.open().apply(targets, both)
+    for view, one in zip(views, told, strict=True):
+        assert server.rows(view) == fold(view, one.sources)
+
+
+def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) -> None:
+    target, store = created(server, BY_THING, {0: 10, 1: 0}), server.open()
+    ledger = store.ledgers(target)[2]
+    assert {source: place.offset for source, place in ledger.applied.items()} == {0: 9}
+    store.apply([target], {2: Batch(5, {}, {0: 20, 1: 4})})
+    store.apply([target], {2: Batch(6, {}, {0: 15})})
+    # progress alone may be written late; with a patch it is written at once
+    store.apply([target], {2: Batch(7, {BY_THING.tag: [Patch("a", 2, Place(1, 0), {"total": 1})]})})
+    ledger = server.open().ledgers(target)[2]
+    assert {source: place.offset for source, place in ledger.applied.items()} == {0: 20, 1: 4, 2: 1}
+    assert ledger.next == 7
+
+
+@pytest.mark.parametrize(
+    "view", [BY_THING, BY_GROUP, REGISTERED["city_market"], REGISTERED["streams"]], ids=lambda v: v.name
+)
+def test_bulk_then_live_counts_every_event_once(server: Server, view: TableView) -> None:
+    told = history(view, events_of(view), 11, repeated=False)
+    early = told.sources[:70]
+    base = {
+        each: 1 + max((source.position.offset for source in early if source.position.partition == each), default=-1)
+        for each in range(SOURCES)
+    }
+    covered = [source for source in told.sources if source.position.offset < base[source.position.partition]]
+    target, store = Target(view, 3), server.open()
+    store.create(target, base, START)
+    rows = list(states(view, covered).items())
+    writer = store.bulk_writer(target)
+    if not isinstance(server, OnMemory):
+        writer = pickle.loads(pickle.dumps(writer))
+    for half in (rows[::2], rows[1::2], rows[1::2]):  # the last partition's task is repeated
+        assert writer.write(iter([arrow(view, dict(half))])) == len(half)
+    assert writer.write(iter([])) == 0
+    store.finish(target)
+    store.publish(target)
+    assert server.rows(view) == fold(view, covered)
+    load(store, target, told, random.Random(5))
+    assert server.rows(view) == fold(view, told.sources)
+
+
+def test_the_plain_name_moves_to_the_generation_that_is_published(server: Server) -> None:
+    told, first, store = history(BY_THING, events_of(BY_THING), 5), created(server, BY_THING), server.open()
+    load(store, first, told, random.Random(1))
+    store.create(Target(BY_THING, 2), {}, START)
+    store.finish(Target(BY_THING, 2))
+    assert server.rows(BY_THING) == fold(BY_THING, told.sources)
+    store.publish(Target(BY_THING, 2))
+    assert server.rows(BY_THING) == {}
+    store.publish(first)
+    assert server.rows(BY_THING) == fold(BY_THING, told.sources)
+
+
+def test_a_generation_that_is_created_again_starts_empty(server: Server) -> None:
+    told, target, store = history(BY_THING, events_of(BY_THING), 5), created(server, BY_THING), server.open()
+    load(store, target, told, random.Random(1))
+    store.create(target, {}, START)
+    store.finish(target)
+    store.publish(target)
+    assert server.rows(BY_THING) == {}
+    load(store, target, told, random.Random(1))
+    assert server.rows(BY_THING) == fold(BY_THING, told.sources)
+
+
+def test_nothing_is_written_to_a_generation_that_is_gone(server: Server) -> None:
+    told, target, store = history(BY_THING, events_of(BY_THING), 5), created(server, BY_THING), server.open()
+    load(store, target, told, random.Random(1))
+    remover = server.open()
+    remover.drop(target)
+    remover.drop(target)
+    assert remover.ledgers(target) == {}
+    more = {0: Batch(10_000, {BY_THING.tag: [Patch("a", 0, Place(9_000, 0), {"total": 1})]})}
+    with pytest.raises(GenerationMissing):
+        store.apply([target], more)
+    with pytest.raises(GenerationMissing):
+        server.open().apply([target], more)
+    remover.create(target, {}, START)
+    remover.finish(target)
+    remover.publish(target)
+    assert server.rows(BY_THING) == {}
+
+
+def test_a_store_that_lost_its_last_writes_is_noticed(server: Server) -> None:
+    told, target, store = history(BY_THING, events_of(BY_THING), 5), created(server, BY_THING), server.open()
+    later = told.batch(0, 5, 10)
+    later.first = 5
+    with pytest.raises(LedgerWentBack) as noticed:
+        store.apply([target], {0: later})
+    assert (noticed.value.expected, noticed.value.actual) == (5, 0)
+    assert server.rows(BY_THING) == {}
+    store.apply([target], {0: told.batch(0, 0, 5)})
+    store.apply([target], {0: later})
+
+
+def test_a_patch_that_a_store_cannot_hold_is_told_apart(server: Server, store_name: str) -> None:
+    if store_name == "memory":
+        pytest.skip("Python's numbers have no end")
+    target, store = created(server, BY_THING), server.open()
+    store.apply([target], {0: Batch(1, {BY_THING.tag: [Patch("a", 0, Place(1, 0), {"total": 1})]})})
+    with pytest.raises(Unloadable):
+        store.apply([target], {0: Batch(2, {BY_THING.tag: [Patch("b", 0, Place(2, 0), {"total": 2**70})]})})
+    store.apply([target], {0: Batch(3, {BY_THING.tag: [Patch("c", 0, Place(3, 0), {"total": 3})]})})
+    assert {key: row["total"] for key, row in server.rows(BY_THING).items()} == {"a": 1, "c": 3}
+
+
+def test_text_with_nul_stops_nothing(server: Server, store_name: str) -> None:
+    target, store = created(server, BY_THING), server.open()
+    patch = Patch("k\0", 0, Place(1, 0), {"text": "a\0b"} | order_of(BY_THING, "text", 1))
+    store.apply([target], {0: Batch(1, {BY_THING.tag: [patch, patch._replace(key="plain", place=Place(2, 0))]})})
+    rows = server.rows(BY_THING)
+    assert len(rows) == 2
+    assert {row["text"] for row in rows.values()} == {"a\ufffdb" if store_name == "postgres" else "a\0b"}
+
+
+def test_a_row_is_deleted_and_restored_in_any_order_of_arrival(server: Server) -> None:
+    target, store = created(server, BY_GROUP), server.open()
+    marks = {1: Removed, 2: Restored, 3: Removed}
+    for step, time in enumerate((2, 1, 3)):  # the restoration arrives first, though it happened second
+        mark = {"_deleted": marks[time] is Removed} | order_of(BY_GROUP, "_deleted", f"{time:015d}|00000|{0:019d}")
+        store.apply([target], {0: Batch(step, {BY_GROUP.tag: [Patch("k", time, Place(1, 0), {**mark, "total": 1})]})})
+        assert ("k" in server.rows(BY_GROUP)) is (step < 2), f"after step {step}"
+
+
+def test_a_store_that_is_away_says_so(store_name: str) -> None:
+    if store_name == "memory":
+        pytest.skip("memory is never away")
+    port = free_port()
+    away = StoreSettings(
+        "t_away", f"postgresql://x@127.0.0.1:{port}/x", f"http://127.0.0.1:{port}", f"valkey://127.0.0.1:{port}"
+    )
+    store, target = SERVERS[store_name](away).open(), Target(BY_THING, 1)
+    rows = [arrow(BY_THING, {"a": {}})]
+    for call in (
+        lambda: store.apply([target], {0: Batch(1)}),
+        lambda: store.ledgers(target),
+        lambda: store.create(target, {}, START),
+        lambda: store.publish(target),
+        lambda: store.drop(target),
+        lambda: store.bulk_writer(target).write(iter(rows)),
+    ):
+        with pytest.raises(StoreUnavailable):
+            call()
+    store.close()
+
+
+def order_of(view: TableView, name: str, order: Any) -> State:
+    """The ordering key that belongs to a state field."""
+    monoid = next(each for each in view.layout.monoids if any(field.name == name for field in each.fields))
+    return {monoid.fields[0].name: order}
+
+
+def states(view: TableView, sources: Any) -> dict[str, State]:
+    """The state of every row, deleted ones too, as the bulk job folds it."""
+    rows: dict[str, State] = {}
+    for source in sources:
+        patch = lift(view, source)
+        if patch is not None:
+            combine(view, rows.setdefault(view.key_of(source.envelope.data, source.envelope), {}), patch)
+    return rows
+
+
+ARROW = {
+    ColumnType.TEXT: pa.string(),
+    ColumnType.INTEGER: pa.int64(),
+    ColumnType.FLOAT: pa.float64(),
+    ColumnType.BOOLEAN: pa.bool_(),
+    ColumnType.TIME: pa.timestamp("us", "UTC"),
+    ColumnType.POINT: pa.struct([("lat", pa.float64()), ("lon", pa.float64())]),
+    ColumnType.JSON: pa.string(),
+    ColumnType.COUNTS: pa.list_(pa.struct([("v", pa.int64()), ("n", pa.int64())])),
+}
+
+
+def arrow(view: TableView, rows: Mapping[str, State]) -> pa.RecordBatch:
+    """Rows in the Arrow form that Spark hands to a BulkWriter."""
+    columns = {view.key_name: pa.array(list(rows), pa.string())}
+    for field in view.layout.fields:
+        values = [_spark(row.get(field.name), field.type) for row in rows.values()]
+        columns[field.name] = pa.array(values, ARROW[field.type])
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _spark(value: Any, kind: ColumnType) -> Any:
+    if value is not None and kind is ColumnType.TIME:
+        return datetime.fromisoformat(value)
+    if value is not None and kind is ColumnType.COUNTS:
+        return [{"v": int(each), "n": number} for each, number in value.items()]
+    return value

@@ -1,0 +1,241 @@
+"""Random histories of a view: events as the log holds them, and the patches that a live query makes of them."""
+
+from __future__ import annotations
+
+import random
+import string
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import orjson
+
+from commands.aggregate import Event
+from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from projections.expressions import Source, envelope, minus, negative, point, when
+from projections.expressions import field as read
+from projections.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
+from projections.reference import lift
+from projections.stores.names import patch_key
+from projections.stores.store import Batch, Patch, Place
+from projections.types import ColumnType, column_type
+from projections.view import Cache, Elasticsearch, Postgres, TableView
+
+SOURCES = 3
+PARTITIONS = 3
+KEYS = (
+    "a",
+    "b",
+    "ä/ö ß",
+    "日本",
+    "😀",
+    "it's",
+    'say "no"',
+    "back\\slash",
+    "tab\tline\n",
+    "%s {x} $1",
+    "*?[a]",
+    "x" * 600,
+    "",
+)
+TEXTS = (*KEYS, "null", "x" * 9_000, "\u2028", "-1")
+
+
+class Put(Event, type="thing.put"):
+    """Brings a value of every type; all but the ids may be null."""
+
+    thing_id: str
+    group: str
+    text: str | None
+    number: int | None
+    small: int
+    real: float | None
+    flag: bool | None
+    at: datetime | None
+    tags: list[str] | None
+    latitude: float | None
+    longitude: float | None
+
+
+class Taken(Event, type="thing.taken"):
+    """Takes back."""
+
+    thing_id: str
+    group: str
+    small: int
+    flag: bool
+
+
+class Removed(Event, type="thing.removed"):
+    """Puts the row out of sight."""
+
+    thing_id: str
+    group: str
+
+
+class Restored(Event, type="thing.restored"):
+    """Brings it back."""
+
+    thing_id: str
+    group: str
+    text: str
+
+
+for each in (Put, Taken, Removed, Restored):
+    each.id_field = "thing_id"
+
+
+def every_fold(name: str, key: str) -> TableView:
+    """A view with every fold over every type, in all stores."""
+    total, number = add({Put: "small", Taken: negative("small")}), count(Put, Taken)
+    held = members({Put: [(1, "small")], Taken: [(-1, "small")]})
+    return TableView(
+        name=name,
+        key=key,
+        columns={
+            "text": last({Put: "text", Restored: "text"}),
+            "first_text": first({Put: "text"}),
+            "number": last({Put: "number"}),
+            "real": last({Put: "real"}),
+            "flag": last({Put: "flag", Taken: "flag"}),
+            "at": last({Put: "at"}),
+            "tags": last({Put: "tags"}),
+            "place": last({Put: point("latitude", "longitude")}),
+            "stream": last({Put: envelope("stream"), Removed: envelope("stream")}),
+            "total": total,
+            "events": number,
+            "changed": add({Put: minus("small", 3), Taken: when(read("flag"), 1, 0)}),
+            "most": maximum({Put: "real"}),
+            "least": minimum({Put: "number"}),
+            "latest": maximum({Put: "at"}),
+            "lowest": lowest(held),
+            "highest": highest(held),
+            "average": ratio(total, number),
+        },
+        deleted_by=(Removed,),
+        restored_by=(Restored,),
+        stores=(Postgres(indexes=(("text", "number"),)), Elasticsearch(text=("text",), facets=("flag",)), Cache()),
+    )
+
+
+BY_THING = every_fold("by_thing", "thing_id")
+BY_GROUP = every_fold("by_group", "group")
+
+
+@dataclass(frozen=True)
+class Emission:
+    """One record of `patches`: a row's patch, or progress (source, offset)."""
+
+    tag: str
+    patch: Patch | None = None
+    progress: tuple[int, int] | None = None
+
+
+@dataclass
+class History:
+    """What happened, and what `patches` holds of it, duplicates and all."""
+
+    view: TableView
+    sources: list[Source]
+    patches: dict[int, list[Emission]] = field(default_factory=lambda: {each: [] for each in range(PARTITIONS)})
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """How many records each partition of `patches` holds."""
+        return {partition: len(records) for partition, records in self.patches.items()}
+
+    def whole(self, partition: int) -> Batch:
+        """All records of a partition."""
+        return self.batch(partition, 0, len(self.patches[partition]))
+
+    def batch(self, partition: int, start: int, end: int) -> Batch:
+        """The records of a partition in these offsets, as a loader would hand them over."""
+        records = self.patches[partition][start:end]
+        batch = Batch(start + len(records))
+        for record in records:
+            if record.patch is not None:
+                batch.patches.setdefault(record.tag, []).append(record.patch)
+            if record.progress is not None:
+                source, offset = record.progress
+                batch.progress[source] = max(offset, batch.progress.get(source, -1))
+        return batch
+
+
+def history(
+    view: TableView, events: Sequence[type[Event]], seed: int, length: int = 120, repeated: bool = True
+) -> History:
+    """A random history; repeated: the emitter is restarted now and then, and emits what it had emitted again."""
+    chance = random.Random(seed)
+    made = _sources(view, events, chance, length)
+    return History(view, made, _patches(view, made, chance, repeated))
+
+
+def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Random, length: int) -> list[Source]:
+    versions: dict[str, int] = {}
+    offsets = dict.fromkeys(range(SOURCES), 0)
+    made = []
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    for _ in range(length):
+        event = chance.choice(events)
+        data = {name: _value(info.annotation, chance) for name, info in event.model_fields.items()}
+        data[event.id_field] = chance.choice(KEYS)
+        if isinstance(view.key, str) and view.key in data:
+            data[view.key] = chance.choice(KEYS)
+        stream = f"{event.type.partition('.')[0]}/{data[event.id_field]}"
+        version = versions[stream] = versions.get(stream, 0) + 1
+        partition = partition_of(stream, SOURCES)
+        offsets[partition] += chance.choice((1, 1, 1, 2, 5))  # markers and compaction leave gaps
+        # clocks differ between processes, and two events may have one time
+        time = start + timedelta(milliseconds=chance.randrange(length * 4))
+        what = Envelope(f"{stream}/{version}", event.type, stream, time, data, sequence=version)
+        made.append(Source(what, Position(partition, offsets[partition]), timestamp_ms(time), encode(what).decode()))
+    return made
+
+
+def _patches(
+    view: TableView, sources: Sequence[Source], chance: random.Random, repeated: bool
+) -> dict[int, list[Emission]]:
+    """Emit each source partition in its order, the partitions interleaved anyhow."""
+    found: dict[int, list[Emission]] = {each: [] for each in range(PARTITIONS)}
+    logs = {each: [s for s in sources if s.position.partition == each] for each in range(SOURCES)}
+    at = dict.fromkeys(logs, 0)
+    while unread := [each for each in logs if at[each] < len(logs[each])]:
+        partition = chance.choice(unread)
+        source = logs[partition][at[partition]]
+        at[partition] += 1
+        fields = lift(view, source)
+        if fields is not None:
+            key = view.key_of(source.envelope.data, source.envelope)
+            patch = Patch(key, partition, Place(source.position.offset, 0), orjson.loads(orjson.dumps(fields)))
+            found[partition_of(patch_key(view.tag, key), PARTITIONS)].append(Emission(view.tag, patch))
+        if chance.random() < 0.1:
+            for each in found.values():
+                each.append(Emission("progress", progress=(partition, source.position.offset)))
+        if repeated and chance.random() < 0.05:
+            at[partition] = max(0, at[partition] - chance.randrange(12))
+    return found
+
+
+def _value(annotation: Any, chance: random.Random) -> Any:
+    if type(None) in typing.get_args(annotation) and chance.random() < 0.2:
+        return None
+    literal = next(
+        (each for each in (annotation, *typing.get_args(annotation)) if typing.get_origin(each) is Literal), None
+    )
+    if literal is not None:
+        return chance.choice(typing.get_args(literal))
+    match column_type(annotation):
+        case ColumnType.TEXT:
+            return chance.choice(TEXTS)
+        case ColumnType.INTEGER:
+            return chance.choice((0, 1, 2, 3, 7, -4, chance.randrange(-(2**40), 2**40)))
+        case ColumnType.FLOAT:
+            return chance.choice((0.0, 1.0, -1.5, chance.uniform(-80, 80)))
+        case ColumnType.BOOLEAN:
+            return chance.random() < 0.5
+        case ColumnType.TIME:
+            return f"2026-01-{chance.randrange(1, 29):02d}T10:11:12.{chance.randrange(1000):03d}Z"
+        case _:
+            return chance.choice(([], ["a", "ü"], chance.choices(string.ascii_letters, k=3)))
