@@ -214,7 +214,7 @@ async def run() -> Report:
     api_port = free_port()
     environment = {"HEADWATER_ENVIRONMENT": "demo"}
     async with AsyncExitStack() as cleanup:
-        cleanup.callback(shutil.rmtree, state, ignore_errors=True)
+        cleanup.push(lambda kind, *_: _clean(state, failed=kind is not None))
         console.print("starting Kafka, PostgreSQL, Elasticsearch and Valkey")
         stack = cleanup.enter_context(Stack(settings))
         console.print(f"starting the handler, the projections and the API on {HOST}:{api_port}")
@@ -225,6 +225,13 @@ async def run() -> Report:
         await asyncio.to_thread(wait_for_views, api)
         http = await cleanup.enter_async_context(httpx.AsyncClient(base_url=api, timeout=60.0))
         return await play(Client(http), settings, environment)
+
+
+def _clean(state: Path, failed: bool) -> None:
+    if failed:
+        console.print(f"what went wrong may stand in {state / 'logs'}", markup=False, highlight=False)
+    else:
+        shutil.rmtree(state, ignore_errors=True)
 
 
 def main() -> int:
