@@ -15,7 +15,7 @@ from elasticsearch import Elasticsearch, helpers
 from projections.settings import StoreSettings
 from projections.stores.elasticsearch import ElasticsearchStore
 from projections.stores.memory import Memory, MemoryStore
-from projections.stores.names import alias_name, cache_pointer
+from projections.stores.names import alias_name, cache_key, cache_pointer, index_name
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target, ViewStore, no_fault
 from projections.stores.valkey import ValkeyStore
@@ -52,6 +52,10 @@ class Server(ABC):
     @abstractmethod
     def rows(self, view: TableView) -> Rows:
         """What a reader finds under the view's plain name, as `reference.fold` gives it."""
+
+    def remains(self, target: Target) -> bool:
+        """Whether anything is left of a generation that was dropped."""
+        raise NotImplementedError
 
     @abstractmethod
     def clean(self) -> None: ...
@@ -108,6 +112,11 @@ class OnElasticsearch(Server):
             hits = [hit["_source"] for hit in helpers.scan(client, index=alias, query=query)]
         return {hit[view.key_name]: _shown(view, hit) for hit in hits}
 
+    def remains(self, target: Target) -> bool:
+        with Elasticsearch(self.settings.elasticsearch) as client:
+            index = index_name(self.settings.environment, target.view.name, target.generation)
+            return bool(client.indices.exists(index=index))
+
     def clean(self) -> None:
         with Elasticsearch(self.settings.elasticsearch) as client:
             for index in client.indices.get(index=f"{self.settings.environment}.*"):
@@ -130,6 +139,11 @@ class OnValkey(Server):
             documents = [client_.hget(key, "doc") for key in keys]
         found = [orjson.loads(document) for document in documents if document is not None]
         return {document[view.key_name]: _shown(view, document) for document in found}
+
+    def remains(self, target: Target) -> bool:
+        rows = cache_key(self.settings.environment, target.view.name, target.generation, "*")
+        with valkey.Valkey.from_url(self.settings.valkey) as client:
+            return any(client.scan_iter(match=rows, count=1000))
 
     def clean(self) -> None:
         with valkey.Valkey.from_url(self.settings.valkey) as client:

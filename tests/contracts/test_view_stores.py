@@ -259,6 +259,38 @@ def test_nothing_is_written_to_a_generation_that_is_gone(server: Server) -> None
     assert server.rows(BY_THING) == {}
 
 
+def test_a_row_that_changed_since_it_was_read_is_read_again(server: Server, store_name: str) -> None:
+    if "rows read" not in MOMENTS[store_name]:
+        pytest.skip("it combines in the server")
+    told, target, other = history(BY_GROUP, events_of(BY_GROUP), 9), created(server, BY_GROUP), server.open()
+    behind: list[str] = []
+
+    def overtake(moment: str) -> None:
+        if moment == "rows read" and not behind:
+            behind.append(moment)
+            for each in range(PARTITIONS):
+                other.apply([target], {each: told.whole(each)})
+
+    for each in range(PARTITIONS):
+        other.apply([target], {each: told.batch(each, 0, 20)})
+    slow = server.open(overtake)
+    for each in range(PARTITIONS):
+        slow.apply([target], {each: told.batch(each, 20, 30)})
+    assert behind
+    assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+def test_a_generation_dropped_since_a_row_was_read_stays_dropped(server: Server, store_name: str) -> None:
+    if "rows read" not in MOMENTS[store_name]:
+        pytest.skip("it reads and writes rows in one transaction")
+    told, target, other = history(BY_GROUP, events_of(BY_GROUP), 9), created(server, BY_GROUP), server.open()
+    late = server.open(lambda moment: other.drop(target) if moment == "rows read" else None)
+    with pytest.raises(GenerationMissing):
+        late.apply([target], {0: told.whole(0)})
+    assert other.ledgers(target) == {}
+    assert not server.remains(target)
+
+
 def test_a_store_that_lost_its_last_writes_is_noticed(server: Server) -> None:
     told, target, store = history(BY_THING, events_of(BY_THING), 5), created(server, BY_THING), server.open()
     later = told.batch(0, 5, 10)
