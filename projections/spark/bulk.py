@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from projections.errors import PoisonEvent
+from projections.errors import BulkLoadFailed, PoisonEvent
 from projections.spark.folding import MARKER, POISON, folded
 from projections.stores.store import BulkWriter
 from projections.view import TableView
@@ -69,18 +71,21 @@ def bulk_load(
 
     on_progress: called from another thread with (log records read, offsets in all); the first may end below the second,
     for offsets have gaps. skip_poison: leave out what the live query sends to `dead-letters`; otherwise such a record
-    raises PoisonEvent, after the other rows are written.
+    raises PoisonEvent, after the other rows are written. Raises BulkLoadFailed where the job dies.
     """
     total = sum(end - start for start, end in ranges.values())
     started = time.monotonic()
     if not total:
         on_progress(0, 0)
         return BulkResult(0, 0, 0.0, {})
-    rows = folded(read_ranges(session, settings, ranges), view)
-    made = rows.mapInArrow(_write_with(writer, view.key_name), _WRITTEN)
-    planned = time.monotonic()
-    with _watched(session, total, on_progress):
-        tasks = made.collect()
+    try:
+        rows = folded(read_ranges(session, settings, ranges), view)
+        made = rows.mapInArrow(_write_with(writer, view.key_name), _WRITTEN)
+        planned = time.monotonic()
+        with _watched(session, total, on_progress):
+            tasks = made.collect()
+    except (PySparkException, Py4JError) as error:
+        raise BulkLoadFailed(view.name, _last_cause(str(error))) from error
     ended = time.monotonic()
     poison = sum(task.poison for task in tasks)
     if poison and not skip_poison:
@@ -89,6 +94,13 @@ def bulk_load(
         raise PoisonEvent(view.name, position, reason, poison - 1)
     phases = {"plan": planned - started, "fold_and_write": ended - planned}
     return BulkResult(total, sum(task.written for task in tasks), ended - started, phases, poison)
+
+
+def _last_cause(trace: str) -> str:
+    """The line of a trace, Spark's or Python's, that says what happened; all of it is in the chained error."""
+    lines = [line.strip() for line in trace.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
+    told = [line for line in lines if not line.startswith(("SQLSTATE", "JVM stacktrace", "Traceback"))]
+    return (told or [trace])[-1][:500]
 
 
 def read_ranges(session: SparkSession, settings: LogSettings, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:

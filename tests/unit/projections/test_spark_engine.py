@@ -1,0 +1,239 @@
+"""Views compiled to Spark mean what the reference means: schema, patches, rows, and what becomes of bad records."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from commands.aggregate import Event
+from commands.registry import CommandRegistry
+from eventlog.envelope import Envelope, Position, encode, partition_of
+from eventlog.settings import LogSettings
+from projections.expressions import Source, envelope, minus, point, value, when
+from projections.folds import EVERY, count, last, maximum, members, minimum
+from projections.folds import lowest as lowest_of
+from projections.registry import ViewRegistry
+from projections.spark.events import LogSchema
+from projections.spark.folding import POISON, folded
+from projections.spark.live import checkpoint_directory
+from projections.types import ColumnType
+from projections.view import Postgres, TableView
+from tests.contracts.stores_everything import everything
+from tests.contracts.stores_histories import Histories
+from tests.spark_rows import (
+    differences,
+    expected_patches,
+    expected_states,
+    frame,
+    made_of,
+    patches,
+    record,
+    records_of,
+    states,
+)
+
+SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
+VIEWS = list(ViewRegistry.load().views.values())
+AGGREGATES = list(CommandRegistry.load().aggregates.values())
+
+
+class Measured(Event, type="probe.measured"):
+    probe: str
+    amount: int
+    other: int
+    size: float
+    note: str | None
+    moment: datetime
+    good: bool
+    latitude: float | None
+    longitude: float | None
+    tags: list[str]
+
+
+class Renamed(Event, type="probe.renamed"):
+    probe: str
+    amount: str
+    size: int
+
+
+PRICES = members({Measured: [(1, "amount"), (-1, "other")]})
+measured = TableView(
+    name="measured",
+    key="probe",
+    columns={
+        "amount": last({Measured: "amount", Renamed: value(7)}),
+        "label": last({Renamed: "amount"}),
+        "whole": last({Renamed: "size"}),
+        "size": maximum({Measured: "size"}),
+        "sum": last({Measured: minus("amount", "other")}),
+        "events": count(Measured, Renamed),
+        "chosen": last({Measured: when("good", "amount", "other")}),
+        "note": last({Measured: "note"}),
+        "moment": minimum({Measured: "moment"}),
+        "place": last({Measured: point("latitude", "longitude")}),
+        "tags": last({Measured: "tags"}),
+        "odd": last({Measured: value('it\'s ${not} a \\ "var"\n€')}),
+        "lowest": lowest_of(PRICES),
+    },
+    stores=(Postgres(),),
+)
+whole = st.integers(-(2**63), 2**63 - 1)
+number = st.floats(allow_nan=False, allow_infinity=False)
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+any_measured = st.builds(
+    Measured,
+    probe=st.sampled_from(["a", "b/c", "it's"]),
+    amount=whole,
+    other=whole,
+    size=number,
+    note=st.none() | words,
+    moment=st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),
+    good=st.booleans(),
+    latitude=st.none() | number,
+    longitude=st.none() | number,
+    tags=st.lists(words, max_size=3),
+)
+any_renamed = st.builds(Renamed, probe=st.sampled_from(["a", "b/c"]), amount=words, size=st.integers(-(2**53), 2**53))
+
+
+def sources_of(events: list[Event]) -> list[Source]:
+    found = []
+    for at, event in enumerate(events):
+        stream = f"probe/{event.probe}"  # type: ignore[attr-defined]
+        made = Envelope(f"{stream}/{at + 1}", event.type, stream, datetime(2026, 1, 1, tzinfo=UTC), _body(event))
+        made = Envelope(made.id, made.type, made.stream, made.time, made.data, sequence=at + 1)
+        place = Position(partition_of(stream, 3), at)
+        found.append(Source(made, place, 1_767_323_045_000 + at // 2, encode(made).decode()))
+    return found
+
+
+def _body(event: Event) -> dict[str, Any]:
+    return event.model_dump(mode="json")
+
+
+@settings(
+    max_examples=6,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.lists(any_measured | any_renamed, min_size=20, max_size=60))
+def test_expressions_mean_the_same_in_spark_and_in_python(events: list[Event]) -> None:
+    sources = sources_of(events)
+    made = made_of(records_of(sources), [measured], SETTINGS)
+    found, expected = patches((row.key, row.value) for row in made), expected_patches([measured], sources)
+    for patch in (*found.values(), *expected.values()):
+        if "tags" in patch:  # one text may be escaped in two ways
+            patch["tags"] = json.loads(patch["tags"])
+    assert differences(found, expected) == []
+
+
+def test_fields_that_events_declare_differently_are_parsed_as_text() -> None:
+    schema = LogSchema.of([measured])
+    assert schema.parsed["amount"] is ColumnType.TEXT
+    assert schema.parsed["size"] is ColumnType.TEXT
+    assert schema.parsed["other"] is ColumnType.INTEGER
+
+
+def test_only_what_views_read_is_parsed() -> None:
+    per_city = TableView("per_city", "city", {"listed": count(_event("listing.listed"))}, (Postgres(),))
+    assert LogSchema.of([per_city]).ddl.endswith("data struct<`city`: string>")
+    every = TableView(
+        "every", envelope("id"), {"type": last({EVERY: envelope("type")})}, (Postgres(),), key_name="event"
+    )
+    assert "data" not in LogSchema.of([every]).ddl
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_patches_and_rows_of_random_histories_are_the_references(number: int) -> None:
+    views = [*VIEWS, everything]
+    sources = Histories(number, SETTINGS.partitions).of(AGGREGATES, 150)
+    made = made_of(records_of(sources), views, SETTINGS)
+    assert differences(patches((row.key, row.value) for row in made), expected_patches(views, sources)) == []
+    for row in made:
+        assert row.topic == "t_unit.patches"
+        assert row.partition == partition_of(row.key, SETTINGS.patch_partitions)
+    for view in VIEWS:
+        rows = [row.asDict() for row in folded(frame(records_of(sources)), view).collect() if row[view.key_name]]
+        assert differences(states(view, rows), expected_states(view, sources)) == [], view.name
+
+
+BAD = {
+    b"{": "malformed JSON",
+    b'"text"': "malformed JSON",
+    b"": "malformed JSON",
+    b"{}": '"specversion"',
+    b'\xff{"specversion":"1.0"}': "no UTF-8",
+    b'{"specversion":"0.3","id":"a","type":"t","subject":"s","sequence":1}': '"specversion" is not "1.0"',
+    b'[{"specversion":"1.0","id":"a","type":"t","subject":"s","sequence":1}]': "malformed JSON",
+    b'{"specversion":"1.0","id":"a","type":"t","subject":"s","sequence":1} more': "not one JSON object",
+    b'{"specversion":"1.0","type":"t","subject":"s","sequence":1}': '"id" is missing',
+    b'{"specversion":"1.0","id":"a","type":"","subject":"s","sequence":1}': '"type" is missing',
+    b'{"specversion":"1.0","id":"a","type":"t","sequence":1}': '"subject" is missing',
+    b'{"specversion":"1.0","id":"a","type":"t","subject":"s"}': '"sequence" is missing',
+}
+
+
+def test_a_record_that_is_no_event_is_a_dead_letter_with_its_reason_and_bytes() -> None:
+    given = [record(1, at, "bad", body) for at, body in enumerate(BAD)]
+    made = {row.key: row for row in made_of(given, VIEWS, SETTINGS)}
+    assert len(made) == len(BAD)
+    for at, (body, reason) in enumerate(BAD.items()):
+        row = made[f"events/1/{at}"]
+        letter = json.loads(row.value)
+        assert (row.topic, row.partition) == ("t_unit.dead-letters", 0)
+        assert reason in letter["reason"], body
+        assert (letter["topic"], letter["partition"], letter["offset"]) == ("events", 1, at)
+        assert base64.b64decode(letter["value"], validate=True) == body
+        assert base64.b64decode(letter["key"], validate=True) == b"bad"
+
+
+def test_an_event_that_some_views_cannot_read_makes_the_others_patches_and_a_dead_letter() -> None:
+    made = Envelope("listing/L1/1", "listing.withdrawn", "listing/L1", datetime(2026, 1, 1, tzinfo=UTC), {}, sequence=1)
+    body = {"listing_id": "L1", "city": "C", "price": "much", "square_feet": 1, "under_offer": False}
+    given = Envelope(made.id, made.type, made.stream, made.time, body, sequence=1)
+    rows = made_of([record(0, 5, given.id, encode(given))], VIEWS, SETTINGS)
+    letters = [json.loads(row.value) for row in rows if row.topic.endswith("dead-letters")]
+    tags = {row.key.partition("@")[0] for row in rows if row.topic.endswith("patches")}
+    assert [letter["reason"] for letter in letters] == [
+        '"listing.withdrawn" lacks a field, or has it with another type: price'
+    ]
+    # the market alone reads the price of a withdrawal
+    assert tags == {view.name for view in VIEWS} - {"city_market"}
+    market = next(view for view in VIEWS if view.name == "city_market")
+    (poison,) = [row[POISON] for row in folded(frame([record(0, 5, given.id, encode(given))]), market).collect()]
+    assert poison == f"0:5 {letters[0]['reason']}"
+
+
+def test_tombstones_make_nothing_and_heartbeats_tell_every_partition_of_patches() -> None:
+    beat = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
+    rows = made_of([record(0, 1, "listing/L1/1", None), record(2, 9, "heartbeat/2", beat, 77)], VIEWS, SETTINGS)
+    assert sorted(row.partition for row in rows) == [0, 1, 2]
+    assert {row.key for row in rows} == {"progress/2"}
+    assert {row.value for row in rows} == {'{"p":2,"o":9,"t":77}'}
+    for view in VIEWS:
+        found = folded(frame([record(0, 1, "listing/L1/1", None), record(2, 9, "heartbeat/2", beat)]), view).collect()
+        assert [(row[view.key_name], row[POISON]) for row in found] == [(None, None)], view.name
+
+
+def test_a_checkpoint_belongs_to_one_cluster_environment_set_of_views_and_layout() -> None:
+    several = {
+        checkpoint_directory(SETTINGS, VIEWS, "one"),
+        checkpoint_directory(SETTINGS, VIEWS, "two"),
+        checkpoint_directory(SETTINGS, VIEWS[1:], "one"),
+        checkpoint_directory(LogSettings(environment="other", partitions=3, patch_partitions=3), VIEWS, "one"),
+        checkpoint_directory(LogSettings(environment="t_unit", partitions=3, patch_partitions=4), VIEWS, "one"),
+    }
+    assert len(several) == 5
+    assert checkpoint_directory(SETTINGS, VIEWS[::-1], "one") in several
+
+
+def _event(name: str) -> type[Event]:
+    return next(aggregate.events[name] for aggregate in AGGREGATES if name in aggregate.events)
