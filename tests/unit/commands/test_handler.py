@@ -128,6 +128,8 @@ def test_commands_of_one_batch_see_each_other_and_share_a_snapshot(partition: Pa
     batch, receipts = partition.run(partition.command("a", 1), partition.command("b", 2), partition.command("c", 3))
     assert [receipts[key].version for key in "abc"] == [1, 2, 3]
     assert [decode(entry.value).data["total"] for entry in batch.events] == [1, 3, 6]
+    recorded = [event for key in "abc" for event in receipts[key].events]
+    assert [(e.id, str(e.position)) for e in recorded] == [(f"counter/c/{n}", f"0:{n - 1}") for n in (1, 2, 3)]
     assert len(batch.snapshots) == 1
 
 

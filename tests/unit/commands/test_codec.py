@@ -1,0 +1,59 @@
+"""Folding, and reading commands, events and snapshots."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from commands.aggregates.listing import listing
+from commands.codec import fingerprint, fold, read_command, read_event
+from commands.errors import BrokenStream, MalformedCommand
+from commands.registry import CommandRegistry
+from eventlog.envelope import Envelope
+from eventlog.errors import NotAnEnvelope
+
+SELL = CommandRegistry.load().command("listing.sell")
+
+
+def repriced(sequence: int, **more: Any) -> Envelope:
+    data = {"listing_id": "L1", "city": "S", "price": sequence, "previous_price": 1}
+    fields: dict[str, Any] = {"type": "listing.price_changed", "data": data, "sequence": sequence, **more}
+    return Envelope(id=f"listing/L1/{sequence}", stream="listing/L1", time=datetime(2026, 1, 2, tzinfo=UTC), **fields)
+
+
+def test_events_are_folded_in_their_sequence() -> None:
+    state, version = fold(listing, [repriced(1), repriced(2)])
+    assert (state.price, version) == (2, 2)
+    assert fold(listing, [repriced(3)], state, version)[0].price == 3
+    assert fold(listing, []) == (listing.initial, 0)
+
+
+@pytest.mark.parametrize("sequences", [[2], [1, 3], [1, 1], [1, 2, 1]])
+def test_a_gap_or_a_repetition_is_an_error(sequences: list[int]) -> None:
+    with pytest.raises(BrokenStream, match="listing/L1"):
+        fold(listing, [repriced(sequence) for sequence in sequences])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"type": "listing.unknown"}, {"data_version": 2}, {"data": {"listing_id": "L1"}}, {"data": {}}]
+)
+def test_an_event_that_does_not_fit_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(NotAnEnvelope):
+        read_event(listing, repriced(1, **wrong))
+
+
+def test_the_details_of_a_malformed_command_name_the_fields() -> None:
+    with pytest.raises(MalformedCommand) as error:
+        read_command(SELL, b'{"listing_id": "", "sold_for": "1"}')
+    assert [detail["loc"] for detail in error.value.details] == [("listing_id",), ("sold_for",)]
+
+
+def test_the_fingerprint_knows_the_type_the_body_and_the_expected_version_and_no_order_or_space() -> None:
+    one = read_command(SELL, b'{"listing_id":"L1","sold_for":5}').body
+    same = read_command(SELL, b'{ "sold_for": 5, "listing_id": "L1" }').body
+    other = read_command(SELL, {"listing_id": "L1", "sold_for": 6}).body
+    assert fingerprint("listing.sell", one, None) == fingerprint("listing.sell", same, None)
+    prints = {("a", one, None), ("b", one, None), ("a", other, None), ("a", one, 0), ("a", one, 1)}
+    assert len({fingerprint(*asked) for asked in prints}) == len(prints)
