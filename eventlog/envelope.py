@@ -5,7 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import orjson
@@ -14,6 +15,9 @@ from eventlog.errors import NotAnEnvelope
 
 SPEC_VERSION = "1.0"
 HEARTBEAT = "headwater.heartbeat"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 Default = TypeVar("Default", int, None)
 
@@ -76,7 +80,7 @@ def partition_of(key: str, partitions: int) -> int:
 
 def timestamp_ms(time: datetime) -> int:
     """Milliseconds since 1970, as Kafka keeps a record's time."""
-    return int(time.timestamp() * 1000)
+    return (time - _EPOCH) // _MILLISECOND
 
 
 def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
@@ -139,6 +143,7 @@ def decode(value: bytes | str | None) -> Envelope:
     )
 
 
+@lru_cache(maxsize=64)
 def format_time(time: datetime) -> str:
     """RFC 3339 in UTC with microseconds: fixed width, so that text order is time order."""
     if time.tzinfo is not UTC:
