@@ -1,0 +1,145 @@
+"""All views of a store at once: emitters that run twice, loaders that crash, a generation that comes later."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import orjson
+import pytest
+
+from commands.aggregate import Event
+from eventlog.envelope import partition_of
+from projections.errors import LedgerWentBack
+from projections.expressions import Source
+from projections.patches import read_into
+from projections.reference import fold, lift
+from projections.stores.names import patch_key
+from projections.stores.store import Batch, Target, ViewStore
+from projections.view import TableView
+from tests.contracts.opened_stores import Server
+from tests.contracts.test_view_stores import START, VIEWS, created, server, store_name
+from tests.contracts.view_histories import BY_GROUP, PARTITIONS, SOURCES, history
+
+__all__ = ["server", "store_name"]  # fixtures
+
+Records = dict[int, list[tuple[bytes, bytes]]]
+
+
+class Crash(Exception):
+    """The process ends here; what it held in memory is gone."""
+
+
+@dataclass
+class Emitters:
+    """The live queries that read one source partition: how far each is. All of them started with what had been read."""
+
+    sources: list[Source]
+    at: list[int]
+
+    def restart(self, chance: random.Random) -> None:
+        """One starts again from before what was emitted, in the place of another or beside it."""
+        start = chance.randint(0, max(self.at))
+        if chance.random() < 0.5:
+            self.at.append(start)
+        else:
+            self.at[chance.randrange(len(self.at))] = start
+
+
+def emitted(views: Iterable[TableView], sources: Sequence[Source], chance: random.Random) -> Records:
+    """`patches` as these emitters write it: what comes first is in order, and comes again, whole runs at a time."""
+    records: Records = {partition: [] for partition in range(PARTITIONS)}
+    running = {
+        partition: Emitters([source for source in sources if source.position.partition == partition], [0])
+        for partition in range(SOURCES)
+    }
+    while running:
+        partition, emitters = chance.choice(list(running.items()))
+        which = chance.randrange(len(emitters.at))
+        run = emitters.sources[emitters.at[which] : emitters.at[which] + chance.randint(1, 8)]
+        emitters.at[which] += len(run)
+        for source in run:
+            _emit(records, views, source)
+        finished = max(emitters.at) == len(emitters.sources)
+        if run and (finished or chance.random() < 0.2):
+            value = orjson.dumps({"p": partition, "o": run[-1].position.offset, "t": 0})
+            for each in records.values():
+                each.append((f"progress/{partition}".encode(), value))
+        if chance.random() < 0.15:
+            emitters.restart(chance)
+        elif finished and chance.random() < 0.5:
+            del running[partition]
+    return records
+
+
+def _emit(records: Records, views: Iterable[TableView], source: Source) -> None:
+    for view in views:
+        fields = lift(view, source)
+        if fields is not None:
+            key = patch_key(view.tag, view.key_of(source.envelope.data, source.envelope))
+            place = source.position
+            value = {"p": place.partition, "o": place.offset, "i": 0, "t": source.timestamp_ms, "c": fields}
+            records[partition_of(key, PARTITIONS)].append((key.encode(), orjson.dumps(value)))
+
+
+def load_with_crashes(server: Server, targets: Sequence[Target], records: Records, chance: random.Random) -> int:
+    """Load to the end, crash after crash, each life from the ledgers on; returns how many crashes there were."""
+
+    def fault(moment: str) -> None:
+        if chance.random() < 0.2:
+            raise Crash(moment)
+
+    crashes = 0
+    while True:
+        try:
+            _live(server.open(fault), targets, records, chance)
+        except Crash:
+            crashes += 1
+        else:
+            return crashes
+
+
+def _live(store: ViewStore, targets: Sequence[Target], records: Records, chance: random.Random) -> None:
+    at = _positions(store, targets)
+    while behind := [partition for partition in at if at[partition] < len(records[partition])]:
+        batches = {}
+        for partition in chance.sample(behind, chance.randint(1, len(behind))):
+            batch = batches[partition] = Batch(at[partition], first=at[partition])
+            for key, value in records[partition][batch.first : batch.first + chance.randint(1, 60)]:
+                read_into(batch, key, value)
+                batch.next += 1
+        try:
+            store.apply(targets, batches)
+        except LedgerWentBack:  # written less often than the rows: only a ledger that is ahead would be wrong
+            at = _positions(store, targets)
+            continue
+        at |= {partition: batch.next for partition, batch in batches.items()}
+        if chance.random() < 0.1:  # partitions are assigned anew
+            stored = _positions(store, targets)
+            assert all(stored[partition] <= at[partition] for partition in at), "the ledger is ahead of the rows"
+            at = stored
+
+
+def _positions(store: ViewStore, targets: Sequence[Target]) -> dict[int, int]:
+    ledgers = [store.ledgers(target) for target in targets]
+    return {partition: min(ledger[partition].next for ledger in ledgers) for partition in START}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_all_views_together_and_a_generation_that_comes_later(server: Server, store_name: str, seed: int) -> None:
+    """The loader goes back for the new generation, and the old one skips what it has."""
+    views = [view for view in VIEWS.values() if store_name == "memory" or view.store(store_name)]
+    events: dict[str, type[Event]] = {name: event for view in views for name, event in view.events.items()}
+    sources = history(BY_GROUP, list(events.values()), seed, length=200).sources
+    chance = random.Random(seed)
+    records = emitted(views, sources, chance)
+    targets = [created(server, view) for view in views]
+    crashes = load_with_crashes(server, targets, records, chance)
+    targets += [created(server, view, generation=2) for view in views]
+    crashes += load_with_crashes(server, targets, records, chance)
+    assert crashes > 3, "hardly anything crashed: the test tests nothing"
+    store = server.open()
+    for target in targets:
+        store.publish(target)
+        assert server.rows(target.view) == fold(target.view, sources), target
