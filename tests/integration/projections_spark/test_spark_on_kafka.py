@@ -1,0 +1,272 @@
+"""The engine on a real log: aborted transactions, gaps, tombstones, bad records, and a process that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from commands.registry import CommandRegistry
+from eventlog.envelope import Position
+from eventlog.settings import LogSettings
+from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
+from projections.errors import BulkLoadFailed, PoisonEvent
+from projections.expressions import Source
+from projections.registry import ViewRegistry
+from projections.spark.bulk import bulk_load
+from tests.contracts.stores_histories import Histories
+from tests.spark_rows import (
+    Patches,
+    differences,
+    expected_patches,
+    expected_states,
+    patches,
+    session,
+    states,
+)
+
+VIEWS = list(ViewRegistry.load().views.values())
+AGGREGATES = list(CommandRegistry.load().aggregates.values())
+HEARTBEAT = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
+BOUND_S = 150
+NOTHING = "not an event at all"
+
+
+class Log:
+    """Writes `events` as the handler does: in transactions, some of them aborted."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        self.settings, self.topic = settings, settings.topic(EVENTS)
+        self._producer = Producer({"bootstrap.servers": settings.bootstrap, "transactional.id": settings.environment})
+        self._producer.init_transactions()
+
+    def append(self, sources: list[Source], *, abort: bool = False) -> list[Source]:
+        """Append in one transaction, and return the events as they stand in the log."""
+        placed: list[Source] = []
+
+        def note(source: Source) -> Callable[[Any, Any], None]:
+            return lambda error, message: placed.append(
+                replace(source, position=Position(message.partition(), message.offset()))
+            )
+
+        self._producer.begin_transaction()
+        for each in sources:
+            self._produce(
+                each.envelope.id,
+                each.record.encode(),
+                each.position.partition,
+                each.timestamp_ms,
+                on_delivery=note(each),
+            )
+        self._producer.flush()
+        if abort:
+            self._producer.abort_transaction()
+            return []
+        self._producer.commit_transaction()
+        return placed
+
+    def append_raw(self, key: str, value: bytes | None, partition: int) -> None:
+        self._producer.begin_transaction()
+        self._produce(key, value, partition, 1_767_323_045_678)
+        self._producer.commit_transaction()
+
+    def _produce(self, key: str, value: bytes | None, partition: int, timestamp_ms: int, **more: Any) -> None:
+        self._producer.produce(self.topic, value, key, partition=partition, timestamp=timestamp_ms, **more)
+
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        with_ends = Reader(self.settings, EVENTS, self.settings.partitions)
+        return {each: (0, with_ends.end(each)) for each in range(self.settings.partitions)}
+
+
+class Reader:
+    """Reads a topic from its start, committed records only."""
+
+    def __init__(self, settings: LogSettings, topic: str, partitions: int) -> None:
+        self.topic = settings.topic(topic)
+        self._consumer = Consumer({"bootstrap.servers": settings.bootstrap, "group.id": "none"})
+        self._consumer.assign([TopicPartition(self.topic, each, 0) for each in range(partitions)])
+        self.found: list[tuple[str, bytes]] = []
+
+    def end(self, partition: int) -> int:
+        return int(self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=10)[1])
+
+    def until(self, done: Callable[[list[tuple[str, bytes]]], bool], alive: Callable[[], None]) -> None:
+        deadline = time.monotonic() + BOUND_S
+        while not done(self.found):
+            assert time.monotonic() < deadline, (
+                f"{self.topic}: {len(self.found)} records, and the right ones not among them"
+            )
+            alive()
+            for message in self._consumer.consume(500, 0.2):
+                assert message.error() is None, message.error()
+                self.found.append((message.key().decode(), message.value()))
+
+
+@dataclass(frozen=True)
+class ToFiles:
+    """Writes the rows of each Spark partition to a file of Arrow batches."""
+
+    folder: Path
+    fails: bool = False
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> int:
+        if self.fails:
+            raise OSError("the store is away")
+        batches = list(rows)
+        if batches:
+            path = self.folder / f"{os.getpid()}-{time.monotonic_ns()}.arrow"
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema) as file:
+                for batch in batches:
+                    file.write_batch(batch)
+        return sum(batch.num_rows for batch in batches)
+
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for file in self.folder.glob("*.arrow"):
+            with pa.memory_map(str(file)) as source:
+                found += pa.ipc.open_file(source).read_all().to_pylist()
+        return found
+
+
+class Live:
+    """The live query in a process of its own."""
+
+    def __init__(self, settings: LogSettings, output: Path) -> None:
+        self._settings, self.output = settings, output
+        self.start()
+
+    def start(self) -> None:
+        script = f"""
+import logging, pathlib
+from eventlog.settings import LogSettings
+from projections.registry import ViewRegistry
+from projections.spark.live import SPARE_THREADS, checkpoint_directory, run_live
+from projections.spark.session import SparkSettings, start_session
+logging.basicConfig(level=logging.INFO)
+settings = LogSettings(environment={self._settings.environment!r}, bootstrap={self._settings.bootstrap!r},
+                       partitions={self._settings.partitions}, state=pathlib.Path({str(self._settings.state)!r}))
+views = list(ViewRegistry.load().views.values())
+session = start_session(SparkSettings(), name="live", threads=settings.partitions + SPARE_THREADS)
+run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch="5 seconds")
+"""
+        with self.output.open("ab") as sink:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", script], stdout=sink, stderr=sink, start_new_session=True
+            )
+
+    def alive(self) -> None:
+        assert self.process.poll() is None, f"the live query died:\n{self.output.read_text()[-3000:]}"
+
+    def kill(self) -> None:
+        """As a machine that loses its power: Python and the JVM at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture
+def log(log_settings: LogSettings) -> Log:
+    return Log(log_settings)
+
+
+@pytest.fixture
+def live(log_settings: LogSettings, tmp_path: Path) -> Iterator[Live]:
+    running = Live(log_settings, tmp_path / "live.log")
+    yield running
+    if running.process.poll() is None:
+        running.kill()
+
+
+def test_rows_of_every_view_are_the_references(log: Log, tmp_path: Path) -> None:
+    history = Histories(3, log.settings.partitions).of(AGGREGATES, 120)
+    sources = log.append(history[:60])
+    log.append(history[60:70], abort=True)
+    log.append_raw("heartbeat/1", HEARTBEAT, 1)
+    log.append_raw("listing/gone/1", None, 0)
+    sources += log.append(history[60:])
+    seen: list[tuple[int, int]] = []
+    for view in VIEWS:
+        writer = ToFiles(tmp_path / view.name)
+        writer.folder.mkdir()
+        result = bulk_load(
+            session(), view, log.settings, log.ranges(), writer, lambda done, total: seen.append((done, total))
+        )
+        expected = expected_states(view, sources)
+        assert differences(states(view, writer.rows()), expected) == [], view.name
+        assert (result.rows, result.skipped) == (len(expected), 0)
+    total = sum(end for _, end in log.ranges().values())
+    assert seen[0] == (0, total)
+    assert seen[-1] == (total, total)
+    half = {partition: (0, end // 2) for partition, (_, end) in log.ranges().items()}
+    early = [each for each in sources if each.position.offset < half[each.position.partition][1]]
+    writer = ToFiles(tmp_path / "half")
+    writer.folder.mkdir()
+    bulk_load(session(), VIEWS[0], log.settings, half, writer)
+    assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], early)) == []
+
+
+def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(log: Log, tmp_path: Path) -> None:
+    sources = log.append(Histories(4, log.settings.partitions).of(AGGREGATES, 20))
+    log.append_raw("bad", b"{", 0)
+    log.append_raw("bad", b"{}", 0)
+    at = max(source.position.offset for source in sources if source.position.partition == 0) + 2
+    with pytest.raises(PoisonEvent, match=f"record 0:{at} .*malformed JSON.*1 more") as caught:
+        bulk_load(session(), VIEWS[0], log.settings, log.ranges(), ToFiles(tmp_path))
+    assert caught.value.position == f"0:{at}"
+    folder = tmp_path / "again"
+    folder.mkdir()
+    result = bulk_load(session(), VIEWS[0], log.settings, log.ranges(), ToFiles(folder), skip_poison=True)
+    assert result.skipped == 2
+    assert differences(states(VIEWS[0], ToFiles(folder).rows()), expected_states(VIEWS[0], sources)) == []
+
+
+def test_a_writer_that_fails_is_told_with_its_cause(log: Log, tmp_path: Path) -> None:
+    log.append(Histories(5, log.settings.partitions).of(AGGREGATES, 5))
+    with pytest.raises(BulkLoadFailed, match="the store is away"):
+        bulk_load(session(), VIEWS[0], log.settings, log.ranges(), ToFiles(tmp_path, fails=True))
+
+
+def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
+    log: Log, live: Live, log_settings: LogSettings
+) -> None:
+    history = Histories(6, log.settings.partitions).of(AGGREGATES, 150)
+    made = Reader(log_settings, PATCHES, log_settings.patch_partitions)
+    sources = log.append(history[:50])
+    log.append(history[50:60], abort=True)
+    log.append_raw("bad", NOTHING.encode(), 1)
+    log.append_raw("listing/gone/1", None, 0)
+    log.append_raw("heartbeat/1", HEARTBEAT, 1)
+    made.until(_holds(expected_patches(VIEWS, sources)), live.alive)
+    live.kill()
+    sources += log.append(history[50:100])
+    live.start()
+    sources += log.append(history[100:])
+    made.until(_holds(expected_patches(VIEWS, sources)), live.alive)
+    made.until(lambda found: [key for key, _ in found].count("progress/1") >= log_settings.patch_partitions, live.alive)
+    assert differences(patches(made.found), expected_patches(VIEWS, sources)) == []
+
+    letters = Reader(log_settings, DEAD_LETTERS, 1)
+    letters.until(bool, live.alive)
+    assert {json.loads(value)["reason"] for _, value in letters.found} == {
+        'not an event: malformed JSON, or no "specversion"'
+    }
+
+
+def _holds(expected: Mapping[tuple[str, int, int], Any]) -> Callable[[list[tuple[str, bytes]]], bool]:
+    def done(found: list[tuple[str, bytes]]) -> bool:
+        if len(found) < len(expected):
+            return False
+        seen: Patches = patches(found)
+        return expected.keys() <= seen.keys()
+
+    return done
