@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -21,8 +20,7 @@ Body = bytes | Mapping[str, Any]
 State = TypeVar("State", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class TypedCommand:
+class TypedCommand(NamedTuple):
     """A command that fits its type: what `decide` takes, the stream it concerns, and its body as canonical JSON."""
 
     aggregate: AnyAggregate

@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -45,8 +45,7 @@ MAX_EVENT_BYTES = topics.MAX_RECORD_BYTES - 64 * 1024
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(NamedTuple):
     """A receipt whose events have no offsets yet: they are `count` events of the batch, from number `first` on."""
 
     command_id: str
