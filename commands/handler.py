@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Answer(NamedTuple):
-    """A receipt whose events have no offsets yet: they are `count` events of the batch, from number `first` on."""
+    """A receipt whose events have no offsets yet: they are `made` events of the batch, from number `first` on."""
 
     command_id: str
     type: str
@@ -57,7 +57,7 @@ class _Answer(NamedTuple):
     time: str
     error: ReceiptError | None = None
     first: int = 0
-    count: int = 0
+    made: int = 0
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Batch:
         for key, answer in self.answers.items():
             recorded = tuple(
                 RecordedEvent(self.events[i].key, self.types[i], Position(self.partition, offsets[i]))
-                for i in range(answer.first, answer.first + answer.count)
+                for i in range(answer.first, answer.first + answer.made)
             )
             written[key] = Receipt(
                 answer.command_id,
@@ -216,7 +216,7 @@ class Handler:
                 version += len(entries)
                 self._states[stream] = (state, version)
                 touched[stream] = None
-            self._answer(batch, envelope, "accepted", version, asked, first=first, count=len(entries))
+            self._answer(batch, envelope, "accepted", version, asked, first=first, made=len(entries))
 
     def _state(self, aggregate: AnyAggregate, stream: str) -> tuple[Any, int]:
         known = self._states.get(stream)
@@ -263,11 +263,11 @@ class Handler:
         *,
         error: ReceiptError | None = None,
         first: int = 0,
-        count: int = 0,
+        made: int = 0,
     ) -> None:
         time = format_time(envelope.time)
         batch.answers[envelope.id] = _Answer(
-            envelope.id, envelope.type, envelope.stream, outcome, version, asked, time, error, first, count
+            envelope.id, envelope.type, envelope.stream, outcome, version, asked, time, error, first, made
         )
 
 
