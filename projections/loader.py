@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 BATCH_RECORDS = 5_000
 POLL_S = 0.1
 REFRESH_S = 0.5
+KAFKA_TIMEOUT_S = 10.0
 FOREVER_MS = 24 * 60 * 60 * 1000
 
 Result = TypeVar("Result")
@@ -95,8 +96,12 @@ class Loader:
             self.failed = True
             raise
         finally:
-            self._consumer.close()
-            self._dead_letters.close()
+            self.close()
+
+    def close(self) -> None:
+        """Leave the group; `run` does it at its end."""
+        self._consumer.close()
+        self._dead_letters.close()
 
     def step(self, stop: threading.Event) -> None:
         """Look for new generations where it is time, then apply what has come."""
@@ -143,25 +148,33 @@ class Loader:
                 partition: min(ledger[partition].next for ledger in present if partition in ledger)
                 for partition in self._owned
             }
-            self._consumer.assign(
-                [
-                    TopicPartition(self._settings.topic(PATCHES), partition, offset)
-                    for partition, offset in self.stats.positions.items()
-                ]
-            )
+            places = [
+                TopicPartition(self._settings.topic(PATCHES), partition, offset)
+                for partition, offset in self.stats.positions.items()
+            ]
+            self._consumer.assign(places)
+            self._consumer.resume(places)  # they were paused while there was nothing to load
         self._replace = False
 
     def _ledger(self, target: Target) -> Mapping[int, Ledger]:
+        """The ledgers of a generation that can be loaded; none where only a rebuild helps, which is said in the log."""
         ledger = self._store.ledgers(target)
-        if not ledger:
-            log.error(
-                "%s has lost generation %d of %s: run `replay rebuild %s`",
-                self._store.name,
-                target.generation,
-                target.view.name,
-                target.view.name,
-            )
-        return ledger
+        problem = None if ledger else "is gone"
+        for partition in self._owned & ledger.keys():
+            if ledger[partition].next < (first := self._first_kept(partition)):
+                problem = f"needs patches {ledger[partition].next} to {first} of partition {partition}, deleted by now"
+        if problem is None:
+            return ledger
+        view, generation = target.view.name, target.generation
+        log.error("%s g%d in %s %s: run `replay rebuild %s`", view, generation, self._store.name, problem, view)
+        return {}
+
+    def _first_kept(self, partition: int) -> int:
+        """The lowest offset that retention has left in a partition of `patches`."""
+        marks = self._consumer.get_watermark_offsets(
+            TopicPartition(self._settings.topic(PATCHES), partition), timeout=KAFKA_TIMEOUT_S
+        )
+        return 0 if marks is None else int(marks[0])
 
     def _poll(self) -> list[Message]:
         # `consume` waits for the whole number it is asked for: take the first, then what is there already
@@ -233,7 +246,7 @@ class Loader:
         """Call until the store answers or `stop` is set, and then raise StoreUnavailable."""
         return Retrying(
             retry=retry_if_exception_type(StoreUnavailable),
-            wait=wait_exponential_jitter(initial=0.05, max=2.0),
+            wait=wait_exponential_jitter(multiplier=0.05, max=2.0),
             stop=stop_when_event_set(stop),
             sleep=sleep_using_event(stop),
             before_sleep=self._waiting,

@@ -158,11 +158,12 @@ class ElasticsearchStore:
                 new = take_unguarded(guard, patches[key])
                 if not new:
                     continue
-                for patch in new:
-                    combine(target.view, state, patch.fields)
+                with ledgers.loadable(NAME):
+                    for patch in new:
+                        combine(target.view, state, patch.fields)
+                    row = document(form, key, state, guard)
                 written.append(key)
-                line = create_row(key) if version is None else index_row(key, version)
-                operations += [line, document(form, key, state, guard)]
+                operations += [create_row(key) if version is None else index_row(key, version), row]
             if not operations:
                 return
             try:

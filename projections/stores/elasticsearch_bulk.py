@@ -57,10 +57,7 @@ def document(form: DocumentForm, key: str, state: State, guard: Guard) -> bytes:
     shown = form.show(key, state)
     hidden = {name: value for name, value in state.items() if name not in shown}
     body = {**shown, STATE: hidden, GUARD: guard_to_json(guard), DELETED: is_deleted(state)}
-    try:
-        return orjson.dumps(body)
-    except orjson.JSONEncodeError as error:
-        raise Unloadable(NAME, f'row "{key}": {error}') from error
+    return orjson.dumps(body)
 
 
 def index_row(key: str, version: tuple[int, int] | None = None) -> bytes:

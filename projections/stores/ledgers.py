@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
-from projections.errors import GenerationMissing, LedgerWentBack
+from projections.errors import GenerationMissing, LedgerWentBack, Unloadable
 from projections.monoids import State
 from projections.reference import combine
 from projections.stores.store import Batch, Ledger, Patch, Place, Target
@@ -50,6 +51,15 @@ def combined(view: TableView, patches: Iterable[Patch]) -> dict[str, State]:
     for patch in patches:
         combine(view, rows.setdefault(patch.key, {}), patch.fields)
     return dict(sorted(rows.items()))
+
+
+@contextmanager
+def loadable(store: str) -> Iterator[None]:
+    """Raise Unloadable where a patch does not have the types of its view's fields."""
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise Unloadable(store, f"{type(error).__name__}: {error}") from error
 
 
 def to_json(ledger: Ledger) -> dict[str, list[int]]:

@@ -71,9 +71,12 @@ class PostgresStore:
             connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(table))
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        with self._transaction() as connection:
-            values = (target.view.name, target.generation)
-            rows = connection.execute(self._sql(postgres_ddl.READ_LEDGERS), values).fetchall()
+        values = (target.view.name, target.generation)
+        try:
+            with self._transaction() as connection:
+                rows = connection.execute(self._sql(postgres_ddl.READ_LEDGERS), values).fetchall()
+        except psycopg.errors.UndefinedTable:  # never used, or emptied
+            return {}
         return {partition: ledgers.from_json(next_offset, applied) for partition, next_offset, applied in rows}
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
@@ -97,7 +100,11 @@ class PostgresStore:
             with connection.pipeline():
                 for name, patches in fresh.items():
                     if patches:
-                        self._upsert(connection, by_name[name], ledgers.combined(by_name[name].view, patches))
+                        with ledgers.loadable(NAME):
+                            columns = _columns(by_name[name], ledgers.combined(by_name[name].view, patches))
+                        connection.execute(
+                            _raw(postgres_ddl.upsert(self._settings.environment, by_name[name])), columns
+                        )
                         self._fault("rows written")
                 self._write_ledgers(connection, held)
             self._fault("ledger written")
@@ -108,19 +115,6 @@ class PostgresStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _upsert(self, connection: psycopg.Connection[Any], target: Target, rows: Mapping[str, State]) -> None:
-        columns: list[list[Any]] = [list(rows)]
-        for field in target.view.layout.fields:
-            column = [row.get(field.name) for row in rows.values()]
-            if field.type in (ColumnType.TEXT, ColumnType.JSON):
-                column = [value.replace(NUL, REPLACEMENT) if value and NUL in value else value for value in column]
-            elif field.type is ColumnType.COUNTS:
-                column = [None if value is None else orjson.dumps(value).decode() for value in column]
-            elif field.type is ColumnType.POINT:
-                column = [None if value is None else f"({value['lon']},{value['lat']})" for value in column]
-            columns.append(column)
-        connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, target)), columns)
 
     def _write_ledgers(
         self, connection: psycopg.Connection[Any], held: Mapping[tuple[str, int], Mapping[int, Ledger]]
@@ -153,8 +147,12 @@ class PostgresStore:
                 )
             with self._connection.transaction():
                 yield self._connection
-        except psycopg.DataError as error:
+        except (psycopg.DataError, psycopg.errors.DatatypeMismatch, psycopg.errors.CannotCoerce) as error:
             raise Unloadable(NAME, str(error).strip()) from error
+        except psycopg.ProgrammingError as error:
+            if error.sqlstate is not None:
+                raise
+            raise Unloadable(NAME, str(error)) from error  # no type of PostgreSQL's for a value
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self.close()
             raise StoreUnavailable(NAME, str(error).strip()) from error
@@ -170,3 +168,18 @@ def _raw(statement: str) -> sql.SQL:
 
 def _storable(patch: Patch) -> Patch:
     return patch._replace(key=patch.key.replace(NUL, REPLACEMENT)) if NUL in patch.key else patch
+
+
+def _columns(target: Target, rows: Mapping[str, State]) -> list[list[Any]]:
+    """Rows as an array a column, the key first, in the forms that `postgres_ddl.upsert` takes."""
+    columns: list[list[Any]] = [list(rows)]
+    for field in target.view.layout.fields:
+        column = [row.get(field.name) for row in rows.values()]
+        if field.type in (ColumnType.TEXT, ColumnType.JSON):
+            column = [value.replace(NUL, REPLACEMENT) if value and NUL in value else value for value in column]
+        elif field.type is ColumnType.COUNTS:
+            column = [None if value is None else orjson.dumps(value).decode() for value in column]
+        elif field.type is ColumnType.POINT:
+            column = [None if value is None else f"({value['lon']},{value['lat']})" for value in column]
+        columns.append(column)
+    return columns

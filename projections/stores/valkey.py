@@ -13,7 +13,7 @@ import orjson
 import valkey
 from valkey.exceptions import NoScriptError, ValkeyError
 
-from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
+from projections.errors import GenerationMissing, StoreUnavailable
 from projections.monoids import State
 from projections.reference import combine
 from projections.settings import StoreSettings
@@ -145,10 +145,12 @@ class ValkeyStore:
                 if not new:
                     continue
                 state: State = orjson.loads(state_json) if state_json else {}
-                for patch in new:
-                    combine(target.view, state, patch.fields)
+                with ledgers.loadable(NAME):
+                    for patch in new:
+                        combine(target.view, state, patch.fields)
+                    row = _row(form, key, state, guard)
                 written.append(key)
-                calls.append((names[key], self._ledgers_key(target), guard_json or b"", *_row(form, key, state, guard)))
+                calls.append((names[key], self._ledgers_key(target), guard_json or b"", *row))
             outcomes = self._run(WRITE_ROW, 2, calls)
             if -1 in outcomes:
                 raise GenerationMissing(target.view.name, target.generation)
@@ -235,11 +237,8 @@ def translated() -> Iterator[None]:
 
 def _row(form: DocumentForm, key: str, state: State, guard: Any) -> tuple[bytes, bytes, bytes]:
     """A row's guard, state and document."""
-    try:
-        document = b"" if is_deleted(state) else orjson.dumps(form.show(key, state))
-        return orjson.dumps(guard_to_json(guard)), orjson.dumps(state), document
-    except orjson.JSONEncodeError as error:
-        raise Unloadable(NAME, f'row "{key}": {error}') from error
+    document = b"" if is_deleted(state) else orjson.dumps(form.show(key, state))
+    return orjson.dumps(guard_to_json(guard)), orjson.dumps(state), document
 
 
 def _ledger_to_json(ledger: Ledger) -> bytes:

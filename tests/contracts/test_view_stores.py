@@ -308,8 +308,10 @@ def test_a_patch_that_a_store_cannot_hold_is_told_apart(server: Server, store_na
         pytest.skip("Python's numbers have no end")
     target, store = created(server, BY_THING), server.open()
     store.apply([target], {0: Batch(1, {BY_THING.tag: [Patch("a", 0, Place(1, 0), {"total": 1})]})})
-    with pytest.raises(Unloadable):
-        store.apply([target], {0: Batch(2, {BY_THING.tag: [Patch("b", 0, Place(2, 0), {"total": 2**70})]})})
+    wrong = [{"total": 2**70}, {"total": "many"}, {"text": {"a": 1}} | order_of(BY_THING, "text", 1)]
+    for fields in wrong[: 2 if store_name == "valkey" else 3]:  # Valkey holds any JSON
+        with pytest.raises(Unloadable):
+            store.apply([target], {0: Batch(2, {BY_THING.tag: [Patch("b", 0, Place(2, 0), fields)]})})
     store.apply([target], {0: Batch(3, {BY_THING.tag: [Patch("c", 0, Place(3, 0), {"total": 3})]})})
     assert {key: row["total"] for key, row in server.rows(BY_THING).items()} == {"a": 1, "c": 3}
 

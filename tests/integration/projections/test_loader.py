@@ -1,0 +1,229 @@
+"""Loaders on real servers: from `patches` to rows, whatever stands in the way."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+
+from compose.settings import StackSettings
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from eventlog.topics import DEAD_LETTERS, PATCHES
+from projections.loader import Loader
+from projections.reference import fold
+from projections.settings import StoreSettings
+from projections.stores.names import patch_key
+from projections.stores.store import Target
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
+from tests.contracts.view_histories import BY_GROUP, BY_THING, PARTITIONS, History, history
+
+BOUND_S = 30.0
+
+
+@pytest.fixture
+def settings(log_settings: LogSettings) -> LogSettings:
+    return log_settings
+
+
+@pytest.fixture
+def servers(settings: LogSettings, stack: StackSettings) -> Iterator[dict[str, Server]]:
+    at = stack.endpoints
+    stores = StoreSettings(settings.environment, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions)
+    with OnPostgres(stores) as postgres, OnElasticsearch(stores) as elasticsearch, OnValkey(stores) as valkey:
+        yield {"postgres": postgres, "elasticsearch": elasticsearch, "valkey": valkey}
+
+
+@pytest.fixture
+def producer(settings: LogSettings) -> Producer:
+    return Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 0})
+
+
+def told_of(view: Any, seed: int = 1) -> History:
+    return history(view, list(view.events.values()), seed, length=200)
+
+
+def send(producer: Producer, settings: LogSettings, told: History) -> None:
+    for partition, emissions in told.patches.items():
+        for each in emissions:
+            if each.patch is None:
+                source, offset = each.progress or (0, 0)
+                key, value = f"progress/{source}", {"p": source, "o": offset, "t": 1}
+            else:
+                key = patch_key(each.tag, each.patch.key)
+                place = each.patch.place
+                value = {"p": each.patch.source, "o": place.offset, "i": place.number, "t": 1, "c": each.patch.fields}
+            producer.produce(settings.topic(PATCHES), orjson.dumps(value), key, partition)
+    producer.flush(BOUND_S)
+
+
+def create(server: Server, view: Any, start: Sequence[int] = (0,) * LogSettings.patch_partitions) -> Target:
+    target, store = Target(view, 1), server.open()
+    store.create(target, {}, dict(enumerate(start)))
+    store.finish(target)
+    store.publish(target)
+    return target
+
+
+@contextmanager
+def running(*loaders: Loader) -> Iterator[None]:
+    stop = threading.Event()
+    threads = [threading.Thread(target=loader.run, args=[stop]) for loader in loaders]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {BOUND_S:g} s"
+        time.sleep(0.05)
+
+
+def rows_become(server: Server, told: History) -> None:
+    expected = fold(told.view, told.sources)
+    try:
+        eventually(lambda: server.rows(told.view) == expected)
+    except AssertionError:
+        assert server.rows(told.view) == expected
+
+
+def test_patches_become_rows_in_every_store(
+    servers: dict[str, Server], settings: LogSettings, producer: Producer
+) -> None:
+    told = told_of(BY_GROUP)
+    targets = {name: create(server, BY_GROUP) for name, server in servers.items()}
+    # more than one loader a store: they share the partitions, and move them when one comes or goes
+    loaders = [Loader(servers[n].open(), lambda t=t: [t], settings) for n, t in targets.items() for _ in range(2)]
+    with running(*loaders[::2]):
+        send(producer, settings, told)
+        with running(*loaders[1::2]):
+            for server in servers.values():
+                rows_become(server, told)
+    assert sum(loader.stats.dead_letters for loader in loaders) == 0
+
+
+def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
+    servers: dict[str, Server], settings: LogSettings, producer: Producer
+) -> None:
+    told, server = told_of(BY_THING), servers["postgres"]
+    for key, value in (("by_thing@1/x", b"{"), ("by_thing@1/x", b'{"p":0}'), ("", b"{}"), ("by_thing@1/x", None)):
+        producer.produce(settings.topic(PATCHES), value, key, 0)
+    too_much = {"p": 2, "o": 0, "i": 0, "t": 1, "c": {"total": "many"}}
+    producer.produce(settings.topic(PATCHES), orjson.dumps(too_much), "by_thing@1/y", 1)
+    producer.flush(BOUND_S)
+    send(producer, settings, told)
+    target = create(server, BY_THING)
+    loader = Loader(server.open(), lambda: [target], settings)
+    with running(loader):
+        rows_become(server, told)
+    log = KafkaLog(settings)
+    letters = {record.key: orjson.loads(record.value or b"") for record in log.read(DEAD_LETTERS, 0, 0)}
+    log.close()
+    assert {f"patches/0/{offset}" for offset in range(4)} < letters.keys()
+    assert all(letter["reason"] for letter in letters.values())
+    assert loader.stats.dead_letters == len(letters) == 5
+
+
+def test_a_generation_that_appears_is_loaded_from_its_start(
+    servers: dict[str, Server], settings: LogSettings, producer: Producer
+) -> None:
+    told, server = told_of(BY_GROUP), servers["valkey"]
+    targets: list[Target] = []
+    loader = Loader(server.open(), lambda: list(targets), settings)
+    with running(loader):
+        send(producer, settings, told)
+        targets.append(create(server, BY_GROUP))
+        rows_become(server, told)
+        # the next one starts from the beginning while the first goes on
+        more = told_of(BY_THING, 2)
+        send(producer, settings, more)
+        targets.append(create(server, BY_THING))
+        rows_become(server, more)
+    assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+def test_a_generation_whose_patches_are_deleted_is_named_and_the_others_go_on(
+    servers: dict[str, Server], settings: LogSettings, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    told, server = told_of(BY_GROUP), servers["postgres"]
+    late = create(server, BY_THING)
+    old = told_of(BY_THING, 3)
+    send(producer, settings, old)
+    starts = [len(old.patches.get(each, ())) for each in range(settings.patch_partitions)]
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    places = [TopicPartition(settings.topic(PATCHES), each, starts[each]) for each in old.patches]
+    for future in admin.delete_records(places).values():
+        future.result()
+    kept = create(server, BY_GROUP, starts)
+    with (
+        caplog.at_level(logging.ERROR, "projections.loader"),
+        running(Loader(server.open(), lambda: [late, kept], settings)),
+    ):
+        send(producer, settings, told)
+        rows_become(server, told)
+    assert "replay rebuild by_thing" in caplog.text
+    assert server.rows(BY_THING) == {}
+
+
+def test_a_store_that_was_emptied_is_named(
+    servers: dict[str, Server], settings: LogSettings, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    told, server = told_of(BY_GROUP), servers["valkey"]
+    target = create(server, BY_GROUP)
+    loader = Loader(server.open(), lambda: [target], settings)
+    with caplog.at_level(logging.ERROR, "projections.loader"), running(loader):
+        send(producer, settings, told)
+        rows_become(server, told)
+        server.clean()
+        send(producer, settings, told)
+        eventually(lambda: "replay rebuild by_group" in caplog.text)
+    assert server.open().ledgers(target) == {}
+
+
+def test_loaders_that_die_and_come_back_leave_exact_sums(
+    servers: dict[str, Server], settings: LogSettings, producer: Producer
+) -> None:
+    told, chance = told_of(BY_GROUP), random.Random(1)
+    for server in servers.values():
+        target, done = create(server, BY_GROUP), False
+        if server is servers["postgres"]:
+            send(producer, settings, told)
+        while not done:
+            died = threading.Event()
+
+            def fault(moment: str, died: threading.Event = died) -> None:
+                if chance.random() < 0.4:
+                    died.set()
+                    raise _Death(moment)
+
+            loader = Loader(server.open(fault), lambda t=target: [t], settings, range(PARTITIONS))
+            ends = {each: len(records) for each, records in told.patches.items()}
+            try:
+                while loader.stats.positions != ends:
+                    loader.step(threading.Event())
+                done = True
+            except _Death:
+                continue
+            finally:
+                loader.close()
+        assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+class _Death(Exception):
+    """The loader's process ends here."""
