@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from compose.settings import HOST, Ports, StackSettings
+from compose.ports import free_ports
+from compose.settings import HOST, StackSettings
 from compose.stack import Stack
 from eventlog import admin
 from eventlog.settings import LogSettings
@@ -24,7 +25,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
     if all(listens(port) for port in (ports.kafka, ports.postgres, ports.elasticsearch, ports.valkey)):
         yield running
         return
-    own = StackSettings(tmp_path_factory.mktemp("stack"), Ports(*free_ports(6)))
+    own = StackSettings(tmp_path_factory.mktemp("stack"), free_ports())
     with Stack(own):
         yield own
 
@@ -46,14 +47,3 @@ def listens(port: int) -> bool:
         probe.settimeout(1)
         return probe.connect_ex((HOST, port)) == 0
 
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

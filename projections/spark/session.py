@@ -97,6 +97,9 @@ def start_session(settings: SparkSettings, *, name: str, threads: int) -> SparkS
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415  (half a second that only those who need Spark pay)
 
+    if settings.is_local:
+        # without it Spark looks for an address of this machine that others can reach, and warns when it finds none
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     for option, value in settings.options(threads).items():
         builder = builder.config(option, value)
