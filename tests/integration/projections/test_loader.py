@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -23,9 +25,11 @@ from projections.loader import Loader
 from projections.reference import fold
 from projections.settings import StoreSettings
 from projections.stores.names import patch_key
+from projections.stores.open import open_store
 from projections.stores.store import Target
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, PARTITIONS, History, history
+from tests.integration.projections.cut_proxy import CutProxy
 
 BOUND_S = 30.0
 
@@ -223,6 +227,39 @@ def test_loaders_that_die_and_come_back_leave_exact_sums(
             finally:
                 loader.close()
         assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+@pytest.mark.parametrize("away", ["postgres", "elasticsearch", "valkey"])
+def test_a_store_that_is_cut_off_holds_back_no_other_and_catches_up(
+    servers: dict[str, Server], settings: LogSettings, producer: Producer, stack: StackSettings, away: str
+) -> None:
+    told = told_of(BY_GROUP)
+    targets = {name: create(server, BY_GROUP) for name, server in servers.items()}
+    address = urlsplit(getattr(stack.endpoints, away))
+    proxy = CutProxy(str(address.hostname), int(address.port or 0))
+    url = address._replace(netloc=address.netloc.replace(str(address.port), str(proxy.port))).geturl()
+    through = open_store(away, replace(servers[away].settings, **{away: url}))
+    loaders = {
+        name: Loader(through if name == away else server.open(), lambda t=targets[name]: [t], settings)
+        for name, server in servers.items()
+    }
+    try:
+        with running(*loaders.values()):
+            half = History(BY_GROUP, told.sources, {each: found[:30] for each, found in told.patches.items()})
+            send(producer, settings, half)
+            eventually(lambda: sum(loaders[away].stats.positions.values()) == 90)
+            proxy.cut()
+            rest = History(BY_GROUP, told.sources, {each: found[30:] for each, found in told.patches.items()})
+            send(producer, settings, rest)
+            for name in servers.keys() - {away}:
+                rows_become(servers[name], told)
+            eventually(lambda: loaders[away].stats.waits_for_store > 2)
+            assert servers[away].rows(BY_GROUP) != fold(BY_GROUP, told.sources)
+            proxy.mend()
+            rows_become(servers[away], told)
+    finally:
+        through.close()
+        proxy.close()
 
 
 class _Death(Exception):
