@@ -25,7 +25,7 @@ from projections.errors import BulkLoadFailed, PoisonEvent
 from projections.expressions import Source
 from projections.registry import ViewRegistry
 from projections.spark.bulk import bulk_load
-from tests.contracts.stores_histories import Histories
+from tests.spark_histories import history
 from tests.spark_rows import (
     Patches,
     differences,
@@ -188,12 +188,12 @@ def live(log_settings: LogSettings, tmp_path: Path) -> Iterator[Live]:
 
 
 def test_rows_of_every_view_are_the_references(log: Log, tmp_path: Path) -> None:
-    history = Histories(3, log.settings.partitions).of(AGGREGATES, 120)
-    sources = log.append(history[:60])
-    log.append(history[60:70], abort=True)
+    events = history(AGGREGATES, 3, 120, log.settings.partitions)
+    sources = log.append(events[:60])
+    log.append(events[60:70], abort=True)
     log.append_raw("heartbeat/1", HEARTBEAT, 1)
     log.append_raw("listing/gone/1", None, 0)
-    sources += log.append(history[60:])
+    sources += log.append(events[60:])
     seen: list[tuple[int, int]] = []
     for view in VIEWS:
         writer = ToFiles(tmp_path / view.name)
@@ -216,7 +216,7 @@ def test_rows_of_every_view_are_the_references(log: Log, tmp_path: Path) -> None
 
 
 def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(log: Log, tmp_path: Path) -> None:
-    sources = log.append(Histories(4, log.settings.partitions).of(AGGREGATES, 20))
+    sources = log.append(history(AGGREGATES, 4, 20, log.settings.partitions))
     log.append_raw("bad", b"{", 0)
     log.append_raw("bad", b"{}", 0)
     at = max(source.position.offset for source in sources if source.position.partition == 0) + 2
@@ -231,7 +231,7 @@ def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(lo
 
 
 def test_a_writer_that_fails_is_told_with_its_cause(log: Log, tmp_path: Path) -> None:
-    log.append(Histories(5, log.settings.partitions).of(AGGREGATES, 5))
+    log.append(history(AGGREGATES, 5, 5, log.settings.partitions))
     with pytest.raises(BulkLoadFailed, match="the store is away"):
         bulk_load(session(), VIEWS[0], log.settings, log.ranges(), ToFiles(tmp_path, fails=True))
 
@@ -239,18 +239,18 @@ def test_a_writer_that_fails_is_told_with_its_cause(log: Log, tmp_path: Path) ->
 def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
     log: Log, live: Live, log_settings: LogSettings
 ) -> None:
-    history = Histories(6, log.settings.partitions).of(AGGREGATES, 150)
+    events = history(AGGREGATES, 6, 150, log.settings.partitions)
     made = Reader(log_settings, PATCHES, log_settings.patch_partitions)
-    sources = log.append(history[:50])
-    log.append(history[50:60], abort=True)
+    sources = log.append(events[:50])
+    log.append(events[50:60], abort=True)
     log.append_raw("bad", NOTHING.encode(), 1)
     log.append_raw("listing/gone/1", None, 0)
     log.append_raw("heartbeat/1", HEARTBEAT, 1)
     made.until(_holds(expected_patches(VIEWS, sources)), live.alive)
     live.kill()
-    sources += log.append(history[50:100])
+    sources += log.append(events[50:100])
     live.start()
-    sources += log.append(history[100:])
+    sources += log.append(events[100:])
     made.until(_holds(expected_patches(VIEWS, sources)), live.alive)
     made.until(lambda found: [key for key, _ in found].count("progress/1") >= log_settings.patch_partitions, live.alive)
     assert differences(patches(made.found), expected_patches(VIEWS, sources)) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,8 +25,9 @@ from projections.spark.folding import POISON, folded
 from projections.spark.live import checkpoint_directory
 from projections.types import ColumnType
 from projections.view import Postgres, TableView
-from tests.contracts.stores_everything import everything
-from tests.contracts.stores_histories import Histories
+from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
+from tests.contracts.view_histories import history as random_history
+from tests.spark_histories import history
 from tests.spark_rows import (
     differences,
     expected_patches,
@@ -153,15 +155,23 @@ def test_only_what_views_read_is_parsed() -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_patches_and_rows_of_random_histories_are_the_references(number: int) -> None:
-    views = [*VIEWS, everything]
-    sources = Histories(number, SETTINGS.partitions).of(AGGREGATES, 150)
+    _check(VIEWS, history(AGGREGATES, number, 150, SETTINGS.partitions))
+
+
+@pytest.mark.parametrize("view", [BY_THING, BY_GROUP], ids=lambda view: view.name)
+def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
+    _check([view], random_history(view, [Put, Taken, Removed, Restored], 1).sources)
+
+
+def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:
     made = made_of(records_of(sources), views, SETTINGS)
     assert differences(patches((row.key, row.value) for row in made), expected_patches(views, sources)) == []
     for row in made:
         assert row.topic == "t_unit.patches"
         assert row.partition == partition_of(row.key, SETTINGS.patch_partitions)
-    for view in VIEWS:
-        rows = [row.asDict() for row in folded(frame(records_of(sources)), view).collect() if row[view.key_name]]
+    for view in views:
+        found = folded(frame(records_of(sources)), view).collect()
+        rows = [row.asDict() for row in found if row[view.key_name] is not None]
         assert differences(states(view, rows), expected_states(view, sources)) == [], view.name
 
 
