@@ -18,7 +18,8 @@ from commands.errors import Unanswered
 from commands.gateway import CommandGateway
 from commands.receipt import Receipt
 from commands.registry import CommandRegistry
-from compose.settings import Ports, StackSettings
+from compose.ports import free_ports
+from compose.settings import StackSettings
 from compose.stack import Stack
 from eventlog import admin
 from eventlog.envelope import HEARTBEAT, decode, partition_of
@@ -27,7 +28,6 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
-from tests.conftest import free_ports
 
 Answer = TypeVar("Answer")
 
@@ -191,7 +191,7 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
 
 
 def test_a_restart_of_the_broker_is_survived(tmp_path: Path) -> None:
-    ports = Ports(*free_ports(6))
+    ports = free_ports()
 
     async def play(gateway: CommandGateway, name: str) -> Receipt:
         body = LISTING | {"listing_id": name}
