@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 
 from compose.settings import HOST, StackSettings, read_port
+from eventlog.settings import LogSettings
+from projections.service import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0
@@ -32,28 +35,28 @@ def service_specs(settings: StackSettings, api_port: int, environment: Mapping[s
         API_PORT_VARIABLE: str(api_port),
         **environment,
     }
+    log = LogSettings.from_environment(variables)
+    ready = ready_file(log, EVERYTHING)
     return [
         _spec("commands", settings.logs, variables),
-        _spec("projections", settings.logs, variables, stop_timeout_s=30.0),
-        _spec("api", settings.logs, variables, ready_url=f"http://{HOST}:{api_port}/health/ready"),
+        replace(
+            _spec("projections", settings.logs, variables),
+            prepare=lambda: ready.unlink(missing_ok=True),
+            probe=lambda: None if ready.exists() else "Spark is starting",
+            start_timeout_s=2 * LIVE_START_S,
+            stop_timeout_s=30.0,
+        ),
+        replace(_spec("api", settings.logs, variables), probe=lambda: _ready(f"http://{HOST}:{api_port}/health/ready")),
     ]
 
 
-def _spec(
-    module: str,
-    logs: Path,
-    variables: Mapping[str, str],
-    ready_url: str | None = None,
-    stop_timeout_s: float = 15.0,
-) -> ProcessSpec:
+def _spec(module: str, logs: Path, variables: Mapping[str, str]) -> ProcessSpec:
     return ProcessSpec(
         name=module,
         argv=(sys.executable, "-m", module),
         log=logs / f"{module}.log",
         env=variables,
-        probe=lambda: None if ready_url is None else _ready(ready_url),
-        stop_timeout_s=stop_timeout_s,
-        start_timeout_s=120.0,
+        probe=lambda: None,
     )
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 # these wait for servers that may be away for hours: they are never given up
 PATIENCE = Backoff(first_s=0.5, longest_s=10.0, limit=1_000_000)
+LIVE_START_S = 300.0
+LIVE, EVERYTHING = "live", "projections"
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ class Service:
         starting = None if checkpoint.exists() else self.applied()
         threads = self.settings.partitions + SPARE_THREADS
         session = start_session(SparkSettings.from_environment(os.environ), name="live", threads=threads)
-        run_live(session, views, self.settings, checkpoint=checkpoint, starting=starting)
+        ready = ready_file(self.settings, LIVE)
+        run_live(session, views, self.settings, checkpoint=checkpoint, starting=starting, on_running=ready.touch)
 
     def applied(self) -> dict[int, int]:
         """By source partition, the offset below which every live generation has applied everything.
@@ -124,25 +127,45 @@ class Service:
 
     def supervise(self, stop: threading.Event) -> None:
         """Create topics and tables, build what is missing, and keep the parts alive until `stop` is set."""
+        everything = ready_file(self.settings, EVERYTHING)
+        everything.unlink(missing_ok=True)
         prepare(self.settings)
         self.build_missing()
-        used = [name for name in STORES if self.views.in_store(name)]
-        parts = [("live", ("live",)), *((f"load-{name}", ("load", name)) for name in used)]
-        supervisor = Supervisor([self._part(name, words) for name, words in parts], PATIENCE)
+        loaders = [self._part(f"load-{name}", ("load", name)) for name in STORES if self.views.in_store(name)]
+        supervisor = Supervisor([self._live_part(), *loaders], PATIENCE)
         supervisor.start()
         try:
-            log.info("projections are up: %s", ", ".join(name for name, _ in parts))
+            everything.touch()
+            log.info("projections are up: %s", ", ".join(each.name for each in supervisor.status()))
             stop.wait()
         finally:
+            everything.unlink(missing_ok=True)
             supervisor.stop()
+
+    def _live_part(self) -> ProcessSpec:
+        """The live query: healthy once it takes in events, which Spark needs some seconds for."""
+        ready = ready_file(self.settings, LIVE)
+        return replace(
+            self._part(LIVE, (LIVE,)),
+            prepare=lambda: ready.unlink(missing_ok=True),
+            probe=lambda: None if ready.exists() else "Spark is starting",
+            start_timeout_s=LIVE_START_S,
+        )
 
     def _part(self, name: str, words: tuple[str, ...]) -> ProcessSpec:
         return ProcessSpec(
             name=name,
             argv=(sys.executable, "-m", "projections", *words),
-            log=Path(self.settings.state).absolute() / "logs" / f"projections-{name}.log",
+            log=self.settings.state.absolute() / "logs" / f"projections-{name}.log",
             probe=lambda: None,
         )
+
+
+def ready_file(settings: LogSettings, part: str) -> Path:
+    """The file that is there while `part` (LIVE or EVERYTHING) of this deployment is ready."""
+    folder = settings.state.absolute() / "ready"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{settings.environment}.{part}"
 
 
 def _session() -> SparkSession:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -66,7 +67,11 @@ def toured(http: httpx.Client) -> None:
 
 @pytest.mark.usefixtures("toured")
 def test_the_tour_works_as_written(service: Service) -> None:
-    tour = blocks("bash")[1].replace("http://127.0.0.1:18080", service.api).replace(".venv/bin/replay", "replay")
+    tour = (
+        blocks("bash")[1]
+        .replace("http://127.0.0.1:18080", service.api)
+        .replace(".venv/bin/replay", str(Path(sys.executable).with_name("replay")))
+    )
     lines = [line for line in tour.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
     assert len(lines) > 5
     for line in lines:
