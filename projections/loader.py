@@ -48,7 +48,6 @@ class Stats:
     batches: int = 0
     dead_letters: int = 0
     waits_for_store: int = 0
-    freshness_ms: float | None = None
     positions: dict[int, int] = field(default_factory=dict)
     """The `patches` offset to read next, by partition, once what comes before is in the store."""
 
@@ -197,7 +196,6 @@ class Loader:
 
     def _decode(self, records: Iterable[Message]) -> dict[int, Batch]:
         batches: dict[int, Batch] = {}
-        newest_ms = 0
         for record in records:
             partition, offset = record.partition() or 0, record.offset() or 0
             batch = batches.get(partition)
@@ -205,12 +203,10 @@ class Loader:
                 batch = batches[partition] = Batch(offset, first=self.stats.positions[partition])
             batch.next = offset + 1
             try:
-                newest_ms = max(newest_ms, read_into(batch, record.key(), record.value()))
+                read_into(batch, record.key(), record.value())
             except NotAPatch as error:
                 self._bury(record, str(error))
             self.stats.patches += 1
-        if newest_ms:
-            self.stats.freshness_ms = time.time() * 1000 - newest_ms
         return batches
 
     def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:

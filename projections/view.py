@@ -29,6 +29,8 @@ from projections.monoids import Extreme, Monoid, Pick, StateField, Sum, Tally
 from projections.types import ColumnType, is_required
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+RESERVED = re.compile(r"ledger|generations|live_views|.*__g\d+")
+"""Names of Headwater's own tables, beside which a view's table stands."""
 DELETED = "_deleted"
 
 
@@ -101,6 +103,8 @@ class TableView:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise ViewDeclarationError(self.name, "a name is of a-z, 0-9 and _, at most 41 characters")
+        if RESERVED.fullmatch(self.name):
+            raise ViewDeclarationError(self.name, "this name is Headwater's own: choose another")
         if not self.key_name:
             if not isinstance(self.key, str):
                 raise ViewDeclarationError(self.name, 'a key from the envelope needs a "key_name"')
