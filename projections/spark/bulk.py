@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.errors import BulkLoadFailed, PoisonEvent
-from projections.spark.folding import MARKER, POISON, folded
+from projections.spark.folding import MARKER, POISON, fault, folded
 from projections.stores.store import BulkWriter
 from projections.view import TableView
 
@@ -90,8 +90,9 @@ def bulk_load(
     poison = sum(task.poison for task in tasks)
     if poison and not skip_poison:
         first = min((task.first for task in tasks if task.first), key=_place)
-        position, _, reason = first.partition(" ")
-        raise PoisonEvent(view.name, position, reason, poison - 1)
+        partition, offset = _place(first)
+        there = read_ranges(session, settings, {partition: (offset, offset + 1)})
+        raise PoisonEvent(view.name, first, fault(there, view), poison - 1)
     phases = {"plan": planned - started, "fold_and_write": ended - planned}
     return BulkResult(total, sum(task.written for task in tasks), ended - started, phases, poison)
 
@@ -128,7 +129,7 @@ def _write_with(writer: BulkWriter, key: str) -> Callable[[Iterator[pa.RecordBat
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 faults = batch.column(POISON)
-                poison.extend(fault.as_py() for fault in faults.drop_null())
+                poison.extend(position.as_py() for position in faults.drop_null())
                 keep = pc.and_(pc.is_null(faults), pc.is_valid(batch.column(key)))
                 view = batch.drop_columns([POISON, MARKER])
                 yield view if pc.all(keep).as_py() else view.filter(keep)
@@ -146,9 +147,9 @@ def _write_with(writer: BulkWriter, key: str) -> Callable[[Iterator[pa.RecordBat
     return write
 
 
-def _place(fault: str) -> tuple[int, int]:
-    """Where a fault is, from its text `partition:offset reason`."""
-    partition, _, offset = fault.partition(" ")[0].partition(":")
+def _place(position: str) -> tuple[int, int]:
+    """Partition and offset, from `partition:offset`."""
+    partition, _, offset = position.partition(":")
     return int(partition), int(offset)
 
 

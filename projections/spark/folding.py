@@ -10,18 +10,18 @@ from projections.monoids import Tally
 from projections.spark.events import HEARTBEAT_ROW, TOMBSTONE_ROW, LogSchema, missing, missing_reason, parse
 from projections.spark.lifting import Lifted, lifts
 from projections.types import SPARK_TYPES
-from projections.view import TableView
+from projections.view import TableView, required_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 POISON = "_poison"
-"""Column of what cannot be read, `partition:offset reason` as key; null in rows of the view."""
+"""Column with the position, `partition:offset`, of a record that cannot be read; null in rows of the view."""
 
 MARKER = "_objects"
 """Column without meaning. Spark would sort before each aggregation of text; it hashes where one aggregate is a list."""
 
-_TALLY, _VALUE, _NUMBER = "_tally", "_value", "_number"
+_KIND, _TALLY, _VALUE, _NUMBER = "_kind", "_tally", "_value", "_number"
 
 
 def folded(records: DataFrame, view: TableView) -> DataFrame:
@@ -32,7 +32,7 @@ def folded(records: DataFrame, view: TableView) -> DataFrame:
     """
     schema = LogSchema.of([view])
     kinds = lifts(view, schema)
-    lifted = parse(records, schema).selectExpr(*_lifted(view, kinds))
+    lifted = parse(records, schema).selectExpr(*_kinds(kinds)).selectExpr(*_lifted(view, kinds))
     tallies = [monoid.field.name for monoid in view.layout.monoids if isinstance(monoid, Tally)]
     if not tallies:
         return _grouped(lifted, view, [view.key_name, POISON])
@@ -58,40 +58,58 @@ def folded(records: DataFrame, view: TableView) -> DataFrame:
     )
 
 
-def _lifted(view: TableView, kinds: Mapping[str | None, Lifted]) -> list[str]:
-    """Columns of one event: the key, what is wrong with it, and each state field, null where it is untouched."""
-    keys = _by_type({name: kind.key for name, kind in kinds.items()})
-    faults = _by_type(
-        {
-            name: f"if({missing(kind.required)}, {missing_reason(name, kind.required)}, null)"
-            for name, kind in kinds.items()
-            if name and kind.required
-        }
+def fault(records: DataFrame, view: TableView) -> str:
+    """Why the first of `records` cannot be read."""
+    schema = LogSchema.of([view])
+    lacking = " ".join(
+        f"when type = {literal(name)} then {missing_reason(name, required)}"
+        for name, event in view.events.items()
+        if (required := required_fields(view, event))
     )
+    told = f"case when refusal is not null then refusal {lacking} end as reason"
+    (row,) = parse(records, schema).selectExpr(told).limit(1).collect()
+    return str(row["reason"])
+
+
+def _kinds(kinds: Mapping[str | None, Lifted]) -> list[str]:
+    """First columns of one event: which kind it is, by number (null: nothing to this view), and POISON.
+
+    A number, because every state field asks for it: comparing the type's text each time costs a tenth of a replay.
+    """
     unread = f"{TOMBSTONE_ROW} or {HEARTBEAT_ROW}"
-    fault = f"case when {unread} then null when refusal is not null then refusal else {faults} end"
-    ok = f"not ({unread}) and refusal is null"
-    columns = [
-        f"if({ok}, {keys}, null) as {identifier(view.key_name)}",
-        f"concat(`partition`, ':', `offset`, ' ', {fault}) as {POISON}",
+    named = " ".join(f"when {literal(name)} then {at}" for at, name in enumerate(kinds) if name is not None)
+    rest = f"else {list(kinds).index(None)} " if None in kinds else ""
+    kind = f"case type {named} {rest}end" if named else str(len(kinds) - 1)
+    lacking = " ".join(
+        f"when type = {literal(name)} then {missing(each.required)}"
+        for name, each in kinds.items()
+        if name is not None and each.required
+    )
+    poison = f"refusal is not null or {f'case {lacking} else false end' if lacking else 'false'}"
+    return [
+        "*",
+        f"case when {unread} or refusal is not null then null else {kind} end as {_KIND}",
+        f"if(not ({unread}) and ({poison}), concat(`partition`, ':', `offset`), null) as {POISON}",
     ]
+
+
+def _lifted(view: TableView, kinds: Mapping[str | None, Lifted]) -> list[str]:
+    """Columns of one event: the key, POISON, and each state field, null where it is untouched."""
+    numbered = dict(enumerate(kinds.values()))
+    columns = [f"{_by_kind({at: kind.key for at, kind in numbered.items()})} as {identifier(view.key_name)}", POISON]
     for each in view.layout.fields:
-        values = {name: kind.fields[each.name] for name, kind in kinds.items() if each.name in kind.fields}
-        columns.append(f"cast({_by_type(values)} as {SPARK_TYPES[each.type]}) as {identifier(each.name)}")
+        values = {at: kind.fields[each.name] for at, kind in numbered.items() if each.name in kind.fields}
+        columns.append(f"cast({_by_kind(values)} as {SPARK_TYPES[each.type]}) as {identifier(each.name)}")
     return columns
 
 
-def _by_type(texts: Mapping[str | None, str]) -> str:
-    """`texts` by event type as one expression; types with one text share a branch."""
-    rest = texts.get(None, "null")
+def _by_kind(texts: Mapping[int, str]) -> str:
+    """`texts` by the event's kind as one expression; kinds with one text share a branch."""
     same: dict[str, list[str]] = {}
-    for name, text in texts.items():
-        if name is not None:
-            same.setdefault(text, []).append(literal(name))
-    if not same:
-        return rest
-    branches = " ".join(f"when type in ({', '.join(names)}) then {text}" for text, names in same.items())
-    return f"case {branches} else {rest} end"
+    for kind, text in texts.items():
+        same.setdefault(text, []).append(str(kind))
+    branches = " ".join(f"when {_KIND} in ({', '.join(found)}) then {text}" for text, found in same.items())
+    return f"case {branches} end"
 
 
 def _grouped(frame: DataFrame, view: TableView, keys: list[str], *also: str) -> DataFrame:

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 # A query over many views compiles to methods over 8,000 bytes of bytecode, which the JVM would only interpret.
-_JAVA_OPTIONS = ("-XX:-DontCompileHugeMethods", "-XX:+UseParallelGC", "-Xshare:auto", "-XX:-UsePerfData")
+_HUGE_METHODS = "-XX:-DontCompileHugeMethods"
+# The optimising compiler took half of a short replay's processor time: only what is hot for long is worth it.
+_LATE_OPTIMISING = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+_JAVA_OPTIONS = (_HUGE_METHODS, *_LATE_OPTIMISING, "-XX:+UseParallelGC", "-XX:-UsePerfData")
+
+TASK_ATTEMPTS = 4
+"""How often a local session runs a task before its job fails, as a cluster does: writers replace what they wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +36,17 @@ class SparkSettings:
 
     master: where (`SPARK_MASTER`); empty: in this process's own JVM, with as many threads as asked for.
     memory: of the driver, and on a cluster of each executor (`HEADWATER_SPARK_MEMORY`, such as `2g`).
-    archive: a class-data archive that shortens the start (`HEADWATER_SPARK_ARCHIVE`), see `archive.py`.
     """
 
     master: str = ""
     memory: str = "2g"
-    archive: Path | None = None
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> SparkSettings:
         """Read `SPARK_MASTER` and the `HEADWATER_SPARK_*` variables of `env`."""
-        archive = env.get("HEADWATER_SPARK_ARCHIVE")
         return cls(
             master=env.get("SPARK_MASTER", ""),
             memory=env.get("HEADWATER_SPARK_MEMORY", "2g"),
-            archive=Path(archive) if archive else None,
         )
 
     @property
@@ -52,10 +59,10 @@ class SparkSettings:
         jars = [str(jar) for jar in spark_jars()]
         java = " ".join((*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={_LOG4J}"))
         options = {
-            "spark.master": self.master or f"local[{threads}]",
+            "spark.master": self.master or f"local[{threads},{TASK_ATTEMPTS}]",
             "spark.driver.memory": self.memory,
             "spark.executor.memory": self.memory,
-            "spark.driver.extraJavaOptions": java + (f" -XX:SharedArchiveFile={self.archive}" if self.archive else ""),
+            "spark.driver.extraJavaOptions": java,
             "spark.executor.extraJavaOptions": java,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",

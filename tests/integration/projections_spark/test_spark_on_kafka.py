@@ -74,6 +74,7 @@ class Log:
             self._producer.abort_transaction()
             return []
         self._producer.commit_transaction()
+        self._wait_for(placed)
         return placed
 
     def append_raw(self, key: str, value: bytes | None, partition: int) -> None:
@@ -83,6 +84,12 @@ class Log:
 
     def _produce(self, key: str, value: bytes | None, partition: int, timestamp_ms: int, **more: Any) -> None:
         self._producer.produce(self.topic, value, key, partition=partition, timestamp=timestamp_ms, **more)
+
+    def _wait_for(self, placed: list[Source]) -> None:
+        """Until readers of committed records see these: the markers of a commit are written after its answer."""
+        last = {each.position.partition: each.position.offset for each in placed}
+        while any(end <= last.get(partition, -1) for partition, (_, end) in self.ranges().items()):
+            time.sleep(0.01)
 
     def ranges(self) -> dict[int, tuple[int, int]]:
         with_ends = Reader(self.settings, EVENTS, self.settings.partitions)
