@@ -97,16 +97,11 @@ class KafkaLog:
 
     def end(self, topic: str, partition: int) -> int:
         """See EventLog.end: the last stable offset, which an open transaction holds back."""
-        place = TopicPartition(self.settings.topic(topic), partition)
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            try:
-                with self.reader() as consumer:
-                    return int(consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)[1])
-            except KafkaException as error:
-                if error.args[0].code() not in NO_LEADER_CODES or time.monotonic() > deadline:
-                    raise translate(error.args[0], f'asking for the end of "{topic}"', partition) from error
-                time.sleep(0.05)
+        return self._bounds(topic, partition)[1]
+
+    def first(self, topic: str, partition: int) -> int:
+        """See EventLog.first."""
+        return self._bounds(topic, partition)[0]
 
     def next_command(self, partition: int) -> int:
         """See EventLog.next_command: waits while a transaction with an offset is open."""
@@ -143,6 +138,19 @@ class KafkaLog:
             raise
         with self._lock:
             self._idle_readers.append(consumer)
+
+    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        place = TopicPartition(self.settings.topic(topic), partition)
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                with self.reader() as consumer:
+                    first, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)
+                    return int(first), int(end)
+            except KafkaException as error:
+                if error.args[0].code() not in NO_LEADER_CODES or time.monotonic() > deadline:
+                    raise translate(error.args[0], f'asking for the end of "{topic}"', partition) from error
+                time.sleep(0.05)
 
     def _no_member(self) -> Any:
         """The group's metadata for one who is no member: the group checks nothing."""

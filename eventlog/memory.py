@@ -79,6 +79,10 @@ class MemoryLog:
         with self._changed:
             return self._end(topic, partition)
 
+    def first(self, topic: str, partition: int) -> int:
+        """See EventLog.first; nothing is deleted from memory."""
+        return 0
+
     def next_command(self, partition: int) -> int:
         """See EventLog.next_command."""
         return self._next_commands.get(partition, 0)

@@ -123,6 +123,9 @@ class EventLog(Protocol):
     def end(self, topic: str, partition: int) -> int:
         """The offset after the last committed record: where the next may appear."""
 
+    def first(self, topic: str, partition: int) -> int:
+        """The lowest offset that retention has left: what is asked for below it is gone."""
+
     def next_command(self, partition: int) -> int:
         """The command offset that the last committed transaction of this partition went on from; 0 if none."""
 

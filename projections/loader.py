@@ -274,7 +274,7 @@ def _consumer_settings(settings: LogSettings, store: str) -> dict[str, str | int
         "partition.assignment.strategy": "range",
         # a store may be away for hours: waiting for it is not being dead
         "max.poll.interval.ms": FOREVER_MS,
-        "session.timeout.ms": 10_000,
+        "session.timeout.ms": 6_000,
         "fetch.wait.max.ms": 50,
         "fetch.queue.backoff.ms": 10,
         "queued.min.messages": 20_000,

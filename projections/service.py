@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from eventlog.admin import prepare
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from projections.errors import StoreUnavailable
 from projections.generations import Generations
+from projections.lag import Lags, position
 from projections.loader import Loader
 from projections.rebuild import Rebuilder
 from projections.registry import ViewRegistry
@@ -23,10 +26,8 @@ from projections.stores.open import STORES, open_store
 from projections.stores.store import Target
 from projections.supervision.process import Backoff, ProcessSpec
 from projections.supervision.supervisor import Supervisor
+from projections.upkeep import Upkeep
 from projections.view import TableView
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -60,16 +61,32 @@ class Service:
             live = self.generations.check(view)
             if live is None or live.version != view.version:
                 missing.append(view)
-        if missing:
-            log.info("building %s", ", ".join(view.tag for view in missing))
-            event_log = KafkaLog(self.settings)
-            try:
-                rebuilder = Rebuilder(self.settings, self.stores, event_log, self.generations, _session)
-                for view in missing:
-                    rebuilder.rebuild(view)
-            finally:
-                event_log.close()
+        self._build(missing)
         return missing
+
+    def _build(self, views: Sequence[TableView]) -> None:
+        from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
+
+        if not views:
+            return
+        log.info("building %s", ", ".join(view.tag for view in views))
+        spark, event_log = SparkSettings.from_environment(os.environ), KafkaLog(self.settings)
+        try:
+            with lazy_session(spark, name="build", threads=os.cpu_count() or 2) as session:
+                rebuilder = Rebuilder(self.settings, self.stores, event_log, self.generations, session)
+                for view in views:
+                    rebuilder.rebuild(view)
+        finally:
+            event_log.close()
+
+    @contextmanager
+    def upkeep(self) -> Iterator[Upkeep]:
+        """Reports on the views, and replays those that lag too far for patches."""
+        event_log = KafkaLog(self.settings)
+        try:
+            yield Upkeep(Lags(self.settings, self.stores, self.views, self.generations, event_log), self._build)
+        finally:
+            event_log.close()
 
     def run_live(self) -> None:
         """Run the live query until it dies or the process is told to stop."""
@@ -79,19 +96,34 @@ class Service:
         cluster = prepare(self.settings)
         views = list(self.views.views.values())
         checkpoint = checkpoint_directory(self.settings, views, cluster)
-        starting = None if checkpoint.exists() else self.applied()
+        starting = self._starting(checkpoint)
         threads = self.settings.partitions + SPARE_THREADS
         session = start_session(SparkSettings.from_environment(os.environ), name="live", threads=threads)
         ready = ready_file(self.settings, LIVE)
         run_live(session, views, self.settings, checkpoint=checkpoint, starting=starting, on_running=ready.touch)
 
+    def _starting(self, checkpoint: Path) -> dict[int, int] | None:
+        """Where the live query begins: at what all views have, or (None) at its checkpoint while a store is away.
+
+        The checkpoint is older: it is written when a batch ends, and knows nothing of a replay.
+        """
+        try:
+            starting = self.applied()
+        except StoreUnavailable as error:
+            if not checkpoint.exists():
+                raise
+            log.warning("going on from the checkpoint: %s", error)
+            return None
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        return starting
+
     def applied(self) -> dict[int, int]:
         """By source partition, the offset below which every live generation has applied everything.
 
-        Where the live query starts without a checkpoint: what comes before is not needed again, and what is emitted
-        twice is skipped by the ledgers.
+        What comes before is not needed again, and what is emitted twice is skipped by the ledgers. A generation
+        without a ledger cannot be loaded, only replayed, so it does not count.
         """
-        lowest: dict[int, int] = {}
+        positions = []
         for target in self.targets(tuple(self.views.views.values())):
             for declared in target.view.stores:
                 store = open_store(declared.name, self.stores)
@@ -99,13 +131,11 @@ class Service:
                     ledgers = store.ledgers(target)
                 finally:
                     store.close()
-                for source in range(self.settings.partitions):
-                    reached = min(
-                        (each.applied[source].offset if source in each.applied else 0 for each in ledgers.values()),
-                        default=0,
-                    )
-                    lowest[source] = min(reached, lowest.get(source, reached))
-        return lowest
+                if ledgers:
+                    positions.append(position(ledgers, range(self.settings.partitions)))
+        return {
+            source: min((each[source] for each in positions), default=0) for source in range(self.settings.partitions)
+        }
 
     def run_loader(self, store: str, stop: threading.Event) -> None:
         """Load into one store until `stop` is set."""
@@ -131,16 +161,29 @@ class Service:
         everything.unlink(missing_ok=True)
         prepare(self.settings)
         self.build_missing()
-        loaders = [self._part(f"load-{name}", ("load", name)) for name in STORES if self.views.in_store(name)]
-        supervisor = Supervisor([self._live_part(), *loaders], PATIENCE)
-        supervisor.start()
-        try:
-            everything.touch()
-            log.info("projections are up: %s", ", ".join(each.name for each in supervisor.status()))
-            stop.wait()
-        finally:
-            everything.unlink(missing_ok=True)
-            supervisor.stop()
+        parts = [self._live_part(), *self._loader_parts()]
+        with self.upkeep() as upkeep:
+            # before the live query starts: what is replayed now it need not turn into patches first
+            upkeep.look()
+            supervisor = Supervisor(parts, PATIENCE)
+            supervisor.start()
+            keeper = threading.Thread(target=upkeep.run, args=[stop], name="upkeep", daemon=True)
+            keeper.start()
+            try:
+                everything.touch()
+                log.info("projections are up: %s", ", ".join(each.name for each in supervisor.status()))
+                stop.wait()
+            finally:
+                everything.unlink(missing_ok=True)
+                supervisor.stop()
+
+    def _loader_parts(self) -> list[ProcessSpec]:
+        return [
+            self._part(f"load-{name}" + (f"-{number}" if number else ""), ("load", name))
+            for name in STORES
+            if self.views.in_store(name)
+            for number in range(self.stores.loaders)
+        ]
 
     def _live_part(self) -> ProcessSpec:
         """The live query: healthy once it takes in events, which Spark needs some seconds for."""
@@ -166,9 +209,3 @@ def ready_file(settings: LogSettings, part: str) -> Path:
     folder = settings.state.absolute() / "ready"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{settings.environment}.{part}"
-
-
-def _session() -> SparkSession:
-    from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415 - only a full log needs Spark
-
-    return start_session(SparkSettings.from_environment(os.environ), name="build", threads=os.cpu_count() or 2)

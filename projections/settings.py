@@ -12,7 +12,8 @@ from eventlog.settings import LogSettings, read_count
 class StoreSettings:
     """The addresses of the three stores, and the environment whose views they hold.
 
-    patch_partitions: of `patches`; each has a ledger in every generation.
+    patch_partitions: of `patches`; each has a ledger in every generation. loaders: processes that load into each store;
+    they share the partitions of `patches`, with those of other machines too.
     """
 
     environment: str = "headwater"
@@ -20,6 +21,7 @@ class StoreSettings:
     elasticsearch: str = "http://127.0.0.1:19200"
     valkey: str = "valkey://127.0.0.1:16379"
     patch_partitions: int = LogSettings.patch_partitions
+    loaders: int = 1
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> StoreSettings:
@@ -30,4 +32,5 @@ class StoreSettings:
             elasticsearch=env.get("HEADWATER_ELASTICSEARCH", cls.elasticsearch),
             valkey=env.get("HEADWATER_VALKEY", cls.valkey),
             patch_partitions=read_count(env, "HEADWATER_PATCH_PARTITIONS", cls.patch_partitions),
+            loaders=read_count(env, "HEADWATER_LOADERS", cls.loaders),
         )

@@ -29,10 +29,10 @@ from rich.text import Text
 
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError, UnknownView
+from projections.lag import Lags
 from projections.rebuild import Rebuilder, Rebuilt, Step
 from projections.view import TableView
 from replay.deployment import open_deployment
-from replay.status import statuses
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +42,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+STALLED_S = 3.0
+"""A view that is behind and does not move for so long, while heartbeats come every second, is stalled."""
 console = Console()
 errors = Console(stderr=True)
 
@@ -85,16 +87,18 @@ def list_views(as_json: AsJson = False) -> None:
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Generation, position, lag and freshness of each view in each store."""
-    with open_deployment(os.environ) as deployment:
-        found = list(statuses(deployment))
+    """Generation, position, lag and freshness of each view in each store, and whether it is behind or stalled."""
+    with open_deployment(os.environ) as opened:
+        lags = Lags(opened.settings, opened.stores, opened.views, opened.generations, opened.log)
+        found = lags.watch(STALLED_S)
     if as_json:
         print(json.dumps([each.to_json() for each in found]))
         return
     table = Table("view", "store", "version", "generation", "position", "lag (events)", "behind (s)", "")
     for each in found:
         position = " ".join(f"{partition}:{offset}" for partition, offset in sorted(each.position.items()))
-        shown = [each.generation, position, each.lag_events, each.freshness_s, each.problem]
+        told = f"{each.standing}: {each.problem}" if each.problem else each.standing
+        shown = [each.generation, position, each.lag_events, each.freshness_s, told]
         table.add_row(each.view, each.store, str(each.version), *("-" if x is None else str(x) for x in shown))
     console.print(table)
 

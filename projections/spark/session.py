@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,3 +112,34 @@ def start_session(settings: SparkSettings, *, name: str, threads: int) -> SparkS
     for option, value in settings.options(threads).items():
         builder = builder.config(option, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def lazy_session(settings: SparkSettings, *, name: str, threads: int) -> Iterator[Callable[[], SparkSession]]:
+    """A session that starts when it is first asked for; afterwards it is stopped, and its JVM ended with it."""
+    started: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not started:
+            started.append(start_session(settings, name=name, threads=threads))
+        return started[0]
+
+    try:
+        yield session
+    finally:
+        for each in started:
+            _end(each)
+
+
+def _end(session: SparkSession) -> None:
+    """Stop a session and its JVM, which would else stay, with all its memory, as long as this process."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    gateway = SparkContext._gateway
+    session.stop()
+    if gateway is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with its standard input
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None

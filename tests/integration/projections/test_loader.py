@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -23,59 +22,16 @@ from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, PATCHES
 from projections.loader import Loader
 from projections.reference import fold
-from projections.settings import StoreSettings
-from projections.stores.names import patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Target
-from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
+from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, PARTITIONS, History, history
 from tests.integration.projections.cut_proxy import CutProxy
-
-BOUND_S = 30.0
-
-
-@pytest.fixture
-def settings(log_settings: LogSettings) -> LogSettings:
-    return log_settings
-
-
-@pytest.fixture
-def servers(settings: LogSettings, stack: StackSettings) -> Iterator[dict[str, Server]]:
-    at = stack.endpoints
-    stores = StoreSettings(settings.environment, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions)
-    with OnPostgres(stores) as postgres, OnElasticsearch(stores) as elasticsearch, OnValkey(stores) as valkey:
-        yield {"postgres": postgres, "elasticsearch": elasticsearch, "valkey": valkey}
-
-
-@pytest.fixture
-def producer(settings: LogSettings) -> Producer:
-    return Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 0})
+from tests.integration.projections.loading import BOUND_S, create, eventually, rows_become, send
 
 
 def told_of(view: Any, seed: int = 1) -> History:
     return history(view, list(view.events.values()), seed, length=200)
-
-
-def send(producer: Producer, settings: LogSettings, told: History) -> None:
-    for partition, emissions in told.patches.items():
-        for each in emissions:
-            if each.patch is None:
-                source, offset = each.progress or (0, 0)
-                key, value = f"progress/{source}", {"p": source, "o": offset, "t": 1}
-            else:
-                key = patch_key(each.tag, each.patch.key)
-                place = each.patch.place
-                value = {"p": each.patch.source, "o": place.offset, "i": place.number, "t": 1, "c": each.patch.fields}
-            producer.produce(settings.topic(PATCHES), orjson.dumps(value), key, partition)
-    producer.flush(BOUND_S)
-
-
-def create(server: Server, view: Any, start: Sequence[int] = (0,) * LogSettings.patch_partitions) -> Target:
-    target, store = Target(view, 1), server.open()
-    store.create(target, {}, dict(enumerate(start)))
-    store.finish(target)
-    store.publish(target)
-    return target
 
 
 @contextmanager
@@ -90,21 +46,6 @@ def running(*loaders: Loader) -> Iterator[None]:
         stop.set()
         for thread in threads:
             thread.join()
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {BOUND_S:g} s"
-        time.sleep(0.05)
-
-
-def rows_become(server: Server, told: History) -> None:
-    expected = fold(told.view, told.sources)
-    try:
-        eventually(lambda: server.rows(told.view) == expected)
-    except AssertionError:
-        assert server.rows(told.view) == expected
 
 
 def test_patches_become_rows_in_every_store(

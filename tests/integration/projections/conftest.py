@@ -1,0 +1,31 @@
+"""What the tests of loaders share: a log, the three stores, and a producer of patches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from compose.settings import StackSettings
+from eventlog.settings import LogSettings
+from projections.settings import StoreSettings
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
+
+
+@pytest.fixture
+def settings(log_settings: LogSettings) -> LogSettings:
+    return log_settings
+
+
+@pytest.fixture
+def servers(settings: LogSettings, stack: StackSettings) -> Iterator[dict[str, Server]]:
+    at = stack.endpoints
+    stores = StoreSettings(settings.environment, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions)
+    with OnPostgres(stores) as postgres, OnElasticsearch(stores) as elasticsearch, OnValkey(stores) as valkey:
+        yield {"postgres": postgres, "elasticsearch": elasticsearch, "valkey": valkey}
+
+
+@pytest.fixture
+def producer(settings: LogSettings) -> Producer:
+    return Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 0})

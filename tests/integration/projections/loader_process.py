@@ -1,0 +1,26 @@
+"""`python -m tests.integration.projections.loader_process STORE`: a loader of the view `by_group`, as a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from eventlog.settings import LogSettings
+from projections.loader import Loader
+from projections.settings import StoreSettings
+from projections.stores.open import open_store
+from projections.stores.store import Target
+from tests.contracts.view_histories import BY_GROUP
+
+
+def main() -> None:
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    store = open_store(sys.argv[1], StoreSettings.from_environment(os.environ))
+    Loader(store, lambda: [Target(BY_GROUP, 1)], LogSettings.from_environment(os.environ)).run(stop)
+
+
+if __name__ == "__main__":
+    main()

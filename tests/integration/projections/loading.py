@@ -1,0 +1,57 @@
+"""Histories sent to `patches`, and what every store is to show of them in the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+from confluent_kafka import Producer
+
+from eventlog.settings import LogSettings
+from eventlog.topics import PATCHES
+from projections.reference import fold
+from projections.stores.names import patch_key
+from projections.stores.store import Target
+from tests.contracts.opened_stores import Server
+from tests.contracts.view_histories import History
+
+BOUND_S = 30.0
+
+
+def send(producer: Producer, settings: LogSettings, told: History) -> None:
+    for partition, emissions in told.patches.items():
+        for each in emissions:
+            if each.patch is None:
+                source, offset = each.progress or (0, 0)
+                key, value = f"progress/{source}", {"p": source, "o": offset, "t": 1}
+            else:
+                key = patch_key(each.tag, each.patch.key)
+                place = each.patch.place
+                value = {"p": each.patch.source, "o": place.offset, "i": place.number, "t": 1, "c": each.patch.fields}
+            producer.produce(settings.topic(PATCHES), orjson.dumps(value), key, partition)
+    producer.flush(BOUND_S)
+
+
+def create(server: Server, view: Any, start: Sequence[int] = (0,) * LogSettings.patch_partitions) -> Target:
+    target, store = Target(view, 1), server.open()
+    store.create(target, {}, dict(enumerate(start)))
+    store.finish(target)
+    store.publish(target)
+    return target
+
+
+def eventually(condition: Callable[[], bool], within_s: float = BOUND_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within_s:g} s"
+        time.sleep(0.05)
+
+
+def rows_become(server: Server, told: History) -> None:
+    expected = fold(told.view, told.sources)
+    try:
+        eventually(lambda: server.rows(told.view) == expected)
+    except AssertionError:
+        assert server.rows(told.view) == expected

@@ -1,0 +1,137 @@
+"""A view that patches cannot bring up to date is told from one that is only behind, and replayed by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import psycopg
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+
+from compose.settings import StackSettings
+from eventlog.envelope import Position, decode, encode
+from eventlog.kafka import KafkaLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS, PATCHES
+from projections.expressions import Source
+from projections.generations import Generations
+from projections.lag import Lag, Lags
+from projections.rebuild import Rebuilder
+from projections.reference import fold
+from projections.registry import ViewRegistry
+from projections.settings import StoreSettings
+from projections.upkeep import Upkeep
+from projections.view import TableView
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
+from tests.contracts.view_histories import BY_GROUP, history
+from tests.spark_rows import session
+
+STORES = ["postgres", "elasticsearch", "valkey"]
+
+
+class Deployment:
+    """One view in three stores, and its log; nothing runs."""
+
+    def __init__(self, settings: LogSettings, stores: StoreSettings) -> None:
+        self.log = KafkaLog(settings)
+        self.settings, self.stores = settings, stores
+        generations = Generations(stores.postgres, settings.environment)
+        generations.prepare()
+        self.lags = Lags(settings, stores, ViewRegistry([("here", BY_GROUP)]), generations, self.log)
+        self.rebuilder = Rebuilder(settings, stores, self.log, generations, session)
+
+    def replay(self, views: Sequence[TableView]) -> None:
+        for view in views:
+            self.rebuilder.rebuild(view)
+
+    def append(self, sources: Sequence[Source]) -> None:
+        for partition in range(self.settings.partitions):
+            writer = self.log.own(partition)
+            transaction = writer.begin()
+            mine = [each for each in sources if each.position.partition == partition]
+            transaction.append([Entry(EVENTS, e.envelope.id, encode(e.envelope), e.timestamp_ms) for e in mine])
+            transaction.commit()
+            writer.close()
+
+    def look(self) -> list[Lag]:
+        """A look that sees what was committed: the last writer of each partition has been fenced."""
+        for partition in range(self.settings.partitions):
+            self.log.own(partition).close()
+        return self.lags.look()
+
+
+@pytest.fixture
+def deployment(log_settings: LogSettings, stack: StackSettings) -> Iterator[tuple[Deployment, dict[str, Server]]]:
+    at = stack.endpoints
+    stores = StoreSettings(
+        log_settings.environment, at.postgres, at.elasticsearch, at.valkey, log_settings.patch_partitions
+    )
+    with OnPostgres(stores) as postgres, OnElasticsearch(stores) as elasticsearch, OnValkey(stores) as valkey:
+        one = Deployment(log_settings, stores)
+        yield one, dict(zip(STORES, (postgres, elasticsearch, valkey), strict=True))
+        one.log.close()
+
+
+def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
+    deployment: tuple[Deployment, dict[str, Server]],
+) -> None:
+    one, servers = deployment
+    sources = [
+        each for each in history(BY_GROUP, list(BY_GROUP.events.values()), 3, length=300).sources
+        if each.position.partition < one.settings.partitions
+    ]  # fmt: skip
+    upkeep = Upkeep(one.lags, one.replay)
+    assert [each.standing for each in one.look()] == ["not built"] * 3
+
+    one.append(sources[:200])
+    one.replay([BY_GROUP])
+    assert [(each.standing, each.lag_events) for each in one.look()] == [("caught up", 0)] * 3
+
+    one.append(sources[200:])
+    late = [(each.standing, each.lag_events, each.lag_patches) for each in one.look()]
+    assert late == [("behind", len(sources) - 200, 0)] * 3
+    assert all((each.freshness_s or 0) > 0 for each in one.look())
+    upkeep.look()
+    stalled = upkeep.look()
+    assert {(each.standing, each.problem) for each in stalled} == {
+        ("stalled", "the live query takes in nothing: see its log")
+    }
+
+    with psycopg.connect(one.stores.postgres) as connection:
+        connection.execute(f'DELETE FROM "{one.settings.environment}".ledger')
+    assert [each.standing for each in upkeep.look()] == ["lost", "stalled", "stalled"]
+    healed = one.look()
+    assert [(each.standing, each.generation) for each in healed] == [("caught up", 2)] * 3
+    _retention_passes(one.settings)
+    assert {each.standing for each in upkeep.look()} == {"lost"}
+    assert [(each.standing, each.generation) for each in one.look()] == [("caught up", 3)] * 3
+    for server in servers.values():
+        assert server.rows(BY_GROUP) == fold(BY_GROUP, _placed(one))
+
+
+def _retention_passes(settings: LogSettings) -> None:
+    """Patches come that nobody reads, and are deleted."""
+    log = KafkaLog(settings)
+    for partition in range(settings.patch_partitions):
+        log.submit(Entry(PATCHES, "other@1/x", b"{}", 1), partition).result()
+    log.close()
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    places = [TopicPartition(settings.topic(PATCHES), each, 1) for each in range(settings.patch_partitions)]
+    for future in admin.delete_records(places).values():
+        future.result()
+
+
+def _placed(one: Deployment) -> list[Source]:
+    """The events as they stand in the log."""
+    return [
+        Source(
+            decode(record.value),
+            Position(partition, record.offset),
+            record.timestamp_ms,
+            (record.value or b"").decode(),
+        )
+        for partition in range(one.settings.partitions)
+        for record in one.log.read(EVENTS, partition, 0)
+    ]
