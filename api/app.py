@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 
 from api import problems, schemas
+from api.routes.bulk import bulk_routes
 from api.routes.commands import command_routes
 from api.routes.health import health_routes
 from api.routes.streams import stream_routes
@@ -41,7 +42,7 @@ def create_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    for routes in (command_routes, view_routes, stream_routes, health_routes):
+    for routes in (bulk_routes, command_routes, view_routes, stream_routes, health_routes):
         app.include_router(routes(service))
     problems.install(app)
     schemas.install(app, service)

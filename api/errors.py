@@ -3,14 +3,13 @@
 ApiError
 ├── BadParameter         a path, query or header parameter does not fit
 ├── MalformedJson        the body is no JSON document
+├── MalformedLine        a line of NDJSON is no object with the members that belong there
 ├── UnsupportedMedia     the body is of another kind than JSON
-├── IdempotencyKeyReused the idempotency key was used before, with another body
-├── DecideFailed         the aggregate's code failed on the command
-├── UnreadableCommand    the handler could not read the command
 ├── UnknownAggregate     no registered aggregate has this name
 ├── StreamMissing        the stream has no events, or none up to the version or time asked for
 ├── RowMissing           the view has no row with this key
 ├── ReceiptMissing       no receipt is known for this command id
+├── ReceiptsNotRead      earlier receipts are still being read, so that nothing is known of one
 ├── KeyOnly              the view lives in a store that answers by key only
 └── NotCaughtUp          the view has not applied the position in time
 """
@@ -46,36 +45,21 @@ class MalformedJson(ApiError):
         self.reason, self.line, self.column = reason, line, column
 
 
+class MalformedLine(ApiError):
+    """A line of NDJSON is no object with the members that belong there; `details` as of MalformedCommand."""
+
+    def __init__(self, line: int, details: Sequence[Mapping[str, Any]]) -> None:
+        places = ", ".join(".".join(map(str, detail["loc"])) or "the line" for detail in details)
+        super().__init__(f"line {line} does not fit: see {places}")
+        self.line, self.details = line, tuple(details)
+
+
 class UnsupportedMedia(ApiError):
     """The body is of another kind than JSON."""
 
     def __init__(self, actual: str, expected: str = "application/json") -> None:
         super().__init__(f'the body is "{actual}": send "{expected}"')
         self.actual, self.expected = actual, expected
-
-
-class IdempotencyKeyReused(ApiError):
-    """The idempotency key was used before, with another command."""
-
-    def __init__(self, command_id: str) -> None:
-        super().__init__(f'the idempotency key "{command_id}" was used for another command: take a new one')
-        self.command_id = command_id
-
-
-class DecideFailed(ApiError):
-    """The aggregate's code failed on the command; nothing was changed. The handler's log tells more."""
-
-    def __init__(self, command_id: str, message: str) -> None:
-        super().__init__(f'command "{command_id}" failed and changed nothing: {message}')
-        self.command_id = command_id
-
-
-class UnreadableCommand(ApiError):
-    """The handler could not read the command; it is among the dead letters."""
-
-    def __init__(self, command_id: str, message: str) -> None:
-        super().__init__(f'command "{command_id}" cannot be read: {message}')
-        self.command_id = command_id
 
 
 class UnknownAggregate(ApiError):
@@ -108,6 +92,14 @@ class ReceiptMissing(ApiError):
 
     def __init__(self, command_id: str) -> None:
         super().__init__(f'there is no receipt of "{command_id}": it was not sent, or it is not answered yet')
+        self.command_id = command_id
+
+
+class ReceiptsNotRead(ApiError):
+    """Earlier receipts are still being read after a start: whether there is one of this command is not known yet."""
+
+    def __init__(self, command_id: str) -> None:
+        super().__init__(f'whether there is a receipt of "{command_id}" is not known yet: ask again in a moment')
         self.command_id = command_id
 
 
@@ -145,14 +137,13 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ApiError: INTERNAL,
     BadParameter: Meaning(422, "bad_parameter", "A parameter does not fit"),
     MalformedJson: Meaning(400, "malformed_json", "The body is no JSON document"),
+    MalformedLine: Meaning(422, "malformed_line", "The line does not fit"),
     UnsupportedMedia: Meaning(415, "unsupported_media", "The body is of another kind than JSON"),
-    IdempotencyKeyReused: Meaning(422, "idempotency_key_reused", "The idempotency key was used for another command"),
-    DecideFailed: Meaning(500, "decide_failed", "The aggregate failed on the command"),
-    UnreadableCommand: Meaning(422, "unreadable_command", "The command cannot be read"),
     UnknownAggregate: Meaning(404, "unknown_aggregate", "Unknown aggregate"),
     StreamMissing: Meaning(404, "stream_missing", "No such stream, version or time"),
     RowMissing: Meaning(404, "row_missing", "No such row"),
     ReceiptMissing: Meaning(404, "receipt_missing", "No receipt of this command"),
+    ReceiptsNotRead: Meaning(503, "receipts_not_read", "Earlier receipts are still being read", retry_after_s=1),
     KeyOnly: Meaning(400, "key_only", "The view answers by key only"),
     NotCaughtUp: Meaning(503, "not_caught_up", "The view has not caught up", retry_after_s=1),
     commands.CommandError: INTERNAL,
@@ -161,6 +152,9 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     commands.UnknownCommand: Meaning(404, "unknown_command", "Unknown command"),
     commands.MalformedCommand: Meaning(422, "malformed_command", "The body does not fit the command"),
     commands.WrongVersion: Meaning(412, "wrong_version", "The stream is at another version"),
+    commands.IdempotencyKeyReused: Meaning(422, "idempotency_key_reused", "The key belongs to another command"),
+    commands.DecideFailed: Meaning(500, "decide_failed", "The aggregate failed on the command"),
+    commands.UnreadableCommand: Meaning(422, "unreadable_command", "The command cannot be read"),
     commands.TooLarge: Meaning(413, "too_large", "The body is too large"),
     commands.Unanswered: Meaning(504, "unanswered", "No answer in time", retry_after_s=1),
     commands.BrokenStream: Meaning(500, "broken_stream", "The stream is broken"),
@@ -186,14 +180,19 @@ def meaning_of(error: Exception) -> Meaning:
 def facts_of(error: Exception) -> dict[str, Any]:
     """What `error` says beside its message: its public attributes, and each field at fault of a malformed command."""
     if isinstance(error, commands.MalformedCommand):
-        places = [{"place": _pointer(each.get("loc", ())), "problem": each.get("msg", "")} for each in error.details]
-        return {"command_type": error.command_type, "errors": places}
+        return {"command_type": error.command_type, "errors": _places(error.details)}
+    if isinstance(error, MalformedLine):
+        return {"line": error.line, "errors": _places(error.details)}
     return {name: value for name, value in vars(error).items() if not name.startswith("_") and _is_fact(name, value)}
 
 
 def _is_fact(name: str, value: Any) -> bool:
     plain = value is None or isinstance(value, str | int | float | tuple | list)
     return plain and name not in ("message", "cause", "problem")
+
+
+def _places(details: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    return [{"place": _pointer(each.get("loc", ())), "problem": each.get("msg", "")} for each in details]
 
 
 def _pointer(places: Sequence[str | int]) -> str:

@@ -41,6 +41,7 @@ class Gateway(Protocol):
         command_id: str | None = None,
         expected_version: int | None = None,
         correlation_id: str | None = None,
+        causation_id: str | None = None,
         traceparent: str | None = None,
     ) -> Receipt:
         """Append a command and return its receipt.

@@ -13,13 +13,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from api.errors import ApiError, BadParameter, facts_of, meaning_of
+from api.errors import INTERNAL, ApiError, BadParameter, facts_of, meaning_of
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
 
 log = logging.getLogger(__name__)
 
+KNOWN: Final = (ApiError, CommandError, EventLogError, ProjectionError)
 MEDIA_TYPE: Final = "application/problem+json"
 
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
@@ -41,16 +42,40 @@ def problem_response(
     request: Request, status: int, code: str, title: str, detail: str, facts: dict[str, Any], **headers: str
 ) -> Response:
     """A problem document; `headers` by name with underscores for hyphens."""
-    document = {
-        **facts,
-        "type": f"urn:headwater:problem:{code}",
-        "title": title,
-        "status": status,
-        "detail": detail,
-        "instance": request.url.path,
-    }
-    body = orjson.dumps(clean(document), default=str)
-    return Response(body, status, {name.replace("_", "-"): text for name, text in headers.items()}, MEDIA_TYPE)
+    document = _document(request, status, code, title, detail, facts)
+    return Response(
+        orjson.dumps(document, default=str),
+        status,
+        {name.replace("_", "-"): text for name, text in headers.items()},
+        MEDIA_TYPE,
+    )
+
+
+def problem_of(error: Exception, request: Request) -> dict[str, Any]:
+    """The document of any error, for a part of an answer; one that should not be is logged, under its error id."""
+    if not isinstance(error, KNOWN):
+        error_id = _log_failure(request, error)
+        return _document(request, 500, INTERNAL.code, INTERNAL.title, _unexpected(error_id), {"error_id": error_id})
+    meaning, facts = meaning_of(error), facts_of(error)
+    if meaning.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        facts["error_id"] = _log_failure(request, error)
+    return _document(request, meaning.status, meaning.code, meaning.title, str(error), facts)
+
+
+def _document(
+    request: Request, status: int, code: str, title: str, detail: str, facts: dict[str, Any]
+) -> dict[str, Any]:
+    document: dict[str, Any] = clean(
+        {
+            **facts,
+            "type": f"urn:headwater:problem:{code}",
+            "title": title,
+            "status": status,
+            "detail": detail,
+            "instance": request.url.path,
+        }
+    )
+    return document
 
 
 def clean(value: Any) -> Any:
@@ -64,7 +89,7 @@ def clean(value: Any) -> Any:
 
 def install(app: FastAPI) -> None:
     """Answer every error of every package with its problem document."""
-    for kind in (ApiError, CommandError, EventLogError, ProjectionError):
+    for kind in KNOWN:
         app.add_exception_handler(kind, _known)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -82,12 +107,9 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 async def _known(request: Request, error: Exception) -> Response:
-    meaning = meaning_of(error)
-    facts = facts_of(error)
-    if meaning.status == HTTPStatus.INTERNAL_SERVER_ERROR:
-        facts["error_id"] = _log_failure(request, error)
-    headers = {} if meaning.retry_after_s is None else {"Retry_After": str(meaning.retry_after_s)}
-    return problem_response(request, meaning.status, meaning.code, meaning.title, str(error), facts, **headers)
+    document, retry_after_s = problem_of(error, request), meaning_of(error).retry_after_s
+    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    return Response(orjson.dumps(document, default=str), document["status"], headers, MEDIA_TYPE)
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -111,9 +133,11 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
-    error_id = _log_failure(request, error)
-    detail = f"something failed that should not; the log tells more under {error_id}"
-    return problem_response(request, 500, "internal_error", "Internal error", detail, {"error_id": error_id})
+    return Response(orjson.dumps(problem_of(error, request)), 500, media_type=MEDIA_TYPE)
+
+
+def _unexpected(error_id: str) -> str:
+    return f"something failed that should not; the log tells more under {error_id}"
 
 
 def _log_failure(request: Request, error: Exception) -> str:

@@ -23,21 +23,30 @@ async def read_json(request: Request, limit_bytes: int) -> bytes:
 
     Raises UnsupportedMedia, TooLarge or MalformedJson.
     """
-    media, _, parameters = request.headers.get("content-type", "").lower().partition(";")
-    if not JSON_TYPE.fullmatch(media.strip()):
-        raise UnsupportedMedia(media.strip() or "without a content type")
-    charset = re.search(r"charset=\"?([^\s\";]+)", parameters)
-    if charset is not None and charset[1] not in ("utf-8", "utf8"):
-        raise UnsupportedMedia(f"{media.strip()} in {charset[1]}", "application/json in utf-8")
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.lower() != "identity":
-        raise UnsupportedMedia(f"compressed with {encoding}")
+    check_media(request)
     body = await _read(request, limit_bytes)
     try:
         orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise MalformedJson(error.msg, error.lineno, error.colno) from error
     return body
+
+
+def check_media(request: Request, expected: str = "application/json") -> None:
+    """Refuse a body of another kind than `expected`, in another encoding than UTF-8, or compressed.
+
+    Raises UnsupportedMedia.
+    """
+    media, _, parameters = request.headers.get("content-type", "").lower().partition(";")
+    media = media.strip()
+    if not (JSON_TYPE.fullmatch(media) if expected == "application/json" else media == expected):
+        raise UnsupportedMedia(media or "without a content type", expected)
+    charset = re.search(r"charset=\"?([^\s\";]+)", parameters)
+    if charset is not None and charset[1] not in ("utf-8", "utf8"):
+        raise UnsupportedMedia(f"{media} in {charset[1]}", f"{expected} in utf-8")
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise UnsupportedMedia(f"compressed with {encoding}", expected)
 
 
 async def _read(request: Request, limit_bytes: int) -> bytes:
@@ -80,10 +89,20 @@ def correlation_id(request: Request) -> str | None:
     return _visible(request, "X-Correlation-ID")
 
 
+def causation_id(request: Request) -> str | None:
+    """The event or command that this request follows from; raises BadParameter."""
+    return _visible(request, "X-Causation-ID")
+
+
+def is_traceparent(text: str | None) -> bool:
+    """Whether it is a W3C trace context."""
+    return text is not None and TRACEPARENT.fullmatch(text) is not None
+
+
 def traceparent(request: Request) -> str | None:
     """The W3C trace context; one that is malformed is left out, as the recommendation says."""
     values = request.headers.getlist("traceparent")
-    return values[0] if len(values) == 1 and TRACEPARENT.fullmatch(values[0]) else None
+    return values[0] if len(values) == 1 and is_traceparent(values[0]) else None
 
 
 def header(request: Request, name: str) -> str | None:

@@ -2,112 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
+from api.components import (
+    ACCEPTED,
+    COLUMNS,
+    COMMAND_ANSWER,
+    HEALTH,
+    RECEIPT,
+    STREAM,
+    TEXT,
+    TRACING,
+    VIEWS,
+    VISIBLE,
+    Schema,
+    header,
+)
+from api.ndjson import MEDIA_TYPE as NDJSON
 from api.problems import PROBLEM_SCHEMA
 from api.query import DISTANCE, MOST_ROWS, RELEVANCE, operators, place_column, sortable
 from api.service import Service
-from projections.types import ColumnType
 from projections.view import TableView
-
-Schema = dict[str, Any]
-
-POINT: Final[Schema] = {
-    "type": "object",
-    "properties": {"lat": {"type": "number"}, "lon": {"type": "number"}},
-    "required": ["lat", "lon"],
-}
-COLUMNS: Final[dict[ColumnType, Schema]] = {
-    ColumnType.TEXT: {"type": "string"},
-    ColumnType.INTEGER: {"type": "integer", "format": "int64"},
-    ColumnType.FLOAT: {"type": "number", "format": "double"},
-    ColumnType.BOOLEAN: {"type": "boolean"},
-    ColumnType.TIME: {"type": "string", "format": "date-time"},
-    ColumnType.POINT: POINT,
-    ColumnType.JSON: {"type": "string", "description": "a JSON text"},
-}
-TEXT: Final[Schema] = {"type": "string"}
-POSITION: Final[Schema] = {"type": "string", "description": "partition:offset", "examples": ["3:1042"]}
-EVENT_REFERENCE: Final[Schema] = {
-    "type": "object",
-    "properties": {"id": TEXT, "type": TEXT, "position": POSITION},
-    "required": ["id", "type", "position"],
-}
-ACCEPTED: Final[Schema] = {
-    "type": "object",
-    "properties": {
-        "command_id": TEXT,
-        "stream": TEXT,
-        "version": {"type": "integer", "minimum": 0},
-        "events": {"type": "array", "items": EVENT_REFERENCE},
-        "position": {"type": ["string", "null"], "description": "token for after=; null where nothing changed"},
-        "links": {"type": "object", "additionalProperties": TEXT},
-    },
-    "required": ["command_id", "stream", "version", "events", "position", "links"],
-}
-RECEIPT: Final[Schema] = {
-    "type": "object",
-    "properties": {
-        "command_id": TEXT,
-        "type": TEXT,
-        "stream": TEXT,
-        "outcome": {"enum": ["accepted", "rejected", "conflict", "failed"]},
-        "version": {"type": "integer"},
-        "events": {"type": "array", "items": EVENT_REFERENCE},
-        "error": {"type": "object"},
-        "fingerprint": TEXT,
-        "time": TEXT,
-    },
-    "required": ["command_id", "type", "stream", "outcome", "version", "events"],
-}
-VIEWS: Final[Schema] = {
-    "type": "object",
-    "properties": {
-        "views": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "name": TEXT,
-                    "doc": TEXT,
-                    "key": TEXT,
-                    "columns": {"type": "object", "additionalProperties": TEXT},
-                    "stores": {"type": "array", "items": TEXT},
-                    "version": {"type": "integer"},
-                    "generation": {"type": ["integer", "null"], "description": "null: not built yet"},
-                    "links": {"type": "object", "additionalProperties": TEXT},
-                },
-                "required": ["name", "key", "columns", "stores", "version", "generation"],
-            },
-        }
-    },
-    "required": ["views"],
-}
-STREAM: Final[Schema] = {
-    "type": "object",
-    "description": "One page of events, or, where a version or time was asked for, the state as of then.",
-    "properties": {
-        "stream": TEXT,
-        "version": {"type": "integer", "minimum": 1},
-        "events": {"type": "array", "items": {"type": "object", "description": "a CloudEvents 1.0 document"}},
-        "links": {"type": "object", "additionalProperties": TEXT},
-        "state": {"type": "object"},
-        "time": {"type": "string", "format": "date-time"},
-    },
-    "required": ["stream", "version"],
-}
-HEALTH: Final[Schema] = {
-    "type": "object",
-    "properties": {"status": TEXT, "parts": {"type": "object", "additionalProperties": TEXT}},
-    "required": ["status"],
-}
-ACCEPTED_HEADERS: Final[Schema] = {
-    "ETag": {"description": "the stream's version, in quotes", "schema": TEXT},
-    "Location": {"description": "the stream", "schema": TEXT},
-}
 
 
 def answer(description: str, schema: str, headers: Schema | None = None) -> Schema:
@@ -119,16 +36,22 @@ def answer(description: str, schema: str, headers: Schema | None = None) -> Sche
 def command_request(command_type: str) -> Schema:
     """Body and headers of a command's route."""
     schema = {"$ref": f"#/components/schemas/{command_type}"}
-    visible = {"type": "string", "pattern": "^[\\x21-\\x7e]{1,255}$"}
     return {
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
         "parameters": [
-            _header("Idempotency-Key", visible, "the command's id: sending it again returns the first answer"),
-            _header("If-Match", {"type": "string", "pattern": '^"(0|[1-9][0-9]{0,17})"$'}, "the version expected"),
-            _header("If-None-Match", {"type": "string", "enum": ["*"]}, "the stream must not exist"),
-            _header("X-Correlation-ID", visible, "kept in the events"),
-            _header("traceparent", TEXT, "W3C trace context, kept in the events"),
+            header("Idempotency-Key", VISIBLE, "the command's id: sending it again returns the first answer"),
+            header("If-Match", {"type": "string", "pattern": '^"(0|[1-9][0-9]{0,17})"$'}, "the version expected"),
+            header("If-None-Match", {"type": "string", "enum": ["*"]}, "the stream must not exist"),
+            *TRACING,
         ],
+    }
+
+
+def bulk_request(line: type[BaseModel]) -> Schema:
+    """Body and headers of a route that takes a model on each line."""
+    return {
+        "requestBody": {"required": True, "content": {NDJSON: {"schema": line.model_json_schema()}}},
+        "parameters": list(TRACING),
     }
 
 
@@ -198,6 +121,7 @@ def _components(service: Service) -> Schema:
     found: Schema = {
         "Problem": PROBLEM_SCHEMA,
         "Accepted": ACCEPTED,
+        "CommandAnswer": COMMAND_ANSWER,
         "Receipt": RECEIPT,
         "Views": VIEWS,
         "Stream": STREAM,
@@ -246,7 +170,3 @@ def _view_components(view: TableView) -> Schema:
 
 def _object(properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _header(name: str, schema: Schema, description: str) -> Schema:
-    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}

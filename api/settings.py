@@ -11,12 +11,18 @@ from projections.settings import StoreSettings
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for."""
+    """What one request may ask for.
+
+    body_bytes: of a body, or of a line of NDJSON. in_flight: lines of one request that are at work at once.
+    stall_s: how long a client may read nothing of an answer that is streamed.
+    """
 
     body_bytes: int = 512 * 1024
     answer_timeout_s: float = 10.0
     wait_ms: int = 5_000
     longest_wait_ms: int = 30_000
+    in_flight: int = 1_000
+    stall_s: float = 30.0
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,9 @@ CommandError
 ├── UnknownCommand       no aggregate takes a command of this type
 ├── MalformedCommand     the body does not fit the command's type
 ├── WrongVersion         the stream is not at the version that the command expected
+├── IdempotencyKeyReused the command's id belongs to another command
+├── DecideFailed         the aggregate's code failed on the command
+├── UnreadableCommand    the handler could not read the command
 ├── TooLarge             the body does not fit in one record of the log
 ├── Unanswered           no receipt came in time; the command may still be carried out
 ├── MisplacedCommand     a command lies where its stream does not belong
@@ -59,6 +62,30 @@ class WrongVersion(CommandError):
     def __init__(self, stream: str, expected: int, actual: int) -> None:
         super().__init__(f'"{stream}" is at version {actual}, not {expected}: read it again and decide anew')
         self.stream, self.expected, self.actual = stream, expected, actual
+
+
+class IdempotencyKeyReused(CommandError):
+    """The command's id (its idempotency key) belongs to an earlier command that asked for something else."""
+
+    def __init__(self, command_id: str) -> None:
+        super().__init__(f'the idempotency key "{command_id}" was used for another command: take a new one')
+        self.command_id = command_id
+
+
+class DecideFailed(CommandError):
+    """The aggregate's code failed on the command; nothing was changed. The handler's log tells more."""
+
+    def __init__(self, command_id: str, message: str) -> None:
+        super().__init__(f'command "{command_id}" failed and changed nothing: {message}')
+        self.command_id = command_id
+
+
+class UnreadableCommand(CommandError):
+    """The handler could not read the command; it is among the dead letters."""
+
+    def __init__(self, command_id: str, message: str) -> None:
+        super().__init__(f'command "{command_id}" cannot be read: {message}')
+        self.command_id = command_id
 
 
 class TooLarge(CommandError):

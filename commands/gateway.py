@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -36,6 +37,19 @@ class _Waiter:
     def asked_for(self, receipt: Receipt) -> bool:
         """Whether `receipt` answers this command, not another one with the same id."""
         return receipt.command_id == self.command_id and receipt.fingerprint == self.asked
+
+    def fail_unless_stored(self, stored: Future[int]) -> None:
+        """Wake up with the error of a command that did not get into the log; called in any thread.
+
+        One that did needs no waking for that: its receipt says so.
+        """
+        error = stored.exception()
+        if error is not None and not (loop := self.answer.get_loop()).is_closed():
+            loop.call_soon_threadsafe(self._fail, error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
 class CommandGateway:
@@ -138,7 +152,8 @@ class CommandGateway:
         entry = Entry(topics.COMMANDS, envelope.stream, encode(envelope, body), timestamp_ms(envelope.time))
         try:
             async with asyncio.timeout(self._timeout_s):
-                await asyncio.wrap_future(self._log.submit(entry, partition))
+                stored = self._log.submit(entry, partition)
+                stored.add_done_callback(waiter.fail_unless_stored)
                 return await waiter.answer
         except TimeoutError as error:
             raise Unanswered(envelope.id, self._timeout_s) from error

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import orjson
 
+from commands.errors import DecideFailed, IdempotencyKeyReused, Rejected, UnreadableCommand, WrongVersion
 from eventlog.envelope import Position
 
 Outcome = Literal["accepted", "rejected", "conflict", "failed"]
@@ -111,3 +112,23 @@ class Receipt:
 def reuse_key(command_id: str, asked: str) -> str:
     """Record key of the refusal of a reused command id: not the id itself, whose first receipt stays what it is."""
     return f"{command_id}#{asked}"
+
+
+def raise_refusal(receipt: Receipt) -> None:
+    """Return where the command was accepted; else raise what the receipt tells.
+
+    Raises Rejected, WrongVersion, IdempotencyKeyReused, UnreadableCommand or DecideFailed.
+    """
+    if receipt.outcome == "accepted":
+        return
+    error = receipt.error or ReceiptError("unknown", "the receipt says no more")
+    if receipt.outcome == "rejected":
+        raise Rejected(error.code, error.message)
+    if receipt.outcome == "conflict":
+        actual = receipt.version if error.actual is None else error.actual
+        raise WrongVersion(receipt.stream, error.expected or 0, actual)
+    if error.code == KEY_REUSED:
+        raise IdempotencyKeyReused(receipt.command_id)
+    if error.code == UNREADABLE:
+        raise UnreadableCommand(receipt.command_id, error.message)
+    raise DecideFailed(receipt.command_id, error.message)

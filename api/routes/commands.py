@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
-from api.errors import DecideFailed, IdempotencyKeyReused, ReceiptMissing, UnreadableCommand
+from api.answers import accepted, receipt_headers
+from api.components import ACCEPTED_HEADERS
+from api.errors import ReceiptMissing, ReceiptsNotRead
 from api.problems import documented
 from api.service import Service
-from commands.errors import Rejected, WrongVersion
-from commands.receipt import KEY_REUSED, UNREADABLE, Receipt
+from commands.receipt import raise_refusal
 from commands.registry import CommandType
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -35,8 +35,8 @@ def command_routes(service: Service) -> APIRouter:
             status_code=201,
             response_class=Response,
             responses={
-                201: schemas.answer("Events were appended.", "Accepted", schemas.ACCEPTED_HEADERS),
-                200: schemas.answer("Nothing had to change.", "Accepted", schemas.ACCEPTED_HEADERS),
+                201: schemas.answer("Events were appended.", "Accepted", ACCEPTED_HEADERS),
+                200: schemas.answer("Nothing had to change.", "Accepted", ACCEPTED_HEADERS),
                 **documented(*PROBLEMS),
             },
             openapi_extra=schemas.command_request(name),
@@ -49,10 +49,13 @@ def command_routes(service: Service) -> APIRouter:
 
     async def read_receipt(command_id: str) -> Response:
         """What became of a command: the receipt, which may be a refusal."""
+        known = service.gateway.ready
         receipt = await service.gateway.receipt(command_id)
+        if receipt is None and not known:
+            raise ReceiptsNotRead(command_id)
         if receipt is None:
             raise ReceiptMissing(command_id)
-        return Response(receipt.to_json(), media_type="application/json", headers=_headers(receipt))
+        return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
 
     router.add_api_route("/commands/{command_type:path}", submit_unknown, methods=["POST"], include_in_schema=False)
     router.add_api_route(
@@ -61,7 +64,7 @@ def command_routes(service: Service) -> APIRouter:
         methods=["GET"],
         response_class=Response,
         responses={
-            200: schemas.answer("The receipt.", "Receipt", schemas.ACCEPTED_HEADERS),
+            200: schemas.answer("The receipt.", "Receipt", ACCEPTED_HEADERS),
             **documented(404, 422, 500, 503),
         },
     )
@@ -72,7 +75,7 @@ def _submitting(service: Service, name: str) -> Endpoint:
     async def submit(request: Request) -> Response:
         requests.check_no_query(request)
         command_id = requests.idempotency_key(request)
-        correlation_id = requests.correlation_id(request)
+        correlation_id, causation_id = requests.correlation_id(request), requests.causation_id(request)
         expected = requests.expected_version(request)
         body = await requests.read_json(request, service.limits.body_bytes)
         receipt = await service.gateway.submit(
@@ -81,55 +84,14 @@ def _submitting(service: Service, name: str) -> Endpoint:
             command_id=command_id,
             expected_version=expected,
             correlation_id=correlation_id,
+            causation_id=causation_id,
             traceparent=requests.traceparent(request),
         )
         raise_refusal(receipt)
         status = 201 if receipt.events else 200
-        return Response(orjson.dumps(_accepted(receipt)), status, _headers(receipt), "application/json")
+        return Response(orjson.dumps(accepted(receipt)), status, receipt_headers(receipt), "application/json")
 
     return submit
-
-
-def raise_refusal(receipt: Receipt) -> None:
-    """Raise the error that a receipt tells of; return where the command was accepted."""
-    if receipt.outcome == "accepted":
-        return
-    error = receipt.error
-    code, message = (error.code, error.message) if error else ("unknown", "the receipt says no more")
-    if receipt.outcome == "rejected":
-        raise Rejected(code, message)
-    if receipt.outcome == "conflict":
-        expected = (error.expected if error else None) or 0
-        actual = error.actual if error else None
-        raise WrongVersion(receipt.stream, expected, receipt.version if actual is None else actual)
-    if code == KEY_REUSED:
-        raise IdempotencyKeyReused(receipt.command_id)
-    if code == UNREADABLE:
-        raise UnreadableCommand(receipt.command_id, message)
-    raise DecideFailed(receipt.command_id, message)
-
-
-def _accepted(receipt: Receipt) -> dict[str, Any]:
-    return {
-        "command_id": receipt.command_id,
-        "stream": receipt.stream,
-        "version": receipt.version,
-        "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
-        "position": None if receipt.position is None else str(receipt.position),
-        "links": {"stream": _stream_link(receipt), "receipt": requests.link("commands", receipt.command_id)},
-    }
-
-
-def _headers(receipt: Receipt) -> dict[str, str]:
-    headers = {"Location": _stream_link(receipt)}
-    if receipt.version:
-        headers["ETag"] = f'"{receipt.version}"'
-    return headers
-
-
-def _stream_link(receipt: Receipt) -> str:
-    aggregate, _, aggregate_id = receipt.stream.partition("/")
-    return requests.link("streams", aggregate, aggregate_id)
 
 
 def _summary(kind: CommandType) -> str:

@@ -10,6 +10,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
+from api.components import ACCEPTED_HEADERS
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.ports import Finder, ViewReader
 from api.problems import documented
@@ -63,9 +64,7 @@ def stream_routes(service: Service) -> APIRouter:
         methods=["GET"],
         response_class=Response,
         responses={
-            200: schemas.answer(
-                "Events, or the state as of then.", "Stream", {"ETag": schemas.ACCEPTED_HEADERS["ETag"]}
-            ),
+            200: schemas.answer("Events, or the state as of then.", "Stream", {"ETag": ACCEPTED_HEADERS["ETag"]}),
             **documented(404, 422, 500, 503),
         },
         openapi_extra={

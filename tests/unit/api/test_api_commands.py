@@ -57,7 +57,8 @@ def test_nothing_changed(client: AppClient, service: Service) -> None:
 
 def test_headers_are_passed_on(client: AppClient, service: Service) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    headers = {"Idempotency-Key": "k-1", "If-Match": '"7"', "X-Correlation-ID": "x", "traceparent": trace}
+    headers = {"Idempotency-Key": "k-1", "If-Match": '"7"', "X-Correlation-ID": "x", "X-Causation-ID": "y"}
+    headers["traceparent"] = trace
     client.post(SELL, json=BODY, headers=headers)
     client.post(SELL, json=BODY, headers={"If-None-Match": "*", "traceparent": "nonsense"})
     assert service.gateway.calls == [
@@ -66,6 +67,7 @@ def test_headers_are_passed_on(client: AppClient, service: Service) -> None:
             "command_id": "k-1",
             "expected_version": 7,
             "correlation_id": "x",
+            "causation_id": "y",
             "traceparent": trace,
         },
         {
@@ -73,6 +75,7 @@ def test_headers_are_passed_on(client: AppClient, service: Service) -> None:
             "command_id": None,
             "expected_version": 0,
             "correlation_id": None,
+            "causation_id": None,
             "traceparent": None,
         },
     ]
@@ -95,6 +98,7 @@ def test_headers_are_passed_on(client: AppClient, service: Service) -> None:
         [("If-None-Match", '"7"')],
         [("If-Match", '"7"'), ("If-None-Match", "*")],
         [("X-Correlation-ID", "a\tb")],
+        [("X-Causation-ID", "a b")],
     ],
 )
 def test_wrong_header(client: AppClient, headers: list[tuple[str, str]]) -> None:
@@ -236,6 +240,14 @@ def test_no_answer_in_time(client: AppClient, service: Service) -> None:
     assert later.status_code == 200
     assert later.json()["outcome"] == "accepted"
     assert later.headers["etag"] == '"7"'
+
+
+def test_a_receipt_that_is_not_known_yet_is_no_missing_one(client: AppClient, service: Service) -> None:
+    service.gateway.ready = False
+    answer = client.get("/commands/c-9")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:receipts_not_read")
+    service.gateway.known["c-9"] = receipt(command_id="c-9")
+    assert client.get("/commands/c-9").status_code == 200
 
 
 def test_a_receipt_by_an_id_with_slashes(client: AppClient, service: Service) -> None:

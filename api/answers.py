@@ -1,0 +1,34 @@
+"""What a receipt is in HTTP: the answer to an accepted command, and its headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api import requests
+from commands.receipt import Receipt
+
+
+def accepted(receipt: Receipt) -> dict[str, Any]:
+    """The answer to a command that was accepted."""
+    return {
+        "command_id": receipt.command_id,
+        "stream": receipt.stream,
+        "version": receipt.version,
+        "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
+        "position": None if receipt.position is None else str(receipt.position),
+        "links": {"stream": stream_link(receipt), "receipt": requests.link("commands", receipt.command_id)},
+    }
+
+
+def receipt_headers(receipt: Receipt) -> dict[str, str]:
+    """Where the stream is, and its version."""
+    headers = {"Location": stream_link(receipt)}
+    if receipt.version:
+        headers["ETag"] = f'"{receipt.version}"'
+    return headers
+
+
+def stream_link(receipt: Receipt) -> str:
+    """The path of the receipt's stream."""
+    aggregate, _, aggregate_id = receipt.stream.partition("/")
+    return requests.link("streams", aggregate, aggregate_id)

@@ -1,0 +1,128 @@
+"""The OpenAPI document's fixed schemas: those that follow from no declaration."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from projections.types import ColumnType
+
+Schema = dict[str, Any]
+
+POINT: Final[Schema] = {
+    "type": "object",
+    "properties": {"lat": {"type": "number"}, "lon": {"type": "number"}},
+    "required": ["lat", "lon"],
+}
+COLUMNS: Final[dict[ColumnType, Schema]] = {
+    ColumnType.TEXT: {"type": "string"},
+    ColumnType.INTEGER: {"type": "integer", "format": "int64"},
+    ColumnType.FLOAT: {"type": "number", "format": "double"},
+    ColumnType.BOOLEAN: {"type": "boolean"},
+    ColumnType.TIME: {"type": "string", "format": "date-time"},
+    ColumnType.POINT: POINT,
+    ColumnType.JSON: {"type": "string", "description": "a JSON text"},
+}
+TEXT: Final[Schema] = {"type": "string"}
+POSITION: Final[Schema] = {"type": "string", "description": "partition:offset", "examples": ["3:1042"]}
+EVENT_REFERENCE: Final[Schema] = {
+    "type": "object",
+    "properties": {"id": TEXT, "type": TEXT, "position": POSITION},
+    "required": ["id", "type", "position"],
+}
+ACCEPTED: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "command_id": TEXT,
+        "stream": TEXT,
+        "version": {"type": "integer", "minimum": 0},
+        "events": {"type": "array", "items": EVENT_REFERENCE},
+        "position": {"type": ["string", "null"], "description": "token for after=; null where nothing changed"},
+        "links": {"type": "object", "additionalProperties": TEXT},
+    },
+    "required": ["command_id", "stream", "version", "events", "position", "links"],
+}
+RECEIPT: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "command_id": TEXT,
+        "type": TEXT,
+        "stream": TEXT,
+        "outcome": {"enum": ["accepted", "rejected", "conflict", "failed"]},
+        "version": {"type": "integer"},
+        "events": {"type": "array", "items": EVENT_REFERENCE},
+        "error": {"type": "object"},
+        "fingerprint": TEXT,
+        "time": TEXT,
+    },
+    "required": ["command_id", "type", "stream", "outcome", "version", "events"],
+}
+VIEWS: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "views": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": TEXT,
+                    "doc": TEXT,
+                    "key": TEXT,
+                    "columns": {"type": "object", "additionalProperties": TEXT},
+                    "stores": {"type": "array", "items": TEXT},
+                    "version": {"type": "integer"},
+                    "generation": {"type": ["integer", "null"], "description": "null: not built yet"},
+                    "links": {"type": "object", "additionalProperties": TEXT},
+                },
+                "required": ["name", "key", "columns", "stores", "version", "generation"],
+            },
+        }
+    },
+    "required": ["views"],
+}
+STREAM: Final[Schema] = {
+    "type": "object",
+    "description": "One page of events, or, where a version or time was asked for, the state as of then.",
+    "properties": {
+        "stream": TEXT,
+        "version": {"type": "integer", "minimum": 1},
+        "events": {"type": "array", "items": {"type": "object", "description": "a CloudEvents 1.0 document"}},
+        "links": {"type": "object", "additionalProperties": TEXT},
+        "state": {"type": "object"},
+        "time": {"type": "string", "format": "date-time"},
+    },
+    "required": ["stream", "version"],
+}
+HEALTH: Final[Schema] = {
+    "type": "object",
+    "properties": {"status": TEXT, "parts": {"type": "object", "additionalProperties": TEXT}},
+    "required": ["status"],
+}
+ACCEPTED_HEADERS: Final[Schema] = {
+    "ETag": {"description": "the stream's version, in quotes", "schema": TEXT},
+    "Location": {"description": "the stream", "schema": TEXT},
+}
+COMMAND_ANSWER: Final[Schema] = {
+    "type": "object",
+    "description": "What became of the command on one line: `accepted`, or a `problem`.",
+    "properties": {
+        "line": {"type": "integer", "minimum": 1, "description": "from 1, blank lines counted"},
+        "id": {"type": ["string", "null"], "description": "the command's id; null where the line has none to read"},
+        "status": {"type": "integer", "description": "as the command's own path would answer"},
+        "accepted": {"$ref": "#/components/schemas/Accepted"},
+        "problem": {"$ref": "#/components/schemas/Problem"},
+    },
+    "required": ["line", "id", "status"],
+}
+
+
+def header(name: str, schema: Schema, description: str) -> Schema:
+    """A header parameter."""
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
+
+
+VISIBLE: Final[Schema] = {"type": "string", "pattern": "^[\\x21-\\x7e]{1,255}$"}
+TRACING: Final[tuple[Schema, ...]] = (
+    header("X-Correlation-ID", VISIBLE, "kept in the events; else the command's id is"),
+    header("X-Causation-ID", VISIBLE, "what the command follows from; kept in the command"),
+    header("traceparent", TEXT, "W3C trace context, kept in the events"),
+)

@@ -1,0 +1,124 @@
+"""Newline-delimited JSON (NDJSON): lines of a body as it comes, and an answer that is written meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import orjson
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
+
+from api.errors import MalformedJson, MalformedLine
+from commands.errors import TooLarge
+
+MEDIA_TYPE: Final = "application/x-ndjson"
+
+Write = Callable[[bytes], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
+
+
+class Line(NamedTuple):
+    """One line that is not blank; number: from 1, blank ones counted. content: None where it is too long."""
+
+    number: int
+    content: bytes | None
+    size_bytes: int
+
+    def read(self, limit_bytes: int) -> dict[str, Any]:
+        """The JSON object of the line; raises TooLarge, MalformedJson or MalformedLine."""
+        if self.content is None:
+            raise TooLarge(self.size_bytes, limit_bytes)
+        try:
+            document = orjson.loads(self.content)
+        except orjson.JSONDecodeError as error:
+            raise MalformedJson(error.msg, self.number, error.colno) from error
+        if not isinstance(document, dict):
+            raise MalformedLine(self.number, [{"loc": (), "msg": "is no JSON object: send one on each line"}])
+        return document
+
+
+class LineSplitter:
+    """Cuts chunks into lines; what exceeds the limit is counted, not kept."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._parts: list[bytes] = []
+        self._size_bytes = 0
+        self._number = 0
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        """The lines that end in `chunk`."""
+        *ends, rest = chunk.split(b"\n")
+        lines = [line for end in ends if (line := self._finish(end)) is not None]
+        self._hold(rest)
+        return lines
+
+    def end(self) -> list[Line]:
+        """The last line, where no newline ends it."""
+        line = self._finish(b"") if self._size_bytes else None
+        return [] if line is None else [line]
+
+    def _hold(self, part: bytes) -> None:
+        self._size_bytes += len(part)
+        if self._size_bytes > self._limit_bytes:
+            self._parts.clear()
+        elif part:
+            self._parts.append(part)
+
+    def _finish(self, part: bytes) -> Line | None:
+        self._hold(part)
+        self._number += 1
+        size_bytes, content = self._size_bytes, b"".join(self._parts)
+        self._parts, self._size_bytes = [], 0
+        if size_bytes > self._limit_bytes:
+            return Line(self._number, None, size_bytes)
+        return Line(self._number, content, size_bytes) if content and not content.isspace() else None
+
+
+async def read_lines(request: Request, limit_bytes: int) -> AsyncIterator[Line]:
+    """The lines of the body as they come; raises ClientDisconnect where it breaks off."""
+    splitter = LineSplitter(limit_bytes)
+    async for chunk in request.stream():
+        for line in splitter.feed(chunk):
+            yield line
+    for line in splitter.end():
+        yield line
+
+
+class DuplexResponse(Response):
+    """An NDJSON answer that is written while the request is read.
+
+    exchange: reads the request and calls `write`, which waits where the client is slow to read. A client that reads
+    nothing for `stall_s` seconds is cut off; one that goes away ends the exchange quietly.
+    """
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, exchange: Callable[[Write], Awaitable[None]], stall_s: float) -> None:
+        super().__init__()
+        self._exchange, self._stall_s = exchange, stall_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as ASGI."""
+        del self.headers["content-length"]
+        # only with the first line: until the body is read, a client may wait for "100 Continue"
+        waiting: list[Message] = [{"type": "http.response.start", "status": 200, "headers": self.raw_headers}]
+
+        async def write(content: bytes, more: bool = True) -> None:
+            async with asyncio.timeout(self._stall_s):
+                while waiting:
+                    await send(waiting.pop())
+                await send({"type": "http.response.body", "body": content, "more_body": more})
+
+        try:
+            await self._exchange(write)
+            await write(b"", more=False)
+        except ClientDisconnect:
+            logger.info("%s: the client went away", scope["path"])
+        except TimeoutError:
+            logger.warning("%s: cut off a client that read nothing for %g s", scope["path"], self._stall_s)

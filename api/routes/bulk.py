@@ -1,0 +1,131 @@
+"""`POST /commands`: many commands as NDJSON, their answers as NDJSON in order of completion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from api import requests, schemas
+from api.answers import accepted
+from api.components import VISIBLE
+from api.errors import MalformedLine
+from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, read_lines
+from api.problems import documented, problem_of
+from api.service import Service
+from commands.gateway import new_command_id
+from commands.pipeline import run_each
+from commands.receipt import raise_refusal
+
+PATH: Final = "/commands"
+DESCRIPTION: Final = """\
+One command a line. An answer comes for each line, as soon as it is decided: `accepted` as from the command's own
+path, or `problem`. A line that is wrong does not stop the others. Commands of one aggregate are decided in the order of
+their lines.
+
+Read the answers while you send: a client that sends and does not read is read from no further, and at last cut off.
+Whoever loses the connection sends the lines without an answer again, with the same ids.
+"""
+
+Visible = Annotated[str, Field(pattern=VISIBLE["pattern"])]
+
+
+class CommandLine(BaseModel):
+    """A command on a line of its own."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    type: str
+    body: dict[str, Any]
+    id: Visible | None = Field(None, description="as Idempotency-Key; one is made where there is none")
+    expected_version: Annotated[int, Field(ge=0, lt=10**18)] | None = Field(None, description="0: it must not exist")
+    correlation_id: Visible | None = None
+    causation_id: Visible | None = None
+    traceparent: str | None = None
+
+
+def bulk_routes(service: Service) -> APIRouter:
+    """The route of many commands."""
+    router = APIRouter(tags=["commands"])
+
+    async def submit_many(request: Request) -> Response:
+        requests.check_no_query(request)
+        requests.check_media(request, MEDIA_TYPE)
+        bulk = _Bulk(service, request)
+        return DuplexResponse(bulk.exchange, service.limits.stall_s)
+
+    router.add_api_route(
+        PATH,
+        submit_many,
+        methods=["POST"],
+        operation_id="submit many",
+        summary="Submit many commands.",
+        description=DESCRIPTION,
+        response_class=Response,
+        responses={
+            200: {
+                "description": "An answer for each line, in order of completion.",
+                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/CommandAnswer"}}},
+            },
+            **documented(400, 415, 422, 500),
+        },
+        openapi_extra=schemas.bulk_request(CommandLine),
+    )
+    return router
+
+
+class _Bulk:
+    """One request with many commands."""
+
+    def __init__(self, service: Service, request: Request) -> None:
+        self._service, self._request = service, request
+        self._defaults = {
+            "correlation_id": requests.correlation_id(request),
+            "causation_id": requests.causation_id(request),
+            "traceparent": requests.traceparent(request),
+        }
+
+    async def exchange(self, write: Write) -> None:
+        """Read, submit, answer."""
+
+        async def deliver(answers: Sequence[bytes]) -> None:
+            await write(b"".join(answers))
+
+        limits = self._service.limits
+        await run_each(read_lines(self._request, limits.body_bytes), self._answer, deliver, limits.in_flight)
+
+    async def _answer(self, line: Line) -> bytes:
+        command_id: str | None = None
+        answer: dict[str, Any]
+        try:
+            asked = self._read(line)
+            command_id = asked.id or new_command_id()
+            answer = await self._submit(asked, command_id)
+        except Exception as error:  # noqa: BLE001 - one line must not end the others; `problem_of` logs what is a bug
+            problem = problem_of(error, self._request)
+            answer = {"status": problem["status"], "problem": problem}
+        return orjson.dumps({"line": line.number, "id": command_id} | answer, option=orjson.OPT_APPEND_NEWLINE)
+
+    def _read(self, line: Line) -> CommandLine:
+        document = line.read(self._service.limits.body_bytes)
+        try:
+            return CommandLine.model_validate(document)
+        except ValidationError as error:
+            raise MalformedLine(line.number, error.errors(include_url=False, include_context=False)) from error
+
+    async def _submit(self, asked: CommandLine, command_id: str) -> dict[str, Any]:
+        trace = asked.traceparent if requests.is_traceparent(asked.traceparent) else self._defaults["traceparent"]
+        receipt = await self._service.gateway.submit(
+            asked.type,
+            asked.body,
+            command_id=command_id,
+            expected_version=asked.expected_version,
+            correlation_id=asked.correlation_id or self._defaults["correlation_id"],
+            causation_id=asked.causation_id or self._defaults["causation_id"],
+            traceparent=trace,
+        )
+        raise_refusal(receipt)
+        return {"status": 201 if receipt.events else 200, "accepted": accepted(receipt)}

@@ -1,0 +1,68 @@
+"""Work on many things at once, a bounded number of them, with the results in order of completion."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_END: Final = object()
+
+
+async def run_each(
+    items: AsyncIterator[Item],
+    work: Callable[[Item], Awaitable[Result]],
+    deliver: Callable[[Sequence[Result]], Awaitable[None]],
+    limit: int,
+) -> None:
+    """Await `work` of every item and hand the results to `deliver`, as they come.
+
+    Work starts in the order of the items. At most `limit` items are started and not delivered, so whoever delivers
+    slowly slows the reading of `items`. An error of any of the three, or being cancelled, ends the rest and is raised.
+    """
+    try:
+        await _run_each(items, work, deliver, limit)
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from errors
+
+
+async def _run_each(
+    items: AsyncIterator[Item],
+    work: Callable[[Item], Awaitable[Result]],
+    deliver: Callable[[Sequence[Result]], Awaitable[None]],
+    limit: int,
+) -> None:
+    finished: asyncio.Queue[Result | object] = asyncio.Queue()
+    free = asyncio.Semaphore(limit)
+
+    async def finish(item: Item) -> None:
+        finished.put_nowait(await work(item))
+
+    async def start() -> None:
+        async with asyncio.TaskGroup() as started:
+            async for item in items:
+                await free.acquire()
+                started.create_task(finish(item))
+        finished.put_nowait(_END)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(start())
+        ended = False
+        while not ended:
+            results = [await finished.get()]
+            while not finished.empty():
+                results.append(finished.get_nowait())
+            if ended := results[-1] is _END:
+                results.pop()
+            if results:
+                await deliver(results)  # type: ignore[arg-type]  # without the mark of the end
+            for _ in results:
+                free.release()
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

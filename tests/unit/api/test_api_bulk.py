@@ -1,0 +1,284 @@
+"""Many commands as NDJSON: answers in order of completion, wrong lines beside right ones, slow and vanished clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+from asgi_client import AppClient
+from fake_service import FakeGateway, fake_service, receipt
+from starlette.requests import ClientDisconnect
+
+from api.app import create_app
+from api.ndjson import DuplexResponse, LineSplitter, Write
+from api.service import Service
+from api.settings import Limits
+from commands.receipt import Receipt, ReceiptError
+from eventlog.errors import LogUnavailable
+
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+def sell(listing_id: str, **more: Any) -> dict[str, Any]:
+    return {"type": "listing.sell", "body": {"listing_id": listing_id, "sold_for": 1}, **more}
+
+
+def ndjson(*lines: Any) -> bytes:
+    return b"".join(each if isinstance(each, bytes) else orjson.dumps(each) + b"\n" for each in lines)
+
+
+def answers(client: AppClient, content: bytes, **headers: str) -> dict[int, dict[str, Any]]:
+    answer = client.post("/commands", content=content, headers=NDJSON | headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-ndjson")
+    found = [orjson.loads(line) for line in answer.content.splitlines()]
+    assert len({each["line"] for each in found}) == len(found)
+    return {each["line"]: each for each in found}
+
+
+def test_each_line_is_answered(client: AppClient, service: Service) -> None:
+    found = answers(client, ndjson(sell("L1", id="k-1"), sell("L2")))
+    assert [found[1]["id"], found[1]["status"]] == ["k-1", 201]
+    assert found[1]["accepted"]["events"][0]["position"] == "3:1042"
+    assert found[2]["accepted"]["stream"] == "listing/L2"
+    assert service.gateway.calls[1]["command_id"] == found[2]["id"]
+
+
+def test_options_of_a_line_and_of_all(client: AppClient, service: Service) -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    lines = ndjson(
+        sell("L1", id="k-1", expected_version=7, correlation_id="own", causation_id="cause", traceparent=trace),
+        sell("L2", id="k-2", traceparent="nonsense"),
+    )
+    answers(client, lines, **{"X-Correlation-ID": "all", "X-Causation-ID": "why"})
+    expected: dict[str, Any] = {"type": "listing.sell", "command_id": "k-1", "expected_version": 7}
+    assert service.gateway.calls == [
+        expected | {"correlation_id": "own", "causation_id": "cause", "traceparent": trace},
+        expected
+        | {
+            "command_id": "k-2",
+            "expected_version": None,
+            "correlation_id": "all",
+            "causation_id": "why",
+            "traceparent": None,
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "code"),
+    [
+        (b"{\n", 400, "malformed_json"),
+        (b'{"type":"\xff"}\n', 400, "malformed_json"),
+        (b"[" * 100_000 + b"\n", 400, "malformed_json"),
+        ([1], 422, "malformed_line"),
+        (None, 422, "malformed_line"),
+        ({"body": {}}, 422, "malformed_line"),
+        ({"type": "listing.sell"}, 422, "malformed_line"),
+        ({"type": "listing.sell", "body": []}, 422, "malformed_line"),
+        (sell("L1", more=1), 422, "malformed_line"),
+        (sell("L1", id="a b"), 422, "malformed_line"),
+        (sell("L1", id="a\n"), 422, "malformed_line"),
+        (sell("L1", id=""), 422, "malformed_line"),
+        (sell("L1", expected_version=-1), 422, "malformed_line"),
+        (sell("L1", expected_version="1"), 422, "malformed_line"),
+        (sell("L1", expected_version=10**18), 422, "malformed_line"),
+        ({"type": "listing.burn", "body": {}}, 404, "unknown_command"),
+        ({"type": "listing.sell", "body": {"listing_id": "L1"}}, 422, "malformed_command"),
+        ({"type": "listing.sell", "body": {"listing_id": "a\0", "sold_for": 1}}, 422, "malformed_command"),
+        (b'{"type":"' + b"x" * 600_000 + b'"}\n', 413, "too_large"),
+    ],
+)
+def test_a_wrong_line_does_not_stop_the_others(client: AppClient, line: Any, status: int, code: str) -> None:
+    found = answers(client, ndjson(sell("L1"), b"\n  \n", line, sell("L2"))[:-1])
+    assert [found[1]["status"], found[5]["status"]] == [201, 201]
+    assert [found[4]["status"], found[4]["problem"]["type"]] == [status, f"urn:headwater:problem:{code}"]
+    assert found[4]["problem"]["detail"]
+    assert set(found) == {1, 4, 5}
+
+
+def test_refusals_and_bugs_are_answered_on_their_line(client: AppClient, service: Service) -> None:
+    gateway: Any = service.gateway
+    gateway.answer = receipt(outcome="conflict", events=(), error=ReceiptError("wrong_version", "", 3, 7))
+    assert answers(client, ndjson(sell("L1")))[1]["problem"]["actual"] == 7
+    gateway.error = LogUnavailable("appending", "no broker")
+    assert answers(client, ndjson(sell("L1", id="k")))[1] | {"problem": 0} == {
+        "line": 1,
+        "id": "k",
+        "status": 503,
+        "problem": 0,
+    }
+    gateway.error = ZeroDivisionError("oops")
+    problem = answers(client, ndjson(sell("L1")))[1]["problem"]
+    assert problem["error_id"] in problem["detail"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+def test_nothing_is_answered_with_nothing(client: AppClient, content: bytes) -> None:
+    assert answers(client, content) == {}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-type": "application/json"}, 415),
+        ({"content-type": "application/x-ndjson; charset=utf-16"}, 415),
+        (NDJSON | {"content-encoding": "gzip"}, 415),
+        (NDJSON | {"X-Correlation-ID": "a b"}, 422),
+    ],
+)
+def test_a_wrong_request(client: AppClient, headers: dict[str, str], status: int) -> None:
+    answer = client.post("/commands", content=ndjson(sell("L1")), headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+def test_lines_are_cut_wherever_the_chunks_are() -> None:
+    content = b'{"a":1}\n\n{"b":"\xc3\xa9"}\r\n' + b"x" * 30 + b"\n" + b"y" * 20 + b"\nlast"
+    for size in (1, 2, 7, 1000):
+        splitter = LineSplitter(limit_bytes=20)
+        lines = [line for at in range(0, len(content), size) for line in splitter.feed(content[at : at + size])]
+        lines += splitter.end()
+        assert [line.number for line in lines] == [1, 3, 4, 5, 6]
+        assert [line.content for line in lines] == [b'{"a":1}', b'{"b":"\xc3\xa9"}\r', None, b"y" * 20, b"last"]
+        assert lines[2].size_bytes == 30
+        assert splitter.end() == []
+
+
+@dataclass
+class HeldGateway(FakeGateway):
+    """Answers when it is told to; counts what was submitted."""
+
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: int = 0
+
+    async def submit(self, command_type: str, body: Any, **options: Any) -> Receipt:
+        self.waiting += 1
+        try:
+            await self.released.wait()
+        finally:
+            self.waiting -= 1
+        return receipt(command_id=options["command_id"])
+
+
+class Wire:
+    """The two ends of a connection as ASGI has them: `sent` chunks wait to be received, answers wait to be read."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self.chunks = chunks
+        self.read = asyncio.Event()
+        self.answer = b""
+
+    async def receive(self) -> dict[str, Any]:
+        try:
+            return {"type": "http.request", "body": await anext(self.chunks), "more_body": True}
+        except StopAsyncIteration:
+            return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        await self.read.wait()
+        self.answer += message.get("body", b"")
+
+    async def call(self, service: Service) -> None:
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "path": "/commands",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/x-ndjson")],
+        }
+        await create_app(service)(scope, self.receive, self.send)  # type: ignore[arg-type]
+
+
+async def settled() -> None:
+    """Let everything run that can run."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+def held(**limits: Any) -> tuple[Service, HeldGateway]:
+    service = fake_service(Limits(**limits))
+    gateway = HeldGateway(service.commands)
+    object.__setattr__(service, "gateway", gateway)
+    return service, gateway
+
+
+def test_a_slow_reader_slows_the_reading_of_the_request() -> None:
+    async def scenario() -> None:
+        service, gateway = held(in_flight=3)
+        taken = 0
+
+        async def chunks() -> AsyncIterator[bytes]:
+            nonlocal taken
+            for taken in range(1, 21):
+                yield ndjson(sell(f"L{taken}"))
+
+        wire = Wire(chunks())
+        call = asyncio.create_task(wire.call(service))
+        await settled()
+        assert (gateway.waiting, taken) == (3, 4)  # one was read, and waits for its turn
+        gateway.released.set()
+        await settled()
+        assert (gateway.waiting, taken) == (0, 4)  # decided, but the answers are not read
+        wire.read.set()
+        await call
+        assert taken == 20
+        assert wire.answer.count(b"\n") <= 20
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
+    async def scenario() -> None:
+        service, gateway = held()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield ndjson(sell("L1"), sell("L2")) + orjson.dumps(sell("L3"))  # the third breaks off
+
+        wire = Wire(chunks())
+        wire.read.set()
+        before = len(asyncio.all_tasks())
+        await wire.call(service)
+        assert gateway.waiting == 0
+        assert len(asyncio.all_tasks()) == before
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_never_reads_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        service, gateway = held(stall_s=0.01)
+        gateway.released.set()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            while True:
+                yield ndjson(sell("L1"))
+
+        await Wire(chunks()).call(service)
+        assert gateway.waiting == 0
+
+    asyncio.run(scenario())
+    assert "read nothing for 0.01 s" in caplog.text
+
+
+def test_an_exchange_that_never_starts_to_answer_is_still_an_answer() -> None:
+    async def scenario() -> list[str]:
+        async def gone(write: Write) -> None:
+            raise ClientDisconnect
+
+        async def quiet(write: Write) -> None:
+            return
+
+        sent: list[str] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message["type"])
+
+        for exchange in (gone, quiet):
+            await DuplexResponse(exchange, 1)({"type": "http", "path": "/"}, None, send)  # type: ignore[arg-type]
+        return sent
+
+    assert asyncio.run(scenario()) == ["http.response.start", "http.response.body"]

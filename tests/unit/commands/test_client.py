@@ -1,0 +1,234 @@
+"""The Python client on the log in memory: what it raises, what it sends again, and many commands at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from commands.aggregates.listing import ChangePrice, ListProperty, Sell
+from commands.client import BlockingCommandClient, CommandClient, Request
+from commands.errors import IdempotencyKeyReused, MalformedCommand, Rejected, Unanswered, UnknownCommand, WrongVersion
+from commands.registry import CommandRegistry
+from commands.service import PartitionWorker
+from commands.state import MemoryStore
+from eventlog.envelope import decode
+from eventlog.errors import LogUnavailable
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
+from eventlog.topics import COMMANDS, EVENTS
+from tests.unit.commands.test_gateway import LISTING
+
+
+class FaultyLog(MemoryLog):
+    """A log that is away for the first `failures` submissions: before they are stored, or after."""
+
+    def __init__(self, failures: int = 0, stored: bool = False) -> None:
+        super().__init__(partitions=2)
+        self.failures, self.stored = failures, stored
+
+    def submit(self, entry: Entry, partition: int) -> Future[int]:
+        if self.failures == 0:
+            return super().submit(entry, partition)
+        self.failures -= 1
+        if self.stored:
+            super().submit(entry, partition)
+        failed: Future[int] = Future()
+        failed.set_exception(LogUnavailable("appending", "no broker"))
+        return failed
+
+
+@contextmanager
+def handled(log: MemoryLog) -> Iterator[None]:
+    workers = [
+        PartitionWorker(log, CommandRegistry.load(), partition, MemoryStore(), None)
+        for partition in range(log.partitions)
+    ]
+    for worker in workers:
+        worker.start()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.stop()
+            worker.join()
+            worker.check()
+
+
+def play(scenario: Callable[[CommandClient], Any], log: MemoryLog | None = None, **options: Any) -> Any:
+    log = log or MemoryLog(partitions=2)
+
+    async def main() -> Any:
+        async with CommandClient(log, CommandRegistry.load(), **options) as client:
+            return await scenario(client)
+
+    with handled(log):
+        return asyncio.run(main())
+
+
+def listed(listing_id: str = "L1", **changes: Any) -> ListProperty:
+    return ListProperty(**(LISTING | {"listing_id": listing_id} | changes))
+
+
+def test_a_command_its_receipt_and_its_position() -> None:
+    async def scenario(client: CommandClient) -> None:
+        assert client.position == ""
+        first = await client.send(listed(), command_id="k", expected_version=0)
+        assert (first.version, str(first.position)) == (1, client.position)
+        assert await client.receipt("k") == first
+        assert await client.send(listed(), command_id="k", expected_version=0) == first
+        other = await client.send(listed("L4"))  # in the other partition
+        assert set(client.position.split(",")) == {str(first.position), str(other.position)}
+        changed = await client.send(ChangePrice(listing_id="L1", price=5))
+        assert set(client.position.split(",")) == {str(changed.position), str(other.position)}
+
+    play(scenario)
+
+
+def test_refusals_are_raised_by_their_kind() -> None:
+    async def scenario(client: CommandClient) -> None:
+        await client.send(listed(), command_id="k")
+        with pytest.raises(Rejected, match="not under_offer"):
+            await client.send(Sell(listing_id="L1", sold_for=1))
+        with pytest.raises(WrongVersion) as wrong:
+            await client.send(ChangePrice(listing_id="L1", price=1), expected_version=7)
+        assert (wrong.value.expected, wrong.value.actual) == (7, 1)
+        with pytest.raises(IdempotencyKeyReused):
+            await client.send(ChangePrice(listing_id="L1", price=1), command_id="k")
+        with pytest.raises(MalformedCommand):
+            await client.send(ChangePrice(listing_id="L\0", price=1))
+
+        class Paint(ChangePrice, type="listing.paint"):
+            pass
+
+        with pytest.raises(UnknownCommand):
+            await client.send(Paint(listing_id="L1", price=1))
+
+    play(scenario)
+
+
+def test_what_went_along_is_in_the_log() -> None:
+    log = MemoryLog(partitions=2)
+
+    async def scenario(client: CommandClient) -> None:
+        await client.send(listed(), command_id="k", correlation_id="c", causation_id="b", traceparent="00-a")
+
+    play(scenario, log)
+    command, event = (
+        decode(next(record for p in (0, 1) for record in log.read(topic, p, 0) if "heartbeat" not in record.key).value)
+        for topic in (COMMANDS, EVENTS)
+    )
+    assert (command.id, command.correlation_id, command.causation_id, command.traceparent) == ("k", "c", "b", "00-a")
+    assert (event.causation_id, event.correlation_id, event.traceparent) == ("k", "c", "00-a")
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_log_that_is_away_for_a_moment_is_asked_again_with_the_same_id(stored: bool) -> None:
+    log = FaultyLog(failures=2, stored=stored)
+
+    async def scenario(client: CommandClient) -> None:
+        assert (await client.send(listed())).version == 1
+
+    play(scenario, log)
+    commands = [decode(record.value) for p in (0, 1) for record in log.read(COMMANDS, p, 0)]
+    assert len({command.id for command in commands}) == 1
+    assert stored or len(commands) == 1
+    events = [record.key for p in (0, 1) for record in log.read(EVENTS, p, 0) if "heartbeat" not in record.key]
+    assert events == ["listing/L1/1"]
+
+
+def test_after_the_last_attempt_it_is_said() -> None:
+    async def scenario(client: CommandClient) -> None:
+        with pytest.raises(LogUnavailable):
+            await client.send(listed())
+
+    play(scenario, FaultyLog(failures=100))
+
+    async def unanswered() -> None:
+        log = MemoryLog()
+        async with CommandClient(log, CommandRegistry.load(), timeout_s=0.01, attempts=2) as client:
+            with pytest.raises(Unanswered) as error:
+                await client.send(listed(), command_id="k")
+            assert error.value.command_id == "k"
+        assert sum(1 for p in range(4) for _ in log.read(COMMANDS, p, 0)) == 2
+
+    asyncio.run(unanswered())
+
+
+def test_many_commands_in_the_order_of_each_aggregate() -> None:
+    async def scenario(client: CommandClient) -> None:
+        commands = [listed(f"L{n}") for n in range(20)]
+        prices = [ChangePrice(listing_id=f"L{n}", price=price) for price in (1, 2, 3) for n in range(20)]
+        refused = Request(Sell(listing_id="L1", sold_for=1), command_id="refused")
+
+        async def each() -> AsyncIterator[Any]:
+            for command in [*commands, *prices, refused]:
+                yield command
+
+        outcomes = [outcome async for outcome in client.send_many(each(), in_flight=7)]
+        assert len(outcomes) == 81
+        (failed,) = (outcome for outcome in outcomes if outcome.error)
+        assert (failed.command_id, failed.receipt, type(failed.error)) == ("refused", None, Rejected)
+        versions: dict[str, list[int]] = {}
+        for outcome in outcomes:
+            if outcome.receipt:
+                versions.setdefault(outcome.receipt.stream, []).append(outcome.receipt.version)
+        assert len(versions) == 20
+        assert all(sorted(found) == [1, 2, 3, 4] for found in versions.values())
+        again = [outcome async for outcome in client.send_many([refused.command])]
+        assert isinstance(again[0].error, Rejected)
+
+    play(scenario)
+
+
+def test_who_stops_early_leaves_nothing_behind() -> None:
+    async def scenario(client: CommandClient) -> None:
+        taken = 0
+
+        def commands() -> Iterator[ListProperty]:
+            nonlocal taken
+            while True:
+                taken += 1
+                yield listed(f"L{taken}")
+
+        outcomes = client.send_many(commands(), in_flight=5)
+        async for outcome in outcomes:
+            assert outcome.receipt
+            break
+        await outcomes.aclose()  # type: ignore[attr-defined]
+        assert taken <= 12
+        assert len(asyncio.all_tasks()) == 1
+
+    play(scenario)
+
+
+def test_an_error_of_the_commands_own_is_raised_as_it_is() -> None:
+    async def scenario(client: CommandClient) -> None:
+        def commands() -> Iterator[ListProperty]:
+            yield listed()
+            raise ZeroDivisionError("mine")
+
+        with pytest.raises(ZeroDivisionError, match="mine"):
+            async for _ in client.send_many(commands()):
+                pass
+
+    play(scenario)
+
+
+def test_the_same_without_asyncio() -> None:
+    log = MemoryLog(partitions=2)
+    with handled(log), BlockingCommandClient(log, CommandRegistry.load()) as client:
+        first = client.send(listed("L0"), command_id="k")
+        assert client.receipt("k") == first
+        with pytest.raises(Rejected):
+            client.send(listed("L0"))
+        outcomes = list(client.send_many((listed(f"L{n}") for n in range(1, 10)), in_flight=3))
+        assert len([outcome for outcome in outcomes if outcome.receipt]) == 9
+        assert len(client.position.split(",")) == 2, "both partitions"
+        some = client.send_many(listed(f"M{n}") for n in range(1_000))
+        assert next(some).receipt
+        some.close()  # type: ignore[attr-defined]
