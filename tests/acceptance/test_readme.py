@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -25,7 +26,9 @@ def blocks(language: str) -> list[str]:
 
 def test_the_python_samples_declare_an_aggregate_and_a_view() -> None:
     names: dict[str, object] = {"__name__": "readme"}
-    exec(compile("\n".join(blocks("python")), "README.md", "exec"), names)  # noqa: S102 - our own text
+    declared = [block for block in blocks("python") if "open_blocking_client" not in block]
+    assert len(declared) == 2
+    exec(compile("\n".join(declared), "README.md", "exec"), names)  # noqa: S102 - our own text
     account, owners = names["account"], names["owners"]
     assert isinstance(account, Aggregate)
     assert isinstance(owners, TableView)
@@ -80,3 +83,23 @@ def test_the_tour_works_as_written(service: Service) -> None:
             words[1:1] = ["--fail"]
         done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=180, cwd=ROOT)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.usefixtures("toured")
+def test_many_commands_over_http(service: Service) -> None:
+    (block,) = (block for block in blocks("bash") if "application/x-ndjson" in block)
+    script = block.replace("http://127.0.0.1:18080", service.api)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["status"] for answer in answers] == [201, 201], done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("toured")
+def test_the_python_client(http: httpx.Client, service: Service) -> None:
+    (block,) = (block for block in blocks("python") if "open_blocking_client" in block)
+    done = subprocess.run(
+        [sys.executable, "-c", block], env=service.environment, capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    row = http.get(done.stdout.splitlines()[-1])
+    assert (row.status_code, row.json()["price"]) == (200, 63099)

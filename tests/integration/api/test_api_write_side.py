@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import orjson
 import pytest
-from api_deployment import Deployment, eventually, stop
+from api_deployment import Deployment, eventually, free_port, is_ready, stop
+
+from commands.aggregates.listing import ChangePrice, ListProperty
+from commands.client import open_blocking_client
+from commands.errors import Rejected
 
 DETAILS = {
     "city": "GALT",
@@ -116,3 +122,78 @@ def test_strange_ids(client: httpx.Client, listing_id: str) -> None:
     else:
         assert (answer.status_code, answer.json()["stream"]) == (201, f"listing/{unique}")
         assert answer.headers["location"].isascii()
+
+
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+def line(command: str, body: dict[str, Any], **options: Any) -> bytes:
+    return orjson.dumps({"type": f"listing.{command}", "body": body, **options}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def test_many_commands_in_one_request(client: httpx.Client) -> None:
+    ids = [f"bulk-{uuid.uuid4().hex}" for _ in range(40)]
+    lines = [line("list_property", {"listing_id": each} | DETAILS, id=f"{each}/1") for each in ids]
+    lines += [
+        line("change_price", {"listing_id": each, "price": 1}, id=f"{each}/2", expected_version=1) for each in ids
+    ]
+    content = b"".join([*lines, b"{nonsense\n", line("sell", {"listing_id": ids[0], "sold_for": 1})])
+
+    def send_all() -> dict[int, dict[str, Any]]:
+        with client.stream("POST", "/commands", content=content, headers=NDJSON) as answer:
+            assert answer.status_code == 200
+            return {found["line"]: found for found in map(orjson.loads, answer.iter_lines())}
+
+    first = send_all()
+    assert [first[number]["status"] for number in range(1, 83)] == [201] * 80 + [400, 409]
+    assert {found["accepted"]["version"] for found in first.values() if found["line"] in range(41, 81)} == {2}
+    again = send_all()
+    assert [again[number] for number in range(1, 81)] == [first[number] for number in range(1, 81)]
+
+
+def test_what_a_client_submitted_before_it_went_away_is_decided(client: httpx.Client) -> None:
+    ids = [f"gone-{uuid.uuid4().hex}" for _ in range(5)]
+    content = b"".join(line("list_property", {"listing_id": each} | DETAILS, id=each) for each in ids)
+    head = "POST /commands HTTP/1.1\r\nHost: headwater\r\nContent-Type: application/x-ndjson\r\n"
+    with socket.create_connection((client.base_url.host, client.base_url.port or 80)) as wire:
+        wire.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n{len(content):x}\r\n".encode() + content + b"\r\n")
+        assert wire.recv(1)  # an answer has begun: the first line was decided
+    for each in ids:
+        receipt = eventually(lambda each=each: asked(client, each), "the receipt is there")  # type: ignore[misc]
+        assert receipt["outcome"] == "accepted"
+    assert client.get("/health/ready").status_code == 200
+
+
+def asked(client: httpx.Client, command_id: str) -> Any:
+    answer = client.get(f"/commands/{command_id}")
+    return answer.json() if answer.status_code == 200 else None
+
+
+def test_a_receipt_is_found_by_an_api_that_started_later(
+    client: httpx.Client, listed: str, deployment: Deployment
+) -> None:
+    key = uuid.uuid4().hex
+    first = send(client, "change_price", {"listing_id": listed, "price": 7}, **{"Idempotency-Key": key})
+    port = free_port()
+    process = deployment.start("api", HEADWATER_API_PORT=str(port))
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as later:
+            eventually(lambda: is_ready(later), "the API is ready")
+            assert later.get(f"/commands/{key}").json() == client.get(f"/commands/{key}").json()
+            again = send(later, "change_price", {"listing_id": listed, "price": 7}, **{"Idempotency-Key": key})
+            assert again.content == first.content
+    finally:
+        stop(process)
+
+
+def test_a_service_beside_kafka_needs_no_http(client: httpx.Client, deployment: Deployment) -> None:
+    with open_blocking_client(deployment.variables) as beside:
+        listing = ListProperty(listing_id=f"beside-{uuid.uuid4().hex}", **DETAILS)
+        receipt = beside.send(listing, command_id=uuid.uuid4().hex, expected_version=0)
+        prices = [ChangePrice(listing_id=listing.listing_id, price=price) for price in range(1, 101)]
+        outcomes = list(beside.send_many(prices))
+        assert sorted(each.receipt.version for each in outcomes if each.receipt) == list(range(2, 102))
+        assert beside.position == str(max(each.receipt.position for each in outcomes if each.receipt))
+        with pytest.raises(Rejected):
+            beside.send(listing)
+    assert client.get(f"/commands/{receipt.command_id}").json()["events"][0]["id"] == f"listing/{listing.listing_id}/1"
