@@ -199,8 +199,12 @@ class CommandGateway:
 
     def _take(self, records: Sequence[Record]) -> None:
         awaited = [record for record in records if record.key in self._waiting]
+        self._remember(awaited)  # before anybody wakes, who may ask for it again
         if awaited and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._resolve, awaited)
+        self._remember(records)
+
+    def _remember(self, records: Sequence[Record]) -> None:
         for record in records:
             self._index.add(record.key, record.partition, record.offset)
 
