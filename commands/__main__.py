@@ -8,13 +8,19 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
+from commands.disk_state import DiskBudget, DiskStore
 from commands.errors import CommandError
+from commands.ownership import PartitionOwner
 from commands.registry import CommandRegistry
-from commands.service import HandlerService
+from commands.restore import origin
+from commands.service import CommandTask
+from commands.slots import Slot
 from eventlog.admin import prepare
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
+from eventlog.ports import HANDLER
 from eventlog.settings import LogSettings
 
 logger = logging.getLogger("commands")
@@ -34,7 +40,7 @@ def main() -> int:
         registry = CommandRegistry.load(settings.modules)
         prepare(settings)
         log = KafkaLog(settings)
-        HandlerService(log, registry).run(stopped)
+        PartitionOwner(log, HANDLER, command_tasks(log, registry)).run(stopped)
     except (EventLogError, CommandError) as error:
         logger.error("%s", error)
         return 1
@@ -43,6 +49,20 @@ def main() -> int:
             log.close()
     logger.info("stopped")
     return 0
+
+
+def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], CommandTask]:
+    """Makes the task of a partition, with its state in this process's own folder of the state directory."""
+    settings = log.settings
+    slot = Slot(settings.state.absolute() / "handler" / settings.environment)
+    budget, copied = DiskBudget(), origin(log, registry)
+    logger.info('the local state is in "%s"', slot.folder)
+
+    def new_task(partition: int) -> CommandTask:
+        store = DiskStore(slot.folder / str(partition), copied, budget, settings.receipts_days)
+        return CommandTask(log, registry, partition, store)
+
+    return new_task
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ CommandError
 ├── MisplacedCommand     a command lies where its stream does not belong
 ├── BadDecision          `decide` made events that cannot be recorded
 ├── BrokenStream         a stream in the log has a gap or a repetition
-└── UnreadableSnapshot   a snapshot does not fit the state as it is declared now
+├── UnreadableSnapshot   a snapshot does not fit the state as it is declared now
+└── LocalStateError      what the handler keeps on its own disk cannot be read or written
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -118,6 +120,17 @@ class UnreadableSnapshot(CommandError):
     def __init__(self, aggregate: str, reason: str) -> None:
         super().__init__(f'a snapshot of "{aggregate}" is unreadable: {reason}')
         self.aggregate, self.reason = aggregate, reason
+
+
+class LocalStateError(CommandError):
+    """What the handler keeps on its own disk cannot be read or written; nothing is acknowledged meanwhile."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(
+            f'the local state in "{folder}" cannot be used: {reason}; it is restored from the log as soon as the disk '
+            "can be written: make room there, or set HEADWATER_STATE to another disk"
+        )
+        self.folder, self.reason = folder, reason
 
 
 class MisplacedCommand(CommandError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import secrets
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from commands.codec import TypedCommand, fingerprint, read_command, read_snapsho
 from commands.errors import (
     BadDecision,
     CommandError,
+    LocalStateError,
     MisplacedCommand,
     Rejected,
     WrongVersion,
@@ -38,7 +40,8 @@ from eventlog.envelope import Envelope, Position, decode, encode, format_time, p
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import Entry, Record
 
-CACHED_STREAMS = 50_000
+CACHED_STREAMS = 20_000
+"""Of one partition; a decoded state takes about a kilobyte."""
 MAX_EVENT_BYTES = topics.MAX_RECORD_BYTES - 64 * 1024
 """Kafka counts a record's key and framing as well."""
 
@@ -116,7 +119,7 @@ class Handler:
         self._registry = registry
         self._partition, self._partitions = partition, partitions
         self._store = store
-        self._states: dict[str, tuple[Any, int]] = {}
+        self._states: OrderedDict[str, tuple[Any, int]] = OrderedDict()
 
     def decide(self, records: Sequence[Record], now_ms: int) -> Batch:
         """The batch of all `records`, which follow each other in `commands`."""
@@ -128,7 +131,7 @@ class Handler:
         for stream in touched:
             batch.snapshots[stream] = write_snapshot(*self._states[stream])
         while len(self._states) > CACHED_STREAMS:
-            del self._states[next(iter(self._states))]
+            self._states.popitem(last=False)
         return batch
 
     def _handle(self, record: Record, batch: Batch, touched: dict[str, None]) -> None:
@@ -203,6 +206,8 @@ class Handler:
         except WrongVersion as wrong:
             error = ReceiptError(WRONG_VERSION, str(wrong), wrong.expected, wrong.actual)
             self._answer(batch, envelope, "conflict", version, asked, error=error)
+        except LocalStateError:  # no fault of the command's, so it is not answered
+            raise
         except Exception:  # a user's rules may raise anything; the partition must go on
             error_id = secrets.token_hex(8)
             logger.exception('error %s: "%s" of "%s" failed', error_id, envelope.type, stream)
@@ -224,6 +229,8 @@ class Handler:
             snapshot = self._store.snapshot(stream)
             known = (aggregate.initial, 0) if snapshot is None else read_snapshot(aggregate, snapshot)
             self._states[stream] = known
+        else:
+            self._states.move_to_end(stream)
         return known
 
     def _entries(self, events: Sequence[Event], envelope: Envelope, typed: TypedCommand, version: int) -> list[Entry]:

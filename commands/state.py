@@ -7,25 +7,45 @@ from typing import Protocol
 
 
 class StateStore(Protocol):
-    """The state of one partition, as of its last committed transaction. Values are those of the log's records."""
+    """The state of one partition, as of a committed transaction. Values are those of the log's records.
+
+    It is written after the commit only, so it may be behind the log, but never ahead of it. Every method may raise
+    LocalStateError.
+    """
 
     def snapshot(self, stream: str) -> bytes | None:
         """The latest snapshot of a stream."""
 
     def receipt(self, command_id: str) -> bytes | None:
-        """The first receipt of a command."""
+        """The first receipt of a command, as long as receipts are kept."""
 
-    def position(self, topic: str) -> int:
-        """The offset in `snapshots` or `receipts` from which on the store knows nothing yet."""
+    def position(self, name: str) -> int:
+        """What `apply` was told last by this name, such as the offset in a topic to read on from; 0 if nothing."""
 
     def apply(
-        self, snapshots: Mapping[str, bytes | None], receipts: Mapping[str, bytes | None], positions: Mapping[str, int]
+        self,
+        snapshots: Mapping[str, bytes | None],
+        receipts: Mapping[str, bytes | None],
+        positions: Mapping[str, int],
+        time_ms: int = 0,
     ) -> None:
-        """Take over what a transaction wrote, all or nothing; None forgets."""
+        """Take over what a transaction wrote, all or nothing; None forgets.
+
+        time_ms: when the receipts were given, since 1970; they are kept for the time that the store is made for.
+        """
+
+    def check(self) -> None:
+        """Raise LocalStateError where the next `apply` could fail; call it before a transaction is begun."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
 
 
 class MemoryStore:
-    """A StateStore in memory: it grows with the number of streams and of receipts kept."""
+    """A StateStore in memory: it grows with the number of streams and receipts, which it keeps for good."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, bytes | None] = {}
@@ -40,12 +60,16 @@ class MemoryStore:
         """See StateStore.receipt."""
         return self._receipts.get(command_id)
 
-    def position(self, topic: str) -> int:
+    def position(self, name: str) -> int:
         """See StateStore.position."""
-        return self._positions.get(topic, 0)
+        return self._positions.get(name, 0)
 
     def apply(
-        self, snapshots: Mapping[str, bytes | None], receipts: Mapping[str, bytes | None], positions: Mapping[str, int]
+        self,
+        snapshots: Mapping[str, bytes | None],
+        receipts: Mapping[str, bytes | None],
+        positions: Mapping[str, int],
+        time_ms: int = 0,
     ) -> None:
         """See StateStore.apply."""
         for known, new in ((self._snapshots, snapshots), (self._receipts, receipts)):
@@ -53,3 +77,13 @@ class MemoryStore:
             for key in [key for key, value in new.items() if value is None]:
                 del known[key]
         self._positions.update(positions)
+
+    def check(self) -> None:
+        """See StateStore.check."""
+
+    def clear(self) -> None:
+        """See StateStore.clear."""
+        self.__init__()  # type: ignore[misc]
+
+    def close(self) -> None:
+        """See StateStore.close."""

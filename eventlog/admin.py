@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from eventlog.errors import LogUnavailable, TopicMismatch
@@ -29,6 +29,17 @@ def prepare(settings: LogSettings) -> str:
     except KafkaException as error:
         raise LogUnavailable("preparing the topics", error.args[0].str()) from error
     return cluster_id
+
+
+def topic_id(settings: LogSettings, topic: str) -> str:
+    """Kafka's id of the topic, which is another one after it was deleted and created again; raises LogUnavailable."""
+    name = settings.topic(topic)
+    client = _client(settings)  # its requests end with it
+    try:
+        described = client.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S)[name].result()
+    except KafkaException as error:
+        raise LogUnavailable(f'asking for the id of "{topic}"', error.args[0].str()) from error
+    return str(described.topic_id)
 
 
 def remove(settings: LogSettings) -> None:

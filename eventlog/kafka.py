@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from eventlog import topics
+from eventlog.admin import topic_id
 from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import (
     EOF,
@@ -25,14 +25,13 @@ from eventlog.kafka_client import (
     translate,
     translated,
 )
+from eventlog.kafka_group import KafkaMembership
 from eventlog.kafka_writer import KafkaWriter, Submitter
-from eventlog.ports import Entry, Membership, Record, RevokedCallback
+from eventlog.ports import HANDLER, Entry, Membership, Record, RevokedCallback, Role
 from eventlog.settings import LogSettings
 
 SUBMIT_TIMEOUT_MS = 5_000
 """After this, a client is told that the log is away."""
-
-logger = logging.getLogger(__name__)
 
 
 class KafkaLog:
@@ -45,15 +44,17 @@ class KafkaLog:
         self._idle_readers: list[Consumer] = []
         self._submitter: Submitter | None = None
 
-    def join(self, on_revoked: RevokedCallback) -> KafkaMembership:
+    def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> KafkaMembership:
         """See EventLog.join."""
-        return KafkaMembership(self._consumer(**GROUP), self.settings.topic(topics.COMMANDS), on_revoked)
+        consumer = self._consumer(**GROUP, **self._group(role))
+        return KafkaMembership(consumer, self.settings.topic(role.reads), on_revoked)
 
-    def own(self, partition: int, member: Membership | None = None) -> KafkaWriter:
+    def own(self, partition: int, member: Membership | None = None, role: Role = HANDLER) -> KafkaWriter:
         """See EventLog.own."""
         if member is not None and not isinstance(member, KafkaMembership):
             raise TypeError(f"{member!r} is no member of a group in Kafka")
-        return KafkaWriter(self.settings, partition, member.metadata if member else self._no_member)
+        group = member.metadata if member else partial(self._no_member, role)
+        return KafkaWriter(self.settings, partition, role, group)
 
     def submit(self, entry: Entry, partition: int) -> Future[int]:
         """See EventLog.submit."""
@@ -103,11 +104,19 @@ class KafkaLog:
         """See EventLog.first."""
         return self._bounds(topic, partition)[0]
 
-    def next_command(self, partition: int) -> int:
-        """See EventLog.next_command: waits while a transaction with an offset is open."""
-        with self.reader() as consumer, translated("asking for the committed offset", partition):
-            place = TopicPartition(self.settings.topic(topics.COMMANDS), partition)
-            return max(0, consumer.committed([place], timeout=TIMEOUT_S)[0].offset)
+    def next_offset(self, partition: int, role: Role = HANDLER) -> int:
+        """See EventLog.next_offset: waits while a transaction with an offset is open."""
+        place = TopicPartition(self.settings.topic(role.reads), partition)
+        with translated("asking for the committed offset", partition):
+            consumer = self._consumer(**self._group(role))
+            try:
+                return max(0, consumer.committed([place], timeout=TIMEOUT_S)[0].offset)
+            finally:
+                consumer.close()
+
+    def incarnation(self, topic: str) -> str:
+        """See EventLog.incarnation: Kafka's own id of the topic."""
+        return topic_id(self.settings, topic)
 
     def client(self, **config: Any) -> dict[str, Any]:
         """Configuration for a client of one's own of this log, with `config` on top."""
@@ -152,15 +161,19 @@ class KafkaLog:
                     raise translate(error.args[0], f'asking for the end of "{topic}"', partition) from error
                 time.sleep(0.05)
 
-    def _no_member(self) -> Any:
+    def _group(self, role: Role) -> dict[str, str]:
+        return {"group.id": f"{self.settings.environment}.{role.name}"}
+
+    def _no_member(self, role: Role) -> Any:
         """The group's metadata for one who is no member: the group checks nothing."""
-        with self.reader() as consumer:
+        consumer = self._consumer(**self._group(role))
+        try:
             return consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
 
     def _consumer(self, **config: Any) -> Consumer:
-        return Consumer(
-            client_config(self.settings, **READER, **{"group.id": f"{self.settings.environment}.handler"}, **config)
-        )
+        return Consumer(client_config(self.settings, **{**READER, **self._group(HANDLER), **config}))
 
 
 class KafkaTail:
@@ -195,48 +208,6 @@ class KafkaTail:
     def close(self) -> None:
         """See Tail.close."""
         self._consumer.close()
-
-
-class KafkaMembership:
-    """A member of the group `<env>.handler`. It fetches nothing: it only learns which partitions are its own."""
-
-    def __init__(self, consumer: Consumer, topic: str, on_revoked: RevokedCallback) -> None:
-        self._consumer = consumer
-        self._on_revoked = on_revoked
-        self._assigned: frozenset[int] = frozenset()
-        # kept, because asking for it waits for a `poll` that runs in another thread
-        self._metadata: Any = consumer.consumer_group_metadata()
-        consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
-
-    def poll(self, timeout_s: float) -> frozenset[int]:
-        """See Membership.poll."""
-        message = self._consumer.poll(timeout_s)
-        if message is not None and (error := message.error()) is not None and error.code() != EOF:
-            logger.warning("group of handlers: %s", error)
-        self._metadata = self._consumer.consumer_group_metadata()
-        return self._assigned
-
-    def metadata(self) -> Any:
-        """What a transaction must carry for the group to check that the partition is still this member's.
-
-        As of the last `poll`: after a rebalance, the first transactions may be refused until the next one.
-        """
-        return self._metadata
-
-    def close(self) -> None:
-        """See Membership.close."""
-        self._consumer.close()
-
-    def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        consumer.incremental_assign(places)
-        consumer.pause(places)
-        self._assigned |= {place.partition for place in places}
-
-    def _revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        revoked = frozenset(place.partition for place in places)
-        self._assigned -= revoked
-        self._on_revoked(revoked)
-        consumer.incremental_unassign(places)
 
 
 def _offset(message: Message, doing: str) -> int:

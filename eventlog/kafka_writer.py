@@ -14,15 +14,18 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from eventlog import topics
+from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, client_config, translated
-from eventlog.ports import Entry
+from eventlog.ports import Entry, Role
 from eventlog.settings import LogSettings
 
 GroupMetadata = Callable[[], Any]
 
 # an open transaction holds back every reader
 TRANSACTION_TIMEOUT_MS = 10_000
+SHARED_TOPICS = frozenset({topics.COMMANDS, topics.DEAD_LETTERS})
+"""Where others append as well as the owner."""
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +33,12 @@ logger = logging.getLogger(__name__)
 class KafkaWriter:
     """The owner of one partition: the one live producer with its transactional id."""
 
-    def __init__(self, settings: LogSettings, partition: int, group: GroupMetadata) -> None:
-        """group: tells the group's metadata, for each commit of a command offset."""
+    def __init__(self, settings: LogSettings, partition: int, role: Role, group: GroupMetadata) -> None:
+        """group: tells the group's metadata, for each commit of an offset."""
         self.partition = partition
-        self._settings, self._group = settings, group
+        self._settings, self._role, self._group = settings, role, group
         transactional = {
-            "transactional.id": f"{settings.environment}.handler.{partition}",
+            "transactional.id": f"{settings.environment}.{role.name}.{partition}",
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
         }
         self._producer = Producer(client_config(settings, **WRITER, **transactional))
@@ -46,7 +49,7 @@ class KafkaWriter:
         """See PartitionWriter.begin."""
         with translated("beginning a transaction", self.partition):
             self._producer.begin_transaction()
-        return KafkaTransaction(self._settings, self._producer, self.partition, self._group)
+        return KafkaTransaction(self._settings, self._producer, self.partition, self._role, self._group)
 
     def close(self) -> None:
         """See PartitionWriter.close."""
@@ -57,8 +60,11 @@ class KafkaWriter:
 class KafkaTransaction:
     """An open transaction of a KafkaWriter."""
 
-    def __init__(self, settings: LogSettings, producer: Producer, partition: int, group: GroupMetadata) -> None:
-        self._settings, self._producer, self._partition, self._group = settings, producer, partition, group
+    def __init__(
+        self, settings: LogSettings, producer: Producer, partition: int, role: Role, group: GroupMetadata
+    ) -> None:
+        self._settings, self._producer, self._partition = settings, producer, partition
+        self._role, self._group = role, group
 
     def append(self, entries: Sequence[Entry]) -> list[int]:
         """See Transaction.append."""
@@ -76,11 +82,11 @@ class KafkaTransaction:
                 offsets.extend(batch.offsets())
         return offsets
 
-    def commit(self, next_command: int | None = None) -> None:
+    def commit(self, next_offset: int | None = None) -> None:
         """See Transaction.commit."""
         with translated("committing", self._partition):
-            if next_command is not None:
-                place = TopicPartition(self._settings.topic(topics.COMMANDS), self._partition, next_command)
+            if next_offset is not None:
+                place = TopicPartition(self._settings.topic(self._role.reads), self._partition, next_offset)
                 self._producer.send_offsets_to_transaction([place], self._group(), TIMEOUT_S)
             self._producer.commit_transaction(TIMEOUT_S)
 
@@ -96,13 +102,13 @@ class _Batch:
     """Records of one topic on their way; their offsets follow each other, so two reports tell them all.
 
     Only the owner writes to its partition, an idempotent producer keeps the order, and a gap is an error. Where
-    others write as well (dead letters), every record is reported.
+    others write as well (dead letters, commands), every record is reported.
     """
 
     def __init__(self, topic: str, entries: list[Entry]) -> None:
         self._topic, self._entries = topic, entries
-        shared = topic == topics.DEAD_LETTERS
-        self._reported = range(len(entries)) if shared else sorted({0, len(entries) - 1})
+        self._shared = topic in SHARED_TOPICS
+        self._reported = range(len(entries)) if self._shared else sorted({0, len(entries) - 1})
         self._found: dict[int, int] = {}
         self._error: KafkaError | None = None
 
@@ -114,17 +120,20 @@ class _Batch:
 
     def produce(self, producer: Producer, settings: LogSettings, owned: int) -> None:
         topic = settings.topic(self._topic)
-        partition = 0 if self._topic == topics.DEAD_LETTERS else owned
         produce = producer.produce
         # produce_batch would be faster, but takes no timestamps
         for index, (_, key, value, timestamp_ms) in enumerate(self._entries):
             report = self._on_delivery(index) if index in self._reported else None
+            partition = self._shared_partition(key, settings) if self._shared else owned
             produce(topic, value, key.encode(errors="surrogateescape"), partition, report, timestamp=timestamp_ms)
 
+    def _shared_partition(self, key: str, settings: LogSettings) -> int:
+        return partition_of(key, settings.partitions) if self._topic == topics.COMMANDS else 0
+
     def offsets(self) -> Sequence[int]:
-        first, last = self._found[0], self._found[len(self._entries) - 1]
         if len(self._reported) == len(self._entries):
             return [self._found[index] for index in self._reported]
+        first, last = self._found[0], self._found[len(self._entries) - 1]
         if last - first != len(self._entries) - 1:
             raise LogUnavailable(f'appending to "{self._topic}"', "somebody else wrote to the partition")
         return range(first, last + 1)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 
 from eventlog import topics
+from eventlog.envelope import partition_of
 from eventlog.errors import Fenced
-from eventlog.ports import Entry, Membership, Record, RevokedCallback
+from eventlog.ports import HANDLER, Entry, Membership, Record, RevokedCallback, Role
 
 
 class _State(Enum):
@@ -34,24 +36,26 @@ class MemoryLog:
         self.partitions = partitions
         self._changed = threading.Condition()
         self._records: dict[tuple[str, int], list[tuple[Record, _Fate] | None]] = {}
-        self._open: dict[int, MemoryTransaction] = {}
-        self._epochs: dict[int, int] = {}
-        self._next_commands: dict[int, int] = {}
-        self._members: list[MemoryMembership] = []
+        self._id = uuid.uuid4().hex
+        self._open: dict[tuple[Role, int], MemoryTransaction] = {}
+        self._epochs: dict[tuple[Role, int], int] = {}
+        self._next_offsets: dict[tuple[Role, int], int] = {}
+        self._members: dict[Role, list[MemoryMembership]] = {}
 
-    def join(self, on_revoked: RevokedCallback) -> MemoryMembership:
+    def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> MemoryMembership:
         """See EventLog.join; the first member has all partitions until it leaves."""
         with self._changed:
-            self._members.append(member := MemoryMembership(self))
+            members = self._members.setdefault(role, [])
+            members.append(member := MemoryMembership(self, members))
         return member
 
-    def own(self, partition: int, member: Membership | None = None) -> MemoryWriter:
+    def own(self, partition: int, member: Membership | None = None, role: Role = HANDLER) -> MemoryWriter:
         """See EventLog.own."""
         with self._changed:
-            if partition in self._open:
-                self._open[partition]._end(_State.ABORTED)
-            epoch = self._epochs[partition] = self._epochs.get(partition, 0) + 1
-        return MemoryWriter(self, partition, epoch)
+            if (role, partition) in self._open:
+                self._open[role, partition]._end(_State.ABORTED)
+            epoch = self._epochs[role, partition] = self._epochs.get((role, partition), 0) + 1
+        return MemoryWriter(self, partition, role, epoch)
 
     def submit(self, entry: Entry, partition: int) -> Future[int]:
         """See EventLog.submit."""
@@ -83,9 +87,13 @@ class MemoryLog:
         """See EventLog.first; nothing is deleted from memory."""
         return 0
 
-    def next_command(self, partition: int) -> int:
-        """See EventLog.next_command."""
-        return self._next_commands.get(partition, 0)
+    def next_offset(self, partition: int, role: Role = HANDLER) -> int:
+        """See EventLog.next_offset."""
+        return self._next_offsets.get((role, partition), 0)
+
+    def incarnation(self, topic: str) -> str:
+        """See EventLog.incarnation."""
+        return f"{self._id}/{topic}"
 
     def close(self) -> None:
         """See EventLog.close; what is in memory stays there."""
@@ -105,21 +113,21 @@ class MemoryLog:
 class MemoryWriter:
     """The owner of one partition, as long as its epoch is the latest."""
 
-    def __init__(self, log: MemoryLog, partition: int, epoch: int) -> None:
+    def __init__(self, log: MemoryLog, partition: int, role: Role, epoch: int) -> None:
         self.partition = partition
-        self._log, self._epoch = log, epoch
+        self._log, self._place, self._epoch = log, (role, partition), epoch
 
     def begin(self) -> MemoryTransaction:
         """See PartitionWriter.begin."""
         self._check()
-        transaction = self._log._open[self.partition] = MemoryTransaction(self._log, self)
+        transaction = self._log._open[self._place] = MemoryTransaction(self._log, self)
         return transaction
 
     def close(self) -> None:
         """See PartitionWriter.close."""
 
     def _check(self) -> None:
-        if self._log._epochs[self.partition] != self._epoch:
+        if self._log._epochs[self._place] != self._epoch:
             raise Fenced(self.partition)
 
 
@@ -135,17 +143,17 @@ class MemoryTransaction:
         with self._log._changed:
             self._writer._check()
             for entry in entries:
-                partition = 0 if entry.topic == topics.DEAD_LETTERS else self._writer.partition
+                partition = self._partition(entry)
                 offsets.append(self._log._append(entry, partition, self._fate))
                 self._fate.touched.add((entry.topic, partition))
         return offsets
 
-    def commit(self, next_command: int | None = None) -> None:
+    def commit(self, next_offset: int | None = None) -> None:
         """See Transaction.commit."""
         with self._log._changed:
             self._writer._check()
-            if next_command is not None:
-                self._log._next_commands[self._writer.partition] = next_command
+            if next_offset is not None:
+                self._log._next_offsets[self._writer._place] = next_offset
             self._end(_State.COMMITTED)
 
     def abort(self) -> None:
@@ -154,10 +162,15 @@ class MemoryTransaction:
             if self._fate.state is _State.OPEN:
                 self._end(_State.ABORTED)
 
+    def _partition(self, entry: Entry) -> int:
+        if entry.topic == topics.COMMANDS:
+            return partition_of(entry.key, self._log.partitions)
+        return 0 if entry.topic == topics.DEAD_LETTERS else self._writer.partition
+
     def _end(self, state: _State) -> None:
         self._fate.state = state
-        if self._log._open.get(self._writer.partition) is self:
-            del self._log._open[self._writer.partition]
+        if self._log._open.get(self._writer._place) is self:
+            del self._log._open[self._writer._place]
         for place in self._fate.touched:
             self._log._records[place].append(None)
         self._log._changed.notify_all()
@@ -194,18 +207,18 @@ class MemoryTail:
 
 
 class MemoryMembership:
-    """A place among the members of a MemoryLog."""
+    """A place among the members of one role."""
 
-    def __init__(self, log: MemoryLog) -> None:
-        self._log = log
+    def __init__(self, log: MemoryLog, members: list[MemoryMembership]) -> None:
+        self._log, self._members = log, members
 
     def poll(self, timeout_s: float) -> frozenset[int]:
         """See Membership.poll."""
         with self._log._changed:
             self._log._changed.wait(timeout_s)
-            return frozenset(range(self._log.partitions) if self._log._members[0] is self else ())
+            return frozenset(range(self._log.partitions) if self._members[0] is self else ())
 
     def close(self) -> None:
         """See Membership.close."""
         with self._log._changed:
-            self._log._members.remove(self)
+            self._members.remove(self)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
+from eventlog import topics
+
 
 class Record(NamedTuple):
     """One record of a topic, as stored.
@@ -31,6 +33,19 @@ class Entry(NamedTuple):
     timestamp_ms: int
 
 
+class Role(NamedTuple):
+    """A kind of partition owner, each with a group, transactional ids and committed offsets of its own.
+
+    name: what they are called by, `<env>.<name>`. reads: the topic whose partitions its members share.
+    """
+
+    name: str
+    reads: str
+
+
+HANDLER = Role("handler", topics.COMMANDS)
+
+
 class Transaction(Protocol):
     """Records appended together or not at all, by the owner of one partition.
 
@@ -42,11 +57,11 @@ class Transaction(Protocol):
     def append(self, entries: Sequence[Entry]) -> list[int]:
         """Append in order and return the offsets, one an entry; raises Fenced or LogUnavailable.
 
-        Entries go to the owner's partition, dead letters to the one partition of theirs.
+        Entries go to the owner's partition; dead letters to the one partition of theirs, commands to their stream's.
         """
 
-    def commit(self, next_command: int | None = None) -> None:
-        """Make all of it visible, together with the command offset to go on from (None: unchanged).
+    def commit(self, next_offset: int | None = None) -> None:
+        """Make all of it visible, together with the offset to go on from in what the role reads (None: unchanged).
 
         Raises as `append`; LogUnavailable too where the group does not know the owner's member any more.
         """
@@ -56,7 +71,7 @@ class Transaction(Protocol):
 
 
 class PartitionWriter(Protocol):
-    """The one owner of a partition of `events`, `snapshots` and `receipts`."""
+    """The one owner, in its role, of a partition: for a handler of `events`, `snapshots` and `receipts`."""
 
     partition: int
 
@@ -68,7 +83,7 @@ class PartitionWriter(Protocol):
 
 
 class Membership(Protocol):
-    """A place in the group of handlers, which divides the partitions among its members."""
+    """A place in the group of a role, which divides the partitions among its members."""
 
     def poll(self, timeout_s: float) -> frozenset[int]:
         """Keep the place, and return the partitions that are this member's now; call it at least every minute.
@@ -99,11 +114,11 @@ class EventLog(Protocol):
 
     partitions: int
 
-    def join(self, on_revoked: RevokedCallback) -> Membership:
-        """Ask for a share of the partitions of `commands`."""
+    def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> Membership:
+        """Ask for a share of the partitions of what `role` reads."""
 
-    def own(self, partition: int, member: Membership | None = None) -> PartitionWriter:
-        """Become the owner of `partition`: every earlier owner is fenced off from here on.
+    def own(self, partition: int, member: Membership | None = None, role: Role = HANDLER) -> PartitionWriter:
+        """Become the owner of `partition`: every earlier one in the same role is fenced off from here on.
 
         member: commit as this member of the group, so that one who has lost the partition cannot.
         """
@@ -126,8 +141,11 @@ class EventLog(Protocol):
     def first(self, topic: str, partition: int) -> int:
         """The lowest offset that retention has left: what is asked for below it is gone."""
 
-    def next_command(self, partition: int) -> int:
-        """The command offset that the last committed transaction of this partition went on from; 0 if none."""
+    def next_offset(self, partition: int, role: Role = HANDLER) -> int:
+        """The offset in what `role` reads that its last committed transaction goes on from; 0 if none."""
+
+    def incarnation(self, topic: str) -> str:
+        """Which topic this is: another text after it was deleted and made again, and in every other log."""
 
     def close(self) -> None:
         """Let go of every connection."""

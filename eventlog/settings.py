@@ -21,6 +21,7 @@ class LogSettings:
     partitions: of `commands`, `events`, `snapshots` and `receipts`; fixed when they are created.
     patch_partitions: of `patches`.
     replication: copies of each partition.
+    receipts_days: how long a retry of a command is sure to be given the first receipt.
     state: directory for what a process may keep on its own disk.
     modules: dotted names of the user's packages with aggregates and views.
     """
@@ -30,6 +31,7 @@ class LogSettings:
     partitions: int = 4
     patch_partitions: int = 4
     replication: int = 1
+    receipts_days: int = 7
     state: Path = Path(".headwater")
     modules: tuple[str, ...] = ()
 
@@ -47,6 +49,7 @@ class LogSettings:
             partitions=read_count(env, "HEADWATER_PARTITIONS", cls.partitions),
             patch_partitions=read_count(env, "HEADWATER_PATCH_PARTITIONS", cls.patch_partitions),
             replication=read_count(env, "HEADWATER_REPLICATION", cls.replication),
+            receipts_days=read_count(env, "HEADWATER_RECEIPTS_DAYS", cls.receipts_days),
             state=Path(env.get("HEADWATER_STATE", str(cls.state))),
             modules=tuple(name.strip() for name in env.get("HEADWATER_MODULES", "").split(",") if name.strip()),
         )

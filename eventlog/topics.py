@@ -11,6 +11,8 @@ DAY_MS = 24 * 60 * 60 * 1000
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 """Of what the handler writes: a command's body may come back in several events, or as base64 in a dead letter."""
 
+COMMANDS_DAYS = 7
+
 COMMANDS = "commands"
 EVENTS = "events"
 SNAPSHOTS = "snapshots"
@@ -33,11 +35,16 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
 
     `delete.retention.ms` of `events` must exceed the longest replay: a replay that outlives a tombstone
     would bring erased rows back. A record's time is its event's, so the broker must accept any.
+    `commands` are gone before their receipts: where a group's offsets are lost (Kafka forgets those of a group that
+    was empty for a week), the commands that are decided again have their receipts still. Segments of a day bound by how
+    much a record outlives its time.
     """
     written = {"max.message.bytes": str(MAX_RECORD_BYTES), "message.timestamp.after.max.ms": str(2**63 - 1)}
-    kept = {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS)}
+    commands_days = min(COMMANDS_DAYS, settings.receipts_days)
+    kept = {"cleanup.policy": "delete", "retention.ms": str(commands_days * DAY_MS), "segment.ms": str(DAY_MS)}
     compact = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS), **written}
-    receipts = {"cleanup.policy": "compact,delete", "retention.ms": str(7 * DAY_MS), **written}
+    receipts_ms = (settings.receipts_days + 2) * DAY_MS
+    receipts = {"cleanup.policy": "compact,delete", "retention.ms": str(receipts_ms), **written}
     patches = {"cleanup.policy": "delete", "retention.ms": str(2 * DAY_MS), **written}
     return (
         TopicSpec(COMMANDS, settings.partitions, kept),

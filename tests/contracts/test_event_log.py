@@ -41,13 +41,13 @@ def settle(log: EventLog, partition: int = 0) -> None:
 def test_an_empty_partition_has_no_records_and_ends_at_zero(log: EventLog) -> None:
     assert keys(log) == []
     assert log.end(EVENTS, 0) == 0
-    assert log.next_command(0) == 0
+    assert log.next_offset(0) == 0
 
 
 def test_a_committed_transaction_is_read_back_as_it_was_appended(log: EventLog) -> None:
     transaction = log.own(1).begin()
     offsets = transaction.append([entry("a", b"1", timestamp_ms=5), entry("ü/\udcff", None, timestamp_ms=7)])
-    transaction.commit(next_command=3)
+    transaction.commit(next_offset=3)
     settle(log, 1)
     records = list(log.read(EVENTS, 1, 0))
     assert [(r.topic, r.partition, r.offset) for r in records] == [(EVENTS, 1, offset) for offset in offsets]
@@ -72,11 +72,11 @@ def test_nothing_of_an_aborted_transaction_is_ever_seen(log: EventLog) -> None:
     aborted.abort()
     committed = writer.begin()
     committed.append([entry("b")])
-    committed.commit(next_command=1)
+    committed.commit(next_offset=1)
     settle(log)
     assert keys(log) == ["b"]
     assert keys(log, RECEIPTS) == []
-    assert log.next_command(0) == 1
+    assert log.next_offset(0) == 1
 
 
 def test_offsets_tell_each_record_of_several_topics(log: EventLog) -> None:
@@ -125,17 +125,17 @@ def test_a_new_owner_fences_the_earlier_one_off(log: EventLog) -> None:
     open_transaction.append([entry("lost")])
     later = log.own(0)
     with pytest.raises(Fenced):
-        open_transaction.commit(next_command=1)
+        open_transaction.commit(next_offset=1)
     with pytest.raises(Fenced):
         again = earlier.begin()
         again.append([entry("lost too")])
-        again.commit(next_command=2)
+        again.commit(next_offset=2)
     transaction = later.begin()
     transaction.append([entry("kept")])
-    transaction.commit(next_command=3)
+    transaction.commit(next_offset=3)
     settle(log)
     assert keys(log) == ["kept"]
-    assert log.next_command(0) == 3
+    assert log.next_offset(0) == 3
 
 
 def test_of_two_racing_writers_every_acknowledged_commit_is_kept_and_no_other(log: EventLog) -> None:

@@ -39,6 +39,7 @@ def start_handler(settings: LogSettings, modules: str = "", path: Path | None = 
         "HEADWATER_KAFKA": settings.bootstrap,
         "HEADWATER_PARTITIONS": str(settings.partitions),
         "HEADWATER_MODULES": modules,
+        "HEADWATER_STATE": str(settings.state),
         "PYTHONPATH": str(path or ""),
     }
     with (settings.state / "handler.log").open("ab") as output:

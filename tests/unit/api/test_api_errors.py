@@ -20,6 +20,7 @@ NEVER_ANSWERED = {
     "commands.MisplacedCommand",
     "commands.BadDecision",
     "commands.UnreadableSnapshot",
+    "commands.LocalStateError",
     # the projections' and replay's
     "projections.Unloadable",
     "projections.LedgerWentBack",

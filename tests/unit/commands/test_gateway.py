@@ -13,14 +13,15 @@ import pytest
 
 from commands.errors import MalformedCommand, TooLarge, Unanswered, UnknownCommand
 from commands.gateway import CommandGateway, new_command_id
+from commands.ownership import PartitionWorker
 from commands.receipt import Receipt, ReceiptError, RecordedEvent, reuse_key
 from commands.receipt_index import ReceiptIndex
 from commands.registry import CommandRegistry
-from commands.service import PartitionWorker
+from commands.service import CommandTask
 from commands.state import MemoryStore
 from eventlog.envelope import Position, decode
 from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
+from eventlog.ports import HANDLER, Entry
 from eventlog.topics import COMMANDS, RECEIPTS
 
 LISTING: dict[str, Any] = {
@@ -41,7 +42,10 @@ Scenario = Callable[[CommandGateway, MemoryLog], Awaitable[None]]
 @asynccontextmanager
 async def gateway_on(log: MemoryLog, answered: bool, timeout_s: float) -> AsyncIterator[CommandGateway]:
     registry = CommandRegistry.load()
-    workers = [PartitionWorker(log, registry, p, MemoryStore(), None) for p in range(log.partitions if answered else 0)]
+    workers = [
+        PartitionWorker(log, HANDLER, p, lambda p: CommandTask(log, registry, p, MemoryStore()))
+        for p in range(log.partitions if answered else 0)
+    ]
     for worker in workers:
         worker.start()
     gateway = CommandGateway(log, registry, timeout_s=timeout_s)

@@ -12,7 +12,7 @@ from commands.aggregates.listing import Listing, listing
 from commands.codec import read_snapshot, write_snapshot
 from commands.handler import Handler
 from commands.registry import CommandRegistry
-from commands.restore import restore
+from commands.restore import origin, restore
 from commands.service import heartbeat
 from commands.state import MemoryStore
 from eventlog.envelope import Envelope, encode
@@ -137,3 +137,46 @@ def test_a_tombstone_forgets() -> None:
     store = restored(log)
     assert store.snapshot("listing/L1") is None
     assert store.receipt("c0") is None
+
+
+def test_a_store_that_is_ahead_of_the_log_is_built_anew(caplog: pytest.LogCaptureFixture) -> None:
+    log = MemoryLog(partitions=1)
+    serve(log, [2])
+    store = MemoryStore()
+    store.apply({"listing/ghost": b"{}"}, {"ghost": b"{}"}, {SNAPSHOTS: 1_000})
+    restore(log, REGISTRY, 0, store)
+    assert "rebuilding" in caplog.text
+    assert (store.snapshot("listing/ghost"), store.receipt("ghost")) == (None, None)
+    assert read_snapshot(listing, store.snapshot("listing/L1") or b"")[1] == 2
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 4])
+def test_a_restore_that_is_broken_off_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, chunks: int) -> None:
+    """Also in the midst of folding: three streams, whose snapshots are damaged, with interleaved events."""
+    monkeypatch.setattr("commands.restore.CHUNK_RECORDS", 2)
+    log = MemoryLog(partitions=1)
+    names = [f"listing/L{number}" for number in range(3)]
+    body = {"city": "S", "zip": "95838", "property_type": "Condo", "beds": 1, "baths": 1.0, "square_feet": 1}
+    body |= {"price": 1, "latitude": 1.0, "longitude": 1.0}
+    steps = [("listing.list_property", body), *(("listing.change_price", {"price": price}) for price in (2, 3))]
+    records = []
+    for command_type, data in steps:
+        for name in names:
+            identified = {"listing_id": name.partition("/")[2], **data}
+            envelope = Envelope(f"{name}{len(records)}", command_type, name, TIME, identified)
+            records.append(Record("commands", 0, len(records), "", encode(envelope), 0))
+    batch = Handler(REGISTRY, 0, 1, MemoryStore()).decide(records, 0)
+    append(log, [*batch.events, *(Entry(SNAPSHOTS, name, b"damaged", 0) for name in names)])
+    store = MemoryStore()
+    calls = iter(range(100))
+    restore(log, REGISTRY, 0, store, lambda: next(calls) >= chunks)
+    restore(log, REGISTRY, 0, store)
+    states = [read_snapshot(listing, store.snapshot(name) or b"") for name in names]
+    assert [(state.price, version) for state, version in states] == [(3, 3)] * 3
+
+
+def test_another_log_and_another_state_are_another_origin() -> None:
+    log = MemoryLog(partitions=1)
+    assert origin(log, REGISTRY) == origin(log, REGISTRY)
+    assert origin(MemoryLog(partitions=1), REGISTRY) != origin(log, REGISTRY)
+    assert origin(log, CommandRegistry([])) != origin(log, REGISTRY)

@@ -1,0 +1,222 @@
+"""A partition's state on the local disk, in a RocksDB database: memory does not grow with the number of streams."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from commands.errors import LocalStateError
+
+DAY_MS = 24 * 60 * 60 * 1000
+LOW_WATER_BYTES = 256 * 1024 * 1024
+"""What must be free: a batch at its largest, and RocksDB's files while it compacts a level."""
+
+_SNAPSHOT, _RECEIPT, _POSITION = b"s", b"r", b"p"
+_ORIGIN, _EPOCH = b"origin", b"epoch"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DiskBudget:
+    """What the databases of one process share, however many partitions it owns. Sizes in bytes.
+
+    cache: of blocks read, with their indexes and filters. buffers: of what is written and not yet in files.
+    """
+
+    cache: Cache = field(default_factory=lambda: Cache(64 * 1024 * 1024))
+    buffers: WriteBufferManager = field(default_factory=lambda: WriteBufferManager(64 * 1024 * 1024, False))
+
+    def options(self) -> Options:
+        """The options of one database."""
+        table = BlockBasedOptions()
+        table.set_block_cache(self.cache)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_bloom_filter(10, False)
+        table.set_format_version(5)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self.buffers)
+        options.set_write_buffer_size(16 * 1024 * 1024)
+        options.set_max_total_wal_size(64 * 1024 * 1024)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_max_background_jobs(2)
+        options.set_max_open_files(256)
+        options.set_keep_log_file_num(2)
+        return options
+
+
+class DiskStore:
+    """A StateStore in one RocksDB database.
+
+    The positions are in the same atomic batch as the values, so after a crash the store is as of some transaction.
+    Receipts lie under the number of the period in which they were given: the latest two periods are looked at, and an
+    older one is deleted as a range. So a receipt is kept for one period at least, and for two at most.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        origin: str,
+        budget: DiskBudget,
+        receipts_days: int = 7,
+        low_water_bytes: int = LOW_WATER_BYTES,
+    ) -> None:
+        """Open the database in `folder`, or make a new one where it is damaged or of another origin.
+
+        origin: of what the store is a copy. receipts_days: the length of a period. Raises LocalStateError.
+        """
+        self._folder, self._origin, self._budget = folder, origin, budget
+        self._period_ms, self._low_water_bytes = receipts_days * DAY_MS, low_water_bytes
+        self._damaged = False
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LocalStateError(folder, str(error)) from error
+        self.check()
+        self._db = self._open()
+        try:
+            found = self._get(_ORIGIN)
+            if found != origin.encode():
+                if found is not None:
+                    logger.warning('"%s" is a copy of something else than the log is now: rebuilding it', folder)
+                self.clear()
+            self._set_epoch(int.from_bytes(self._get(_EPOCH) or b""))
+        except LocalStateError:
+            self.close()
+            raise
+
+    def snapshot(self, stream: str) -> bytes | None:
+        """See StateStore.snapshot."""
+        return self._get(_SNAPSHOT + stream.encode(errors="surrogateescape"))
+
+    def receipt(self, command_id: str) -> bytes | None:
+        """See StateStore.receipt."""
+        key = command_id.encode(errors="surrogateescape")
+        return self._get(self._young + key) or self._get(self._old + key)
+
+    def position(self, name: str) -> int:
+        """See StateStore.position."""
+        return int.from_bytes(self._get(_POSITION + name.encode()) or b"")
+
+    def apply(
+        self,
+        snapshots: Mapping[str, bytes | None],
+        receipts: Mapping[str, bytes | None],
+        positions: Mapping[str, int],
+        time_ms: int = 0,
+    ) -> None:
+        """See StateStore.apply."""
+        batch = WriteBatch(raw_mode=True)
+        epoch = time_ms // self._period_ms
+        if epoch > self._epoch:  # never back: what a clock that went wrong has written must be found still
+            self._set_epoch(epoch)
+            batch.put(_EPOCH, _number(epoch))
+            batch.delete_range(_receipts_of(0), self._old)
+        put, delete = batch.put, batch.delete
+        for stream, value in snapshots.items():
+            key = _SNAPSHOT + stream.encode(errors="surrogateescape")
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        for command_id, value in receipts.items():
+            key = command_id.encode(errors="surrogateescape")
+            if value is None:
+                delete(self._young + key)
+                delete(self._old + key)
+            else:
+                put(self._young + key, value)
+        for name, position in positions.items():
+            put(_POSITION + name.encode(), _number(position))
+        try:
+            self._db.write(batch)
+        except Exception as error:  # all that rocksdict raises
+            raise self._failed(error) from error
+
+    def check(self) -> None:
+        """See StateStore.check."""
+        try:
+            free_bytes = shutil.disk_usage(self._folder).free
+        except OSError as error:
+            raise LocalStateError(self._folder, str(error)) from error
+        if free_bytes < self._low_water_bytes:
+            reason = f"{free_bytes >> 20} MiB are free on its disk, and {self._low_water_bytes >> 20} are needed"
+            raise LocalStateError(self._folder, reason)
+
+    def clear(self) -> None:
+        """See StateStore.clear."""
+        self._db.close()
+        self._remove()
+        self._db = self._open()
+        self._set_epoch(0)
+        try:
+            self._db.put(_ORIGIN, self._origin.encode())
+        except Exception as error:  # all that rocksdict raises
+            raise self._failed(error) from error
+
+    def close(self) -> None:
+        """See StateStore.close; a damaged database is removed, for the log has everything."""
+        self._db.close()
+        if self._damaged:
+            self._remove()
+
+    def _open(self) -> Rdict:
+        try:
+            return Rdict(str(self._folder), self._budget.options())
+        except Exception as error:  # all that rocksdict raises
+            if not _is_damage(error):
+                raise self._failed(error) from error
+            logger.warning('"%s" is damaged, and is built anew: %s', self._folder, error)
+        self._remove()
+        try:
+            return Rdict(str(self._folder), self._budget.options())
+        except Exception as error:  # all that rocksdict raises
+            raise self._failed(error) from error
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            found: bytes | None = self._db.get(key)
+        except Exception as error:  # all that rocksdict raises
+            raise self._failed(error) from error
+        return found
+
+    def _set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._young, self._old = _receipts_of(epoch), _receipts_of(max(0, epoch - 1))
+
+    def _remove(self) -> None:
+        try:
+            shutil.rmtree(self._folder)
+        except OSError as error:
+            raise LocalStateError(self._folder, str(error)) from error
+
+    def _failed(self, error: Exception) -> LocalStateError:
+        self._damaged = self._damaged or _is_damage(error)
+        return LocalStateError(self._folder, str(error))
+
+
+def _is_damage(error: Exception) -> bool:
+    return str(error).startswith("Corruption")
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(8, "big")
+
+
+def _receipts_of(epoch: int) -> bytes:
+    return _RECEIPT + _number(epoch)

@@ -1,0 +1,157 @@
+"""Owning partitions: join a group, and for each partition that it gives fence, restore, serve, and give up.
+
+Nothing here knows what is done with a partition: that is a PartitionTask, of which commands are one kind.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Protocol
+
+from commands.errors import LocalStateError
+from eventlog.errors import EventLogError, Fenced
+from eventlog.ports import EventLog, Membership, PartitionWriter, Record, Role
+
+BATCH_RECORDS = 2_000
+POLL_S = 0.2
+"""How long a worker may be deaf to being stopped while no record comes."""
+MEMBER_POLL_S = 0.05
+"""How long a transaction may carry the group's metadata of before a rebalance."""
+FENCED_PAUSE_S = 2.0
+"""Long enough for a group to take the partition from whoever lost it without knowing."""
+MAX_PAUSE_S = 5.0
+MAX_ATTEMPTS = 120
+"""About ten minutes without one transaction: then it is for a supervisor to decide."""
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionTask(Protocol):
+    """What is done with one partition while it is owned; made anew each time that it is taken over.
+
+    EventLogError and LocalStateError may leave `restore` and `work`: then nothing is known of the last transaction, and
+    the partition is owned and restored again, with a new task.
+    """
+
+    def restore(self, stopped: Callable[[], bool]) -> str:
+        """Learn all that the log says of the partition, or end early where `stopped`; returns what was done."""
+
+    def wait_s(self) -> float:
+        """Seconds until `work` wants to be called though no record came; 0 or less: now."""
+
+    def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
+        """One transaction: append what `records` cause and commit the offset after them; they may be none."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class PartitionOwner:
+    """A process's place in the group of a role, with a worker for each partition that the group gives it."""
+
+    def __init__(self, log: EventLog, role: Role, new_task: Callable[[int], PartitionTask]) -> None:
+        """new_task: makes the task of a partition; called in the worker's thread, after earlier owners are fenced."""
+        self._log, self._role, self._new_task = log, role, new_task
+        self._workers: dict[int, PartitionWorker] = {}
+
+    def run(self, stopped: threading.Event) -> None:
+        """Serve until `stopped` is set; raises where a worker gave up."""
+        member = self._log.join(self._revoke, self._role)
+        try:
+            while not stopped.is_set():
+                assigned = member.poll(MEMBER_POLL_S)
+                for partition in sorted(assigned - self._workers.keys()):
+                    logger.info("partition %d: taking it over", partition)
+                    worker = PartitionWorker(self._log, self._role, partition, self._new_task, member)
+                    self._workers[partition] = worker
+                    worker.start()
+                for worker in self._workers.values():
+                    worker.check()
+        finally:
+            self._revoke(frozenset(self._workers))
+            member.close()
+
+    def _revoke(self, partitions: frozenset[int]) -> None:
+        workers = [self._workers.pop(partition) for partition in partitions & self._workers.keys()]
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.join()
+            logger.info("partition %d: given up", worker.partition)
+
+
+class PartitionWorker(threading.Thread):
+    """The thread that owns one partition: fence, restore, then transaction after transaction."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        role: Role,
+        partition: int,
+        new_task: Callable[[int], PartitionTask],
+        member: Membership | None = None,
+    ) -> None:
+        super().__init__(name=f"{role.name}-{partition}", daemon=True)
+        self.partition = partition
+        self._log, self._role, self._new_task, self._member = log, role, new_task, member
+        self._stopped = threading.Event()
+        self._failure: BaseException | None = None
+        self._attempts = 0
+
+    def stop(self) -> None:
+        """Finish the open transaction, then end the thread."""
+        self._stopped.set()
+
+    def check(self) -> None:
+        """Raise what ended the thread, if anything did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def run(self) -> None:
+        """Serve until stopped. After any error of the log nothing is known: own, restore and decide again."""
+        while not self._stopped.is_set():
+            try:
+                self._serve()
+            except (EventLogError, LocalStateError) as error:
+                self._attempts += 1
+                if self._attempts >= MAX_ATTEMPTS:
+                    self._failure = error
+                    return
+                pause_s = FENCED_PAUSE_S if isinstance(error, Fenced) else min(MAX_PAUSE_S, 0.1 * 2**self._attempts)
+                logger.warning(
+                    "partition %d: attempt %d failed, trying again in %.1f s: %s",
+                    self.partition, self._attempts, pause_s, error,
+                )  # fmt: skip
+                self._stopped.wait(pause_s)
+            except BaseException as error:
+                logger.exception("partition %d: the worker ends", self.partition)
+                self._failure = error
+                return
+
+    def _serve(self) -> None:
+        started = time.monotonic()
+        # from here on no earlier owner can commit, and what one had begun has ended, one way or the other
+        with closing(self._log.own(self.partition, self._member, self._role)) as writer:
+            owned = time.monotonic()
+            with closing(self._new_task(self.partition)) as task:
+                restored = task.restore(self._stopped.is_set)
+                if self._stopped.is_set():
+                    return
+                next_offset = self._log.next_offset(self.partition, self._role)
+                logger.info(
+                    'partition %d: serving "%s" from %d on; owned in %.2f s, restored in %.2f s (%s)',
+                    self.partition, self._role.reads, next_offset, owned - started, time.monotonic() - owned, restored,
+                )  # fmt: skip
+                self._work(writer, task, next_offset)
+
+    def _work(self, writer: PartitionWriter, task: PartitionTask, next_offset: int) -> None:
+        with closing(self._log.tail(self._role.reads, {self.partition: next_offset})) as tail:
+            while not self._stopped.is_set():
+                records = tail.poll(BATCH_RECORDS, min(POLL_S, max(0.0, task.wait_s())))
+                if records or task.wait_s() <= 0:
+                    task.work(writer, records)
+                    self._attempts = 0

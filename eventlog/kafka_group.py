@@ -1,0 +1,55 @@
+"""Membership in a group on Kafka, which shares the partitions of a topic among the processes of one role."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from eventlog.kafka_client import EOF
+from eventlog.ports import RevokedCallback
+
+logger = logging.getLogger(__name__)
+
+
+class KafkaMembership:
+    """A member of a role's group. It fetches nothing: it only learns which partitions are its own."""
+
+    def __init__(self, consumer: Consumer, topic: str, on_revoked: RevokedCallback) -> None:
+        self._consumer, self._topic = consumer, topic
+        self._on_revoked = on_revoked
+        self._assigned: frozenset[int] = frozenset()
+        # kept, because asking for it waits for a `poll` that runs in another thread
+        self._metadata: Any = consumer.consumer_group_metadata()
+        consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
+
+    def poll(self, timeout_s: float) -> frozenset[int]:
+        """See Membership.poll."""
+        message = self._consumer.poll(timeout_s)
+        if message is not None and (error := message.error()) is not None and error.code() != EOF:
+            logger.warning('group "%s": %s', self._topic, error)
+        self._metadata = self._consumer.consumer_group_metadata()
+        return self._assigned
+
+    def metadata(self) -> Any:
+        """What a transaction must carry for the group to check that the partition is still this member's.
+
+        As of the last `poll`: after a rebalance, the first transactions may be refused until the next one.
+        """
+        return self._metadata
+
+    def close(self) -> None:
+        """See Membership.close."""
+        self._consumer.close()
+
+    def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        consumer.incremental_assign(places)
+        consumer.pause(places)
+        self._assigned |= {place.partition for place in places}
+
+    def _revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        revoked = frozenset(place.partition for place in places)
+        self._assigned -= revoked
+        self._on_revoked(revoked)
+        consumer.incremental_unassign(places)

@@ -1,0 +1,73 @@
+"""The contract of a partition's local state, in memory and on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands.disk_state import DiskBudget, DiskStore
+from commands.state import MemoryStore, StateStore
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@pytest.fixture(params=["memory", "disk"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateStore]:
+    opened: StateStore
+    opened = MemoryStore() if request.param == "memory" else DiskStore(tmp_path / "0", "a", DiskBudget())
+    yield opened
+    opened.close()
+
+
+def test_an_empty_store_knows_nothing(store: StateStore) -> None:
+    assert store.snapshot("a/1") is None
+    assert store.receipt("c") is None
+    assert store.position("snapshots") == 0
+
+
+def test_what_was_applied_is_found_by_its_own_name(store: StateStore) -> None:
+    store.apply({"a/1": b"1", "ü/\udcff": b"2"}, {"a/1": b"3", "": b"4"}, {"snapshots": 7, "receipts": 2**40})
+    assert (store.snapshot("a/1"), store.snapshot("ü/\udcff"), store.snapshot("a")) == (b"1", b"2", None)
+    assert (store.receipt("a/1"), store.receipt(""), store.receipt("a")) == (b"3", b"4", None)
+    assert (store.position("snapshots"), store.position("receipts"), store.position("events")) == (7, 2**40, 0)
+
+
+def test_the_latest_value_counts_and_none_forgets(store: StateStore) -> None:
+    store.apply({"a": b"1", "b": b"1"}, {"c": b"1", "d": b"1"}, {"snapshots": 1})
+    store.apply({"a": b"2", "b": None, "never": None}, {"c": b"2", "d": None}, {"snapshots": 0})
+    assert (store.snapshot("a"), store.snapshot("b"), store.snapshot("never")) == (b"2", None, None)
+    assert (store.receipt("c"), store.receipt("d")) == (b"2", None)
+    assert store.position("snapshots") == 0
+
+
+def test_an_empty_snapshot_is_not_none(store: StateStore) -> None:
+    store.apply({"a": b""}, {}, {})
+    assert store.snapshot("a") == b""
+
+
+def test_a_store_that_was_cleared_is_empty_and_goes_on(store: StateStore) -> None:
+    store.apply({"a": b"1"}, {"c": b"1"}, {"snapshots": 1})
+    store.clear()
+    test_an_empty_store_knows_nothing(store)
+    store.apply({"a": b"2"}, {}, {})
+    assert store.snapshot("a") == b"2"
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_receipts_are_found_for_at_least_seven_days(store: StateStore, forget: bool) -> None:
+    for day in range(30):
+        store.apply({}, {f"c{day}": b"x"}, {}, day * DAY_MS)
+        assert [store.receipt(f"c{n}") for n in range(max(0, day - 7), day + 1)] == [b"x"] * min(8, day + 1)
+    if forget:
+        store.apply({}, {"c23": None}, {}, 30 * DAY_MS)
+        assert store.receipt("c23") is None
+
+
+@pytest.mark.parametrize("wrong_ms", [0, 29 * DAY_MS, 31 * DAY_MS])
+def test_a_clock_that_goes_back_hides_no_receipt(store: StateStore, wrong_ms: int) -> None:
+    store.apply({}, {"before": b"1"}, {}, 30 * DAY_MS)
+    store.apply({}, {"wrong": b"2"}, {}, wrong_ms)
+    store.apply({}, {"after": b"3"}, {}, 30 * DAY_MS)
+    assert [store.receipt(name) for name in ("before", "wrong", "after")] == [b"1", b"2", b"3"]

@@ -1,0 +1,148 @@
+"""The local state on disk: restarts, damage, another origin, a full disk, expired receipts, folders of one's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.disk_state import DAY_MS, DiskBudget, DiskStore
+from commands.errors import LocalStateError
+from commands.slots import Slot
+
+BUDGET = DiskBudget()
+
+
+def opened(folder: Path, origin: str = "a", **more: Any) -> DiskStore:
+    return DiskStore(folder / "0", origin, BUDGET, **more)
+
+
+def filled(folder: Path) -> None:
+    store = opened(folder)
+    store.apply({f"s{n}": b"x" * 1000 for n in range(100)}, {"c": b"r"}, {"snapshots": 5}, 20 * DAY_MS)
+    store.close()
+
+
+def test_a_store_that_is_opened_again_knows_what_it_knew(tmp_path: Path) -> None:
+    filled(tmp_path)
+    store = opened(tmp_path)
+    assert (store.snapshot("s7"), store.receipt("c"), store.position("snapshots")) == (b"x" * 1000, b"r", 5)
+    # the period of its receipts too: an old time must not be put where nobody looks
+    store.apply({}, {"d": b"r"}, {}, 0)
+    assert store.receipt("d") == b"r"
+    store.close()
+
+
+def test_a_store_of_another_origin_is_emptied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    filled(tmp_path)
+    store = opened(tmp_path, origin="b")
+    assert (store.snapshot("s7"), store.receipt("c"), store.position("snapshots")) == (None, None, 0)
+    assert "copy of something else" in caplog.text
+    store.close()
+
+
+def test_a_new_store_is_no_cause_for_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    opened(tmp_path).close()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("part", ["CURRENT", "MANIFEST-*"])
+def test_a_store_that_cannot_be_opened_is_built_anew(
+    tmp_path: Path, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(tmp_path)
+    for file in (tmp_path / "0").glob(part):
+        file.write_bytes(b"\x00 nothing that RocksDB has written")
+    store = opened(tmp_path)
+    assert (store.snapshot("s7"), store.position("snapshots")) == (None, 0)
+    assert "damaged" in caplog.text
+    store.close()
+
+
+def test_a_store_that_turns_out_to_be_damaged_is_refused_and_then_built_anew(tmp_path: Path) -> None:
+    filled(tmp_path)
+    opened(tmp_path).close()  # writes what is in the write-ahead log to a table
+    tables = list((tmp_path / "0").glob("*.sst"))
+    assert tables
+    for table in tables:
+        content = bytearray(table.read_bytes())
+        content[64:1024] = bytes(960)
+        table.write_bytes(content)
+    store = opened_or_none(tmp_path)
+    if store is not None:
+        with pytest.raises(LocalStateError, match="Corruption"):
+            for number in range(100):
+                store.snapshot(f"s{number}")
+        store.close()
+    store = opened(tmp_path)
+    assert (store.snapshot("s7"), store.position("snapshots")) == (None, 0)
+    store.close()
+
+
+def opened_or_none(folder: Path) -> DiskStore | None:
+    """A damaged table may be found when it is opened already."""
+    try:
+        return opened(folder)
+    except LocalStateError:
+        return None
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store._low_water_bytes = 2**60
+    with pytest.raises(LocalStateError, match=r"MiB are free.*make room"):
+        store.check()
+    store.close()
+    with pytest.raises(LocalStateError, match="MiB are free"):
+        opened(tmp_path, low_water_bytes=2**60)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LocalStateError, match="HEADWATER_STATE"):
+        opened(tmp_path / "file")
+    with pytest.raises(LocalStateError, match="HEADWATER_STATE"):
+        Slot(tmp_path / "file" / "handler")
+
+
+def test_receipts_that_have_expired_are_deleted(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for day in range(60):
+        store.apply({}, {f"c{day}": b"x"}, {}, day * DAY_MS)
+    kept = {f"c{day}" for day in range(60) if store.receipt(f"c{day}")}
+    assert {f"c{day}" for day in range(52, 60)} <= kept
+    assert not kept & {f"c{day}" for day in range(45)}
+    assert len([key for key in store._db.keys() if key.startswith(b"r")]) == len(kept)  # noqa: SIM118
+    store.close()
+
+
+def test_receipts_are_kept_for_as_many_days_as_one_likes(tmp_path: Path) -> None:
+    store = opened(tmp_path, receipts_days=30)
+    for day in range(100):
+        store.apply({}, {f"c{day}": b"x"}, {}, day * DAY_MS)
+    assert all(store.receipt(f"c{day}") for day in range(69, 100))
+    assert store.receipt("c20") is None
+    store.close()
+
+
+def test_two_of_one_machine_never_have_the_same_folder(tmp_path: Path) -> None:
+    first, second = Slot(tmp_path), Slot(tmp_path)
+    assert (first.folder, second.folder) == (tmp_path / "0", tmp_path / "1")
+    first.release()
+    assert Slot(tmp_path).folder == tmp_path / "0"
+
+
+def test_the_folder_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
+    holding = f"import pathlib; from commands.slots import Slot; slot = Slot(pathlib.Path({str(tmp_path)!r})); "
+    holding += "print(slot.folder.name, flush=True); input()"
+    held = subprocess.Popen([sys.executable, "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with held:
+        assert held.stdout is not None
+        assert held.stdout.readline() == b"0\n"
+        assert Slot(tmp_path).folder.name == "1"
+        held.kill()
+        held.wait()
+    assert Slot(tmp_path).folder.name == "0"
