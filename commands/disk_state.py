@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rocksdict import (
@@ -21,11 +23,13 @@ from rocksdict import (
 from commands.errors import LocalStateError
 
 DAY_MS = 24 * 60 * 60 * 1000
+MAX_AGE_MS = 3 * DAY_MS
+"""A copy that is older may have missed that a key was deleted: compaction keeps a tombstone for some days only."""
 LOW_WATER_BYTES = 256 * 1024 * 1024
 """What must be free: a batch at its largest, and RocksDB's files while it compacts a level."""
 
 _SNAPSHOT, _RECEIPT, _POSITION = b"s", b"r", b"p"
-_ORIGIN, _EPOCH = b"origin", b"epoch"
+_ORIGIN, _EPOCH, _TIME = b"origin", b"epoch", b"time"
 
 logger = logging.getLogger(__name__)
 
@@ -90,10 +94,10 @@ class DiskStore:
         self.check()
         self._db = self._open()
         try:
-            found = self._get(_ORIGIN)
-            if found != origin.encode():
-                if found is not None:
-                    logger.warning('"%s" is a copy of something else than the log is now: rebuilding it', folder)
+            useless = self._is_useless()
+            if useless:
+                logger.warning('"%s" is %s: rebuilding it', folder, useless)
+            if useless or self._get(_ORIGIN) is None:
                 self.clear()
             self._set_epoch(int.from_bytes(self._get(_EPOCH) or b""))
         except LocalStateError:
@@ -128,6 +132,8 @@ class DiskStore:
             batch.put(_EPOCH, _number(epoch))
             batch.delete_range(_receipts_of(0), self._old)
         put, delete = batch.put, batch.delete
+        if time_ms:
+            put(_TIME, _number(time_ms))
         for stream, value in snapshots.items():
             key = _SNAPSHOT + stream.encode(errors="surrogateescape")
             if value is None:
@@ -174,6 +180,15 @@ class DiskStore:
         self._db.close()
         if self._damaged:
             self._remove()
+
+    def _is_useless(self) -> str:
+        """Why the database is not what the log says; empty where it is, or where it is new."""
+        if self._get(_ORIGIN) not in {None, self._origin.encode()}:
+            return "a copy of something else than the log is now"
+        time_ms = int.from_bytes(self._get(_TIME) or b"")
+        if time_ms and time_ms < time.time() * 1000 - MAX_AGE_MS:
+            return f"of {datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d}, and may have missed deletions since"
+        return ""
 
     def _open(self) -> Rdict:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -85,10 +86,15 @@ def submit_commands(settings: LogSettings) -> None:
         raise TimeoutError("the commands could not be produced")
 
 
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
 def handle(settings: LogSettings) -> tuple[float, float]:
     """Seconds from the handler's first transaction until all receipts are read back, and its CPU seconds."""
     log = KafkaLog(settings)
-    environment = os.environ | {"HEADWATER_ENVIRONMENT": settings.environment}
+    state = tempfile.TemporaryDirectory()
+    environment = os.environ | {"HEADWATER_ENVIRONMENT": settings.environment, "HEADWATER_STATE": state.name}
     handler = subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=subprocess.DEVNULL)
     tail = log.tail(topics.RECEIPTS, dict.fromkeys(range(settings.partitions), 0))
     try:
@@ -103,6 +109,7 @@ def handle(settings: LogSettings) -> tuple[float, float]:
         handler.terminate()
         handler.wait()
         tail.close()
+        state.cleanup()
     started = min(first_heartbeat(log, partition) for partition in range(settings.partitions))
     log.close()
     return (ended - started).total_seconds(), cpu_seconds

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from eventlog.envelope import partition_of
 from eventlog.errors import EventLogError, Fenced
 from eventlog.kafka import KafkaLog
 from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, EventLog
+from eventlog.ports import Entry, EventLog, Role
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
 
 
@@ -178,6 +179,40 @@ def test_dead_letters_of_every_partition_lie_in_one(log: EventLog) -> None:
         transaction.commit()
         settle(log, partition)
     assert keys(log, DEAD_LETTERS) == ["from 0", "from 1"]
+
+
+def test_roles_own_the_same_partition_side_by_side_and_go_on_from_offsets_of_their_own(log: EventLog) -> None:
+    other = Role("other", EVENTS)
+    handler, process = log.own(0), log.own(0, role=other)
+    for writer, offset, key in ((handler, 3, "a"), (process, 5, "b"), (handler, 4, "c")):
+        transaction = writer.begin()
+        transaction.append([entry(key)])
+        transaction.commit(next_offset=offset)
+    log.own(0, role=other).close()
+    settle(log)
+    assert (log.next_offset(0), log.next_offset(0, other)) == (4, 5)
+    assert keys(log) == ["a", "b", "c"]
+    late = process.begin()
+    with pytest.raises(Fenced):
+        late.append([entry("d")])
+
+
+def test_commands_of_a_transaction_go_to_the_partitions_of_their_streams(log: EventLog) -> None:
+    streams = [f"listing/L{n}" for n in range(20)]
+    transaction = log.own(0).begin()
+    offsets = transaction.append([entry(stream, topic=COMMANDS) for stream in streams])
+    transaction.commit()
+    settle(log)
+    found = {(r.key, r.partition, r.offset) for p in (0, 1) for r in log.read(COMMANDS, p, 0)}
+    wanted = {(s, partition_of(s, 2), offset) for s, offset in zip(streams, offsets, strict=True)}
+    assert found == wanted
+    assert {partition for _, partition, _ in found} == {0, 1}
+
+
+def test_each_topic_is_told_from_every_other(log: EventLog) -> None:
+    assert log.incarnation(EVENTS) == log.incarnation(EVENTS)
+    assert log.incarnation(EVENTS) != log.incarnation(RECEIPTS)
+    assert log.incarnation(EVENTS) != MemoryLog(2).incarnation(EVENTS)
 
 
 def test_submitted_commands_are_stored_in_order(log: EventLog) -> None:

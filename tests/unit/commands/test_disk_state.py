@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ def opened(folder: Path, origin: str = "a", **more: Any) -> DiskStore:
     return DiskStore(folder / "0", origin, BUDGET, **more)
 
 
-def filled(folder: Path) -> None:
+def filled(folder: Path, age_days: int = 0) -> None:
     store = opened(folder)
-    store.apply({f"s{n}": b"x" * 1000 for n in range(100)}, {"c": b"r"}, {"snapshots": 5}, 20 * DAY_MS)
+    now_ms = int(time.time() * 1000) - age_days * DAY_MS
+    store.apply({f"s{n}": b"x" * 1000 for n in range(100)}, {"c": b"r"}, {"snapshots": 5}, now_ms)
     store.close()
 
 
@@ -41,6 +43,14 @@ def test_a_store_of_another_origin_is_emptied(tmp_path: Path, caplog: pytest.Log
     store = opened(tmp_path, origin="b")
     assert (store.snapshot("s7"), store.receipt("c"), store.position("snapshots")) == (None, None, 0)
     assert "copy of something else" in caplog.text
+    store.close()
+
+
+def test_a_store_that_may_have_missed_deletions_is_emptied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    filled(tmp_path, age_days=4)
+    store = opened(tmp_path)
+    assert (store.snapshot("s7"), store.position("snapshots")) == (None, 0)
+    assert "missed deletions" in caplog.text
     store.close()
 
 

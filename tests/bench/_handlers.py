@@ -1,0 +1,55 @@
+"""What the benches of handler processes share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from eventlog.settings import LogSettings
+
+LIMIT_S = 180.0
+
+Answer = TypeVar("Answer")
+
+
+@contextmanager
+def handler(settings: LogSettings, state: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A handler process with its state in `state`, which writes its log lines to the file `log`."""
+    environment = os.environ | {
+        "HEADWATER_ENVIRONMENT": settings.environment,
+        "HEADWATER_KAFKA": settings.bootstrap,
+        "HEADWATER_PARTITIONS": str(settings.partitions),
+        "HEADWATER_STATE": str(state),
+    }
+    with log.open("ab") as output:
+        process = subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=output)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
+
+
+def wait_until(condition: Callable[[], Answer], every_s: float = 0.02) -> Answer:
+    """The first true answer of `condition`; raises TimeoutError when it takes too long."""
+    deadline = time.monotonic() + LIMIT_S
+    while not (answer := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError("it did not come to that")
+        time.sleep(every_s)
+    return answer
+
+
+def peak_mb(pid: int) -> int:
+    """The most memory that a process has had resident."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) // 1024
+    raise ValueError("the kernel does not tell")
