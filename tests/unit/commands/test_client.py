@@ -13,13 +13,14 @@ import pytest
 from commands.aggregates.listing import ChangePrice, ListProperty, Sell
 from commands.client import BlockingCommandClient, CommandClient, Request
 from commands.errors import IdempotencyKeyReused, MalformedCommand, Rejected, Unanswered, UnknownCommand, WrongVersion
+from commands.ownership import PartitionWorker
 from commands.registry import CommandRegistry
-from commands.service import PartitionWorker
+from commands.service import CommandTask
 from commands.state import MemoryStore
 from eventlog.envelope import decode
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
+from eventlog.ports import HANDLER, Entry
 from eventlog.topics import COMMANDS, EVENTS
 from tests.unit.commands.test_gateway import LISTING
 
@@ -44,8 +45,9 @@ class FaultyLog(MemoryLog):
 
 @contextmanager
 def handled(log: MemoryLog) -> Iterator[None]:
+    registry = CommandRegistry.load()
     workers = [
-        PartitionWorker(log, CommandRegistry.load(), partition, MemoryStore(), None)
+        PartitionWorker(log, HANDLER, partition, lambda p: CommandTask(log, registry, p, MemoryStore()))
         for partition in range(log.partitions)
     ]
     for worker in workers:
