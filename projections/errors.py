@@ -10,7 +10,9 @@ ProjectionError
 ├── PoisonEvent          a replay met a record that no view can read
 ├── BulkLoadFailed       the Spark job that folds a view's log died
 ├── LiveQueryFailed      the Spark query that makes patches died
-└── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
+├── LoaderDied           a loader stopped while a generation caught up
+├── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
+└── NotPublished         a generation is live, but a store's plain name does not lead to it yet
 """
 
 from __future__ import annotations
@@ -108,3 +110,22 @@ class RebuildFailed(ProjectionError):
     def __init__(self, view: str, phase: str, cause: str) -> None:
         super().__init__(f'rebuild of "{view}" failed during {phase}: {cause}; the live generation is untouched')
         self.view, self.phase, self.cause = view, phase, cause
+
+
+class LoaderDied(ProjectionError):
+    """A loader stopped while a generation caught up; its error is in the log."""
+
+    def __init__(self, view: str) -> None:
+        super().__init__(f'a loader of view "{view}" stopped: see the log before this line')
+        self.view = view
+
+
+class NotPublished(ProjectionError):
+    """A generation is live, but the plain name in a store (SQL view, alias, key pointer) does not lead to it yet."""
+
+    def __init__(self, view: str, generation: int, cause: str) -> None:
+        super().__init__(
+            f'generation {generation} of "{view}" is live and the API reads it, but not every plain name leads to it: '
+            f"{cause}; run `replay publish {view}` when the store is back"
+        )
+        self.view, self.generation, self.cause = view, generation, cause

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,6 +37,21 @@ CREATE TABLE IF NOT EXISTS {schema}.generations (
     PRIMARY KEY (view, generation)
 );
 
+-- stores: where it was built; declaration: its lines; published: whether the plain names lead to it;
+-- events, seconds: what bulk read and how long it took;
+-- source, selection: of a view of some of the events, the view that it was made from, and which events
+ALTER TABLE {schema}.generations
+    ADD COLUMN IF NOT EXISTS stores      jsonb NOT NULL DEFAULT '["postgres", "elasticsearch", "valkey"]',
+    ADD COLUMN IF NOT EXISTS declaration jsonb NOT NULL DEFAULT '[]',
+    ADD COLUMN IF NOT EXISTS published   boolean NOT NULL DEFAULT true,
+    ADD COLUMN IF NOT EXISTS events      bigint,
+    ADD COLUMN IF NOT EXISTS seconds     double precision,
+    ADD COLUMN IF NOT EXISTS source      text,
+    ADD COLUMN IF NOT EXISTS selection   text;
+
+-- the last number given to a generation of each view: none is given twice, for what writes to one may outlive it
+CREATE TABLE IF NOT EXISTS {schema}.generation_numbers (view text PRIMARY KEY, last integer NOT NULL);
+
 -- the live generation of each view: updating this row is the swap
 CREATE TABLE IF NOT EXISTS {schema}.live_views (
     view       text PRIMARY KEY,
@@ -43,19 +60,31 @@ CREATE TABLE IF NOT EXISTS {schema}.live_views (
 );
 """
 
-ALL = "SELECT * FROM {schema}.generations ORDER BY view, generation"
+COLUMNS = (
+    "view, generation, version, tag, fingerprint, state, base, start, created_at, live_at, "
+    "stores, declaration, published, events, seconds, source, selection"
+)
 
-LIVE = """
-SELECT generations.* FROM {schema}.generations JOIN {schema}.live_views USING (view, generation) ORDER BY view
-"""
+ALL = f"SELECT {COLUMNS} FROM {{schema}}.generations ORDER BY view, generation"  # noqa: S608
 
-BEGIN = """
-INSERT INTO {schema}.generations (view, generation, version, tag, fingerprint, state, base, start)
-SELECT %(view)s, coalesce(max(generation), 0) + 1, %(version)s, %(tag)s, %(fingerprint)s,
-       'building', %(base)s, %(start)s
-FROM {schema}.generations WHERE view = %(view)s
-RETURNING *
-"""
+LIVE = f"""
+SELECT {COLUMNS} FROM {{schema}}.generations JOIN {{schema}}.live_views USING (view, generation) ORDER BY view
+"""  # noqa: S608
+
+BEGIN = f"""
+WITH number AS (
+    INSERT INTO {{schema}}.generation_numbers AS given (view, last)
+    SELECT %(view)s, coalesce(max(generation), 0) + 1 FROM {{schema}}.generations WHERE view = %(view)s
+    ON CONFLICT (view) DO UPDATE SET last = given.last + 1
+    RETURNING last
+)
+INSERT INTO {{schema}}.generations
+    (view, generation, version, tag, fingerprint, state, base, start, stores, declaration, published, source, selection)
+SELECT %(view)s, last, %(version)s, %(tag)s, %(fingerprint)s,
+       'building', %(base)s, %(start)s, %(stores)s, %(declaration)s, false, %(source)s, %(selection)s
+FROM number
+RETURNING {COLUMNS}
+"""  # noqa: S608
 
 RETIRE = "UPDATE {schema}.generations SET state = 'retired' WHERE view = %s AND state = 'live'"
 
@@ -66,14 +95,31 @@ INSERT INTO {schema}.live_views (view, generation) VALUES (%s, %s)
 ON CONFLICT (view) DO UPDATE SET generation = excluded.generation
 """
 
+PUBLISHED = "UPDATE {schema}.generations SET published = (generation = %s) WHERE view = %s"
+
 FORGET = "DELETE FROM {schema}.generations WHERE view = %s AND generation = %s AND state <> 'live'"
 
+MEASURED = "UPDATE {schema}.generations SET events = %s, seconds = %s WHERE view = %s AND generation = %s"
+
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+
+# an advisory lock on a bigint is listed by its two halves
+HOLDER = """
+SELECT application_name || ', since ' || to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
+FROM pg_locks JOIN pg_stat_activity USING (pid), hashtextextended(%s, 0) AS held
+WHERE locktype = 'advisory' AND granted AND objsubid = 1
+  AND (classid::bigint << 32 | objid::bigint) = held
+"""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """One generation of a view, as the registry has it. base, start: offsets by partition (as text, from JSON)."""
+    """One generation of a view, as the registry has it.
+
+    base, start: offsets by partition (as text, from JSON). stores: where it was built. declaration: its lines.
+    published: whether the plain names lead to it. events, seconds: what bulk read, and how long that took.
+    source, selection: of a view of some of the events.
+    """
 
     view: str
     generation: int
@@ -85,6 +131,27 @@ class Generation:
     start: Mapping[str, int]
     created_at: datetime
     live_at: datetime | None
+    stores: Sequence[str]
+    declaration: Sequence[str]
+    published: bool
+    events: int | None
+    seconds: float | None
+    source: str | None
+    selection: str | None
+
+
+class Right:
+    """The right to rebuild one view; it goes with its connection."""
+
+    def __init__(self, view: str, connection: psycopg.Connection[Any]) -> None:
+        self._view, self._connection = view, connection
+
+    def check(self) -> None:
+        """Raise RebuildFailed where the connection broke meanwhile: another process may have taken the right."""
+        try:
+            self._connection.execute("SELECT 1")
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable("PostgreSQL", f'the right to rebuild "{self._view}" was lost: {error}') from error
 
 
 class Generations:
@@ -108,8 +175,19 @@ class Generations:
         """The live generation of each view that has one."""
         return {generation.view: generation for generation in self._generations(LIVE)}
 
-    def begin(self, view: TableView, base: Mapping[int, int], start: Mapping[int, int]) -> Generation:
-        """Register the next generation of `view`, as building."""
+    def of(self, view: str) -> list[Generation]:
+        """The generations of one view, oldest first."""
+        return [each for each in self.all() if each.view == view]
+
+    def begin(
+        self,
+        view: TableView,
+        base: Mapping[int, int],
+        start: Mapping[int, int],
+        source: str | None = None,
+        selection: str | None = None,
+    ) -> Generation:
+        """Register the next generation of `view`, as building; source, selection: see Generation."""
         values = {
             "view": view.name,
             "version": view.version,
@@ -117,6 +195,10 @@ class Generations:
             "fingerprint": view.fingerprint,
             "base": Jsonb({str(partition): offset for partition, offset in base.items()}),
             "start": Jsonb({str(partition): offset for partition, offset in start.items()}),
+            "stores": Jsonb([store.name for store in view.stores]),
+            "declaration": Jsonb(view.declaration),
+            "source": source,
+            "selection": selection,
         }
         with self._connect() as connection, connection.cursor(row_factory=class_row(Generation)) as cursor:
             begun = cursor.execute(self._sql(BEGIN), values).fetchone()
@@ -132,19 +214,35 @@ class Generations:
                 raise GenerationMissing(view, generation)
             connection.execute(self._sql(SWAP), [view, generation])
 
+    def published(self, view: str, generation: int) -> None:
+        """Note that the plain names lead to `generation` now."""
+        with self._connect() as connection:
+            connection.execute(self._sql(PUBLISHED), [generation, view])
+
+    def measured(self, view: str, generation: int, events: int, seconds: float) -> None:
+        """Note what bulk read and how long it took."""
+        with self._connect() as connection:
+            connection.execute(self._sql(MEASURED), [events, seconds, view, generation])
+
     def forget(self, view: str, generation: int) -> None:
         """Take a generation that is not live out of the registry."""
         with self._connect() as connection:
             connection.execute(self._sql(FORGET), [view, generation])
 
     @contextmanager
-    def rebuilding(self, view: str) -> Iterator[None]:
-        """Hold the right to rebuild `view`; raises RebuildFailed where another process holds it."""
-        with self._connect(autocommit=True) as connection:
+    def rebuilding(self, view: str) -> Iterator[Right]:
+        """Hold the right to rebuild `view`; raises RebuildFailed, with who holds it, where another process does."""
+        lock = [self._lock_name(view)]
+        # PostgreSQL shows 63 bytes of it to the one that is refused
+        name = f"replay, process {os.getpid()} on {socket.gethostname()}"[:63]
+        with self._connect(autocommit=True, application_name=name) as connection:
             cursor = connection.cursor(row_factory=scalar_row)
-            if not cursor.execute(LOCK, [self._lock_name(view)]).fetchone():
-                raise RebuildFailed(view, "start", "another rebuild of it is running: wait for it or stop it")
-            yield
+            if not cursor.execute(LOCK, lock).fetchone():
+                holder = cursor.execute(HOLDER, lock).fetchone() or "one that has just ended"
+                raise RebuildFailed(
+                    view, "start", f"another rebuild of it is running ({holder}): wait for it or stop it"
+                )
+            yield Right(view, connection)
 
     def check(self, view: TableView) -> Generation | None:
         """The live generation of `view`, if any; raises ViewDeclarationError where it was declared otherwise.
@@ -163,9 +261,9 @@ class Generations:
             return cursor.execute(self._sql(query)).fetchall()
 
     @contextmanager
-    def _connect(self, autocommit: bool = False) -> Iterator[psycopg.Connection[Any]]:
+    def _connect(self, **options: Any) -> Iterator[psycopg.Connection[Any]]:
         try:
-            with psycopg.connect(self._url, autocommit=autocommit, connect_timeout=3) as connection:
+            with psycopg.connect(self._url, connect_timeout=3, **options) as connection:
                 yield connection
         except psycopg.OperationalError as error:
             raise StoreUnavailable("PostgreSQL", str(error).strip()) from error

@@ -19,7 +19,7 @@ from projections.errors import StoreUnavailable
 from projections.generations import Generations
 from projections.lag import Lags, position
 from projections.loader import Loader
-from projections.rebuild import Rebuilder
+from projections.rebuild import Rebuilder, publish_live
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.open import STORES, open_store
@@ -56,12 +56,17 @@ class Service:
         Raises ViewDeclarationError where a declaration changed without a new version.
         """
         self.generations.prepare()
-        missing = []
+        missing, unpublished = [], []
         for view in self.views.views.values():
             live = self.generations.check(view)
             if live is None or live.version != view.version:
                 missing.append(view)
+            elif not live.published:  # a rebuild was killed right after the swap
+                unpublished.append(view)
         self._build(missing)
+        for view in unpublished:
+            log.info("the plain names of %s lead to its live generation again", view.name)
+            publish_live(view, self.generations, self.stores)
         return missing
 
     def _build(self, views: Sequence[TableView]) -> None:

@@ -29,7 +29,7 @@ from projections.monoids import Extreme, Monoid, Pick, StateField, Sum, Tally
 from projections.types import ColumnType, is_required
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
-RESERVED = re.compile(r"ledger|generations|live_views|.*__g\d+")
+RESERVED = re.compile(r"ledger|generations|generation_numbers|live_views|.*__g\d+")
 """Names of Headwater's own tables, beside which a view's table stands."""
 DELETED = "_deleted"
 
@@ -151,11 +151,16 @@ class TableView:
     @property
     def fingerprint(self) -> str:
         """Digest of all that decides the rows: a change needs a new version."""
+        return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]
+
+    @property
+    def declaration(self) -> list[str]:
+        """All that decides the rows, as lines to compare."""
         parts = [self.tag, repr(self.key), self.key_name]
         parts += [f"{name}={_describe(column)}" for name, column in sorted(self.columns.items())]
         parts += [f"{store}" for store in self.stores]
-        parts += [event.type for event in (*self.deleted_by, *self.restored_by)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        parts += [f"deleted by {event.type}" for event in self.deleted_by]
+        return parts + [f"restored by {event.type}" for event in self.restored_by]
 
     def key_of(self, data: Mapping[str, Any], envelope: Any) -> str:
         """The row that an event belongs to, from its data and envelope."""

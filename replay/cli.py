@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -28,14 +28,12 @@ from rich.table import Table
 from rich.text import Text
 
 from eventlog.errors import EventLogError
+from projections.building import Rebuilt, Step
 from projections.errors import ProjectionError, UnknownView
 from projections.lag import Lags
-from projections.rebuild import Rebuilder, Rebuilt, Step
+from projections.rebuild import Rebuilder, publish_live
 from projections.view import TableView
-from replay.deployment import open_deployment
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from replay.deployment import open_deployment, start_spark
 
 app = typer.Typer(
     help="Rebuild Headwater's views from the log, and see where they stand.",
@@ -120,19 +118,27 @@ def rebuild(
         started = time.monotonic()
         session = start_spark()
         startup_s = time.monotonic() - started
-        rebuilder = Rebuilder(
-            deployment.settings, deployment.stores, deployment.log, deployment.generations, lambda: session
-        )
+        rebuilder = deployment.rebuilder(lambda: session)
         deployment.generations.prepare()
         done = [_rebuild(rebuilder, view, quiet=as_json) for view in chosen]
     _report(done, startup_s, as_json)
 
 
-def start_spark() -> SparkSession:
-    """The session of this process; the wait for it is shown apart from the rebuilds."""
-    from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415 - only a rebuild needs Spark
+@app.command()
+def publish(views: Annotated[list[str], typer.Argument(help="The views.")], as_json: AsJson = False) -> None:
+    """Point the plain names of each VIEW (SQL view, index alias, key pointer) at its live generation again.
 
-    return start_session(SparkSettings.from_environment(os.environ), name="replay", threads=os.cpu_count() or 2)
+    A rebuild does it after the swap; this repairs them where it was killed, or a store was away, at that moment.
+    """
+    with open_deployment(os.environ) as deployment:
+        deployment.generations.prepare()
+        chosen = [deployment.views.view(name) for name in views]
+        done = {view.name: publish_live(view, deployment.generations, deployment.stores).generation for view in chosen}
+    if as_json:
+        print(json.dumps({"views": [{"view": name, "generation": number} for name, number in done.items()]}))
+        return
+    for name, number in done.items():
+        console.print(f"{name}: the plain names lead to generation {number}")
 
 
 def _rebuild(rebuilder: Rebuilder, view: TableView, quiet: bool) -> Rebuilt:

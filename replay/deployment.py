@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.generations import Generations
+from projections.rebuild import Rebuilder
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def start_spark(spare_threads: int = 0) -> SparkSession:
+    """The session of this process, started when it is first asked for."""
+    from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415 - only a fold needs Spark
+
+    threads = (os.cpu_count() or 2) + spare_threads
+    return start_session(SparkSettings.from_environment(os.environ), name="replay", threads=threads)
 
 
 @dataclass(frozen=True)
@@ -22,6 +36,10 @@ class Deployment:
     views: ViewRegistry
     generations: Generations
     log: KafkaLog
+
+    def rebuilder(self, session: Callable[[], SparkSession] = start_spark) -> Rebuilder:
+        """What builds, swaps and drops generations; session: see Rebuilder."""
+        return Rebuilder(self.settings, self.stores, self.log, self.generations, session)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -62,13 +62,14 @@ def bulk_load(
     view: TableView,
     settings: LogSettings,
     ranges: Mapping[int, tuple[int, int]],
-    writer: BulkWriter,
+    writers: Sequence[BulkWriter],
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
     *,
     skip_poison: bool = False,
 ) -> BulkResult:
-    """Fold the events in `ranges` (by source partition: start, end exclusive) and write the rows through `writer`.
+    """Fold the events in `ranges` (by source partition: start, end exclusive) and write the rows through `writers`.
 
+    writers: one a store; the rows are folded once, and kept on disk meanwhile where there is more than one.
     on_progress: called from another thread with (log records read, offsets in all); the first may end below the second,
     for offsets have gaps. skip_poison: leave out what the live query sends to `dead-letters`; otherwise such a record
     raises PoisonEvent, after the other rows are written. Raises BulkLoadFailed where the job dies.
@@ -80,13 +81,13 @@ def bulk_load(
         return BulkResult(0, 0, 0.0, {})
     try:
         rows = folded(read_ranges(session, settings, ranges), view)
-        made = rows.mapInArrow(_write_with(writer, view.key_name), _WRITTEN)
         planned = time.monotonic()
-        with _watched(session, total, on_progress):
-            tasks = made.collect()
+        with _watched(session, total, on_progress), _kept(rows, len(writers) > 1):
+            written = [rows.mapInArrow(_write_with(each, view.key_name), _WRITTEN).collect() for each in writers]
     except (PySparkException, Py4JError) as error:
         raise BulkLoadFailed(view.name, _last_cause(str(error))) from error
     ended = time.monotonic()
+    tasks = written[0]
     poison = sum(task.poison for task in tasks)
     if poison and not skip_poison:
         first = min((task.first for task in tasks if task.first), key=_place)
@@ -95,6 +96,21 @@ def bulk_load(
         raise PoisonEvent(view.name, first, fault(there, view), poison - 1)
     phases = {"plan": planned - started, "fold_and_write": ended - planned}
     return BulkResult(total, sum(task.written for task in tasks), ended - started, phases, poison)
+
+
+@contextmanager
+def _kept(rows: DataFrame, kept: bool) -> Iterator[None]:
+    """Rows that are read more than once are folded once."""
+    if not kept:
+        yield
+        return
+    from pyspark import StorageLevel  # noqa: PLC0415
+
+    rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield
+    finally:
+        rows.unpersist()
 
 
 def _last_cause(trace: str) -> str:

@@ -21,10 +21,11 @@ from eventlog import admin, topics
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from projections.building import Rebuilt
 from projections.expressions import minus
 from projections.folds import add, count, last
 from projections.generations import Generations
-from projections.rebuild import Rebuilder, Rebuilt
+from projections.rebuild import Rebuilder
 from projections.settings import StoreSettings
 from projections.spark.session import SparkSettings, start_session
 from projections.view import Postgres, TableView

@@ -206,7 +206,7 @@ def test_rows_of_every_view_are_the_references(log: Log, tmp_path: Path) -> None
         writer = ToFiles(tmp_path / view.name)
         writer.folder.mkdir()
         result = bulk_load(
-            session(), view, log.settings, log.ranges(), writer, lambda done, total: seen.append((done, total))
+            session(), view, log.settings, log.ranges(), [writer], lambda done, total: seen.append((done, total))
         )
         expected = expected_states(view, sources)
         assert differences(states(view, writer.rows()), expected) == [], view.name
@@ -218,7 +218,7 @@ def test_rows_of_every_view_are_the_references(log: Log, tmp_path: Path) -> None
     early = [each for each in sources if each.position.offset < half[each.position.partition][1]]
     writer = ToFiles(tmp_path / "half")
     writer.folder.mkdir()
-    bulk_load(session(), VIEWS[0], log.settings, half, writer)
+    bulk_load(session(), VIEWS[0], log.settings, half, [writer])
     assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], early)) == []
 
 
@@ -228,11 +228,11 @@ def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(lo
     log.append_raw("bad", b"{}", 0)
     at = max(source.position.offset for source in sources if source.position.partition == 0) + 2
     with pytest.raises(PoisonEvent, match=f"record 0:{at} .*malformed JSON.*1 more") as caught:
-        bulk_load(session(), VIEWS[0], log.settings, log.ranges(), ToFiles(tmp_path))
+        bulk_load(session(), VIEWS[0], log.settings, log.ranges(), [ToFiles(tmp_path)])
     assert caught.value.position == f"0:{at}"
     folder = tmp_path / "again"
     folder.mkdir()
-    result = bulk_load(session(), VIEWS[0], log.settings, log.ranges(), ToFiles(folder), skip_poison=True)
+    result = bulk_load(session(), VIEWS[0], log.settings, log.ranges(), [ToFiles(folder)], skip_poison=True)
     assert result.skipped == 2
     assert differences(states(VIEWS[0], ToFiles(folder).rows()), expected_states(VIEWS[0], sources)) == []
 
@@ -240,7 +240,7 @@ def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(lo
 def test_a_writer_that_fails_is_told_with_its_cause(log: Log, tmp_path: Path) -> None:
     log.append(history(AGGREGATES, 5, 5, log.settings.partitions))
     with pytest.raises(BulkLoadFailed, match="the store is away"):
-        bulk_load(session(), VIEWS[0], log.settings, log.ranges(), ToFiles(tmp_path, fails=True))
+        bulk_load(session(), VIEWS[0], log.settings, log.ranges(), [ToFiles(tmp_path, fails=True)])
 
 
 def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(

@@ -28,6 +28,8 @@ NEVER_ANSWERED = {
     "projections.BulkLoadFailed",
     "projections.LiveQueryFailed",
     "projections.RebuildFailed",
+    "projections.LoaderDied",
+    "projections.NotPublished",
 }
 """Errors that no request can meet, for they stay in another process; were one met, its root's meaning would hold."""
 

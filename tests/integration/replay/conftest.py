@@ -1,0 +1,39 @@
+"""A fresh deployment on the running servers, removed afterwards."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from compose.settings import StackSettings
+from eventlog import admin
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from projections.settings import StoreSettings
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
+from tests.integration.replay.deployed import Deployed
+
+
+@pytest.fixture
+def modules() -> tuple[str, ...]:
+    """The packages of the deployment's views; a test module may have others."""
+    return ("tests.integration.replay.things",)
+
+
+@pytest.fixture
+def deployed(stack: StackSettings, tmp_path: Path, modules: tuple[str, ...]) -> Iterator[Deployed]:
+    at, name = stack.endpoints, f"t_{uuid.uuid4().hex[:12]}"
+    settings = LogSettings(name, at.kafka, 2, 2, state=tmp_path, modules=modules)
+    stores = StoreSettings(name, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions)
+    admin.prepare(settings)
+    log = KafkaLog(settings)
+    producer = Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    with OnPostgres(stores) as postgres, OnElasticsearch(stores) as elasticsearch, OnValkey(stores) as valkey:
+        servers = {"postgres": postgres, "elasticsearch": elasticsearch, "valkey": valkey}
+        yield Deployed(settings, stores, servers, log, producer)
+    log.close()
+    admin.remove(settings)

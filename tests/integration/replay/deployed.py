@@ -1,0 +1,176 @@
+"""A deployment under test: its log, its live query played by the reference, its loaders, and the real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+from confluent_kafka import Producer
+
+from commands.service import heartbeat
+from eventlog.envelope import Position, partition_of
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS, PATCHES
+from projections.expressions import Source
+from projections.generations import Generations
+from projections.loader import Loader
+from projections.reference import fold, lift
+from projections.settings import StoreSettings
+from projections.stores.names import patch_key
+from projections.stores.store import Target
+from projections.view import TableView
+from tests.contracts.opened_stores import Server
+from tests.spark_rows import differences
+
+ROOT = Path(__file__).parents[3]
+BOUND_S = 60.0
+
+
+@dataclass
+class Deployed:
+    """One environment on the servers. sources: the events appended so far, as they stand in the log."""
+
+    settings: LogSettings
+    stores: StoreSettings
+    servers: dict[str, Server]
+    log: KafkaLog
+    producer: Producer
+    sources: list[Source] = field(default_factory=list)
+    emitted: int = 0
+
+    @property
+    def generations(self) -> Generations:
+        return Generations(self.stores.postgres, self.settings.environment)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What points Headwater's processes at it."""
+        return {
+            "HEADWATER_ENVIRONMENT": self.settings.environment,
+            "HEADWATER_KAFKA": self.settings.bootstrap,
+            "HEADWATER_POSTGRES": self.stores.postgres,
+            "HEADWATER_ELASTICSEARCH": self.stores.elasticsearch,
+            "HEADWATER_VALKEY": self.stores.valkey,
+            "HEADWATER_STATE": str(self.settings.state),
+            "HEADWATER_PARTITIONS": str(self.settings.partitions),
+            "HEADWATER_PATCH_PARTITIONS": str(self.settings.patch_partitions),
+            "HEADWATER_MODULES": ",".join(self.settings.modules),
+        }
+
+    def append(self, events: Sequence[Source]) -> None:
+        """Append events, and a heartbeat to every partition."""
+        placed: list[Source] = []
+
+        def note(source: Source) -> Callable[[Any, Any], None]:
+            return lambda error, message: placed.append(
+                replace(source, position=Position(message.partition(), message.offset()))
+            )
+
+        topic = self.settings.topic(EVENTS)
+        for each in events:
+            partition = partition_of(each.envelope.stream, self.settings.partitions)
+            self.producer.produce(
+                topic, each.record, each.envelope.id, partition, note(each), timestamp=each.timestamp_ms
+            )
+        self.producer.flush(BOUND_S)
+        assert len(placed) == len(events)
+        self.sources += placed
+        self.beat()
+
+    def beat(self) -> None:
+        """What each partition's handler does every second."""
+        for partition in range(self.settings.partitions):
+            beat = heartbeat(partition, datetime.now(UTC))
+            self.producer.produce(
+                self.settings.topic(EVENTS), beat.value, beat.key, partition, timestamp=beat.timestamp_ms
+            )
+        self.producer.flush(BOUND_S)
+
+    def emit(self, views: Sequence[TableView]) -> None:
+        """Make the patches of what was appended since the last call, as the live query does, with its progress."""
+        for source in self.sources[self.emitted :]:
+            place = {"p": source.position.partition, "o": source.position.offset, "i": 0, "t": source.timestamp_ms}
+            for view in views:
+                fields = lift(view, source)
+                if fields is not None:
+                    key = patch_key(view.tag, view.key_of(source.envelope.data, source.envelope))
+                    self._patch(key, {**place, "c": fields}, partition_of(key, self.settings.patch_partitions))
+        self.emitted = len(self.sources)
+        for partition in range(self.settings.partitions):
+            progress = {"p": partition, "o": self.log.end(EVENTS, partition) - 1, "t": 0}
+            for each in range(self.settings.patch_partitions):
+                self._patch(f"progress/{partition}", progress, each)
+        self.producer.flush(BOUND_S)
+
+    def _patch(self, key: str, value: dict[str, Any], partition: int) -> None:
+        self.producer.produce(self.settings.topic(PATCHES), orjson.dumps(value), key, partition)
+
+    @contextmanager
+    def served(self, views: Sequence[TableView]) -> Iterator[None]:
+        """Loaders of every store over the live generations of `views`, as `python -m projections load` runs them."""
+        stop = threading.Event()
+
+        def targets(store: str) -> list[Target]:
+            live = self.generations.live()
+            return [Target(view, live[view.name].generation) for view in views if view.store(store)]
+
+        loaders = [
+            Loader(server.open(), lambda n=name: targets(n), self.settings) for name, server in self.servers.items()
+        ]
+        threads = [threading.Thread(target=loader.run, args=[stop]) for loader in loaders]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+    def rows_become_the_references(self, view: TableView, timeout_s: float = BOUND_S) -> None:
+        """Wait until every store shows, under the plain name, what the reference folds of all events."""
+        expected = fold(view, self.sources)
+        deadline = time.monotonic() + timeout_s
+        for name, server in self.servers.items():
+            while (told := differences(server.rows(view), expected)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert told == [], f"{view.name} in {name}"
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start `python -m` with these words; its output goes to a file in the state directory."""
+        with (self.settings.state / f"{words[0]}.log").open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", *words],
+                cwd=ROOT,
+                env=os.environ | self.variables,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def output(self, module: str) -> str:
+        return (self.settings.state / f"{module}.log").read_text()
+
+    def replay(self, *words: str) -> tuple[int, Any, str]:
+        """Run `replay` with these words and `--json`: its exit code, its document (None: none), and its complaint."""
+        done = subprocess.run(
+            [sys.executable, "-m", "replay", *words, "--json"],
+            cwd=ROOT,
+            env=os.environ | self.variables,
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr

@@ -1,0 +1,52 @@
+"""A process that rebuilds a view for each phase, stops each rebuild where its phase begins, and is killed then.
+
+Of the swap, the moment after the registry was updated: the plain names lead to the old generation still.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from projections.building import Step
+from projections.generations import Generations
+from projections.rebuild import Rebuilder
+from projections.settings import StoreSettings
+from projections.view import TableView
+from replay.deployment import start_spark
+from tests.integration.replay.interruptible import INTERRUPTED
+
+BOUND_S = 120
+
+
+def main() -> int:
+    settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
+    spark = start_spark()
+    generations = Generations(stores.postgres, settings.environment)
+    rebuilder = Rebuilder(settings, stores, KafkaLog(settings), generations, lambda: spark)
+    reached = {phase: threading.Event() for phase in INTERRUPTED}
+
+    def rebuild(view: TableView, phase: str) -> None:
+        def stop_there(step: Step) -> None:
+            if step.phase == phase and (phase != "swap" or step.done == 1):
+                reached[phase].set()
+                threading.Event().wait()
+
+        rebuilder.rebuild(view, stop_there)
+
+    for phase, view in INTERRUPTED.items():
+        threading.Thread(target=rebuild, args=[view, phase], daemon=True).start()
+    late = [phase for phase, event in reached.items() if not event.wait(BOUND_S)]
+    if late:
+        print(f"never reached: {', '.join(late)}", file=sys.stderr)
+        return 1
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

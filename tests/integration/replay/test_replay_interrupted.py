@@ -1,0 +1,101 @@
+"""Rebuilds that are killed, or that lose a store: the live view goes on, and the next rebuild succeeds."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+
+from projections.building import Step
+from projections.errors import RebuildFailed
+from projections.rebuild import Rebuilder
+from projections.stores.store import Target
+from tests.integration.projections.cut_proxy import CutProxy
+from tests.integration.replay.deployed import Deployed
+from tests.integration.replay.interruptible import INTERRUPTED
+from tests.integration.replay.things import by_group, things
+from tests.spark_rows import session
+
+LIVE_AFTER_KILL = {"create": 1, "bulk": 1, "index": 1, "catch-up": 1, "swap": 2, "hand-over": 2}
+
+
+@pytest.fixture
+def modules() -> tuple[str, ...]:
+    return ("tests.integration.replay.interruptible",)
+
+
+def rebuilder(deployed: Deployed) -> Rebuilder:
+    deployed.generations.prepare()
+    return Rebuilder(deployed.settings, deployed.stores, deployed.log, deployed.generations, session)
+
+
+def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_removes_the_remains(
+    deployed: Deployed,
+) -> None:
+    views = list(INTERRUPTED.values())
+    for view in views:
+        rebuilder(deployed).rebuild(view)  # of an empty log: no Spark yet
+    events = things(160)
+    deployed.append(events[:80])
+    deployed.emit(views)
+    with deployed.served(views):
+        for view in views:
+            deployed.rows_become_the_references(view)
+
+        killed = deployed.start("tests.integration.replay.interrupted")
+        assert killed.wait(150) == -signal.SIGKILL, deployed.output("tests.integration.replay.interrupted")
+        live = {each.view: each.generation for each in deployed.generations.live().values()}
+        assert live == {INTERRUPTED[phase].name: number for phase, number in LIVE_AFTER_KILL.items()}
+        deployed.append(events[80:120])
+        deployed.emit(views)
+        for phase, view in INTERRUPTED.items():
+            if phase == "swap":
+                # the process that serves repairs the plain names when it starts; the API does not read them
+                assert not deployed.generations.live()[view.name].published
+                assert deployed.replay("publish", view.name)[0] == 0
+            deployed.rows_become_the_references(view)
+
+        code, told, complaint = deployed.replay("rebuild", *(view.name for view in views))
+        assert code == 0, complaint
+        assert {each["view"] for each in told["views"]} == set(live)
+        deployed.append(events[120:])
+        deployed.emit(views)
+        for phase, view in INTERRUPTED.items():
+            deployed.rows_become_the_references(view)
+            states = {each.generation: each.state for each in deployed.generations.of(view.name)}
+            last = LIVE_AFTER_KILL[phase]
+            assert states == {last: "retired", max(states): "live"}, view.name
+            assert max(states) == 3
+            for name in ("elasticsearch", "valkey"):
+                assert deployed.servers[name].remains(Target(view, 2)) == (2 in states), (view.name, name)
+
+
+def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leaves_the_view(deployed: Deployed) -> None:
+    rebuilder(deployed).rebuild(by_group)
+    deployed.append(things(40, seed=2))
+    deployed.emit([by_group])
+    address = urlsplit(deployed.stores.elasticsearch)
+    proxy = CutProxy(str(address.hostname), int(address.port or 0))
+    url = address._replace(netloc=f"{address.hostname}:{proxy.port}").geturl()
+    through = replace(rebuilder(deployed), stores=replace(deployed.stores, elasticsearch=url))
+
+    def cut(step: Step) -> None:
+        if step.phase == "index":
+            proxy.cut()
+
+    try:
+        with deployed.served([by_group]):
+            with pytest.raises(RebuildFailed, match=r"failed during index: Elasticsearch is away.*untouched"):
+                through.rebuild(by_group, cut)
+            assert deployed.generations.live()["by_group"].generation == 1
+            assert [each.state for each in deployed.generations.of("by_group")] == ["live", "building"]
+            deployed.rows_become_the_references(by_group)
+            proxy.mend()
+            assert through.rebuild(by_group).generation == 3
+            assert [each.state for each in deployed.generations.of("by_group")] == ["retired", "live"]
+            assert not deployed.servers["valkey"].remains(Target(by_group, 2))
+            deployed.rows_become_the_references(by_group)
+    finally:
+        proxy.close()

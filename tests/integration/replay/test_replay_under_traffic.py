@@ -1,0 +1,105 @@
+"""The real read side, killed piece by piece, and real rebuilds, while events keep coming."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
+
+from projections.service import EVERYTHING, LIVE, ready_file
+from tests.integration.replay.deployed import Deployed
+from tests.integration.replay.things import by_group, by_thing, things
+
+START_S = 150.0
+EVENTS_PER_S = 100
+
+
+@contextmanager
+def projections(deployed: Deployed) -> Iterator[subprocess.Popen[bytes]]:
+    """`python -m projections`, once its live query takes in events; must end cleanly when told to."""
+    process = deployed.start("projections")
+    try:
+        eventually(lambda: ready_file(deployed.settings, EVERYTHING).exists(), START_S, lambda: process.poll() is None)
+        yield process
+        process.terminate()
+        assert process.wait(30) == 0, deployed.output("projections")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextmanager
+def traffic(deployed: Deployed, length: int) -> Iterator[None]:
+    """Events and heartbeats at a steady rate until the end of the block; all of them are in the log then."""
+    stop = threading.Event()
+    events = things(length, seed=3)
+
+    def append() -> None:
+        at = 0
+        while not stop.wait(0.1):
+            step = EVENTS_PER_S // 10
+            deployed.append(events[at : at + step])
+            at += step
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def eventually(condition: Callable[[], object], timeout_s: float, alive: Callable[[], bool] = lambda: True) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert alive(), "it died"
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
+        time.sleep(0.05)
+
+
+def part(supervisor: subprocess.Popen[bytes], *words: str) -> psutil.Process:
+    """The supervised process `python -m projections WORDS…`."""
+    for each in psutil.Process(supervisor.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # or a zombie, its subclass
+            if tuple(each.cmdline()[-len(words) :]) == words:
+                return each
+    raise AssertionError(f"no process {words}")
+
+
+def kill(process: psutil.Process) -> None:
+    """The process and all that it started, at once."""
+    for each in (*process.children(recursive=True), process):
+        each.kill()
+
+
+def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_every_part(deployed: Deployed) -> None:
+    views = (by_thing, by_group)
+    with projections(deployed) as supervisor:
+        live = ready_file(deployed.settings, LIVE)
+        with traffic(deployed, 20_000):
+            eventually(lambda: len(deployed.sources) > EVENTS_PER_S, 30)
+            # a rebuild while every loader dies; the live query dies after it
+            rebuild = threading.Thread(target=lambda: done.append(deployed.replay("rebuild", "by_group")))
+            done: list[tuple[int, dict[str, object], str]] = []
+            rebuild.start()
+            for name in ("postgres", "elasticsearch", "valkey"):
+                kill(part(supervisor, "load", name))
+            rebuild.join()
+            code, _, complaint = done[0]
+            assert code == 0, complaint
+            live.unlink()
+            kill(part(supervisor, "live"))
+            eventually(live.exists, START_S)
+        deployed.beat()
+        for view in views:
+            deployed.rows_become_the_references(view)
+        assert [each.state for each in deployed.generations.of("by_group")] == ["retired", "live"]
+    assert len(deployed.sources) > 10 * EVENTS_PER_S

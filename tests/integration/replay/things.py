@@ -1,0 +1,15 @@
+"""Two views that live in every store, and random events for them."""
+
+from __future__ import annotations
+
+from projections.expressions import Source
+from tests.contracts.view_histories import Put, Removed, Restored, Taken, every_fold
+from tests.contracts.view_histories import history as history_of
+
+by_thing = every_fold("by_thing", "thing_id")
+by_group = every_fold("by_group", "group")
+
+
+def things(length: int, seed: int = 1) -> list[Source]:
+    """So many random events."""
+    return history_of(by_group, [Put, Taken, Removed, Restored], seed, length).sources
