@@ -21,7 +21,9 @@ def read_into(batch: Batch, key: bytes | None, value: bytes | None) -> None:
         document = orjson.loads(value)
         source, offset = document["p"], document["o"]
         if key.startswith(PROGRESS):
-            batch.progress[source] = max(offset, batch.progress.get(source, -1))
+            for tag in document["v"]:
+                reached = batch.progress.setdefault(tag, {})
+                reached[source] = max(offset, reached.get(source, -1))
             return
         tag, _, row = key.decode().partition("/")
         patch = Patch(row, source, Place(offset, document["i"]), document["c"])

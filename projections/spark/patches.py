@@ -34,7 +34,7 @@ def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: Lo
     rest = _of_type(None, lifted, settings)
     by_type = f"case\n{branches}\n  else {rest}\nend" if branches else rest
     return (
-        f"case\nwhen {TOMBSTONE_ROW} then null\nwhen {HEARTBEAT_ROW} then {_progress(settings)}\n"
+        f"case\nwhen {TOMBSTONE_ROW} then null\nwhen {HEARTBEAT_ROW} then {_progress(views, settings)}\n"
         f"when refusal is not null then array({_dead_letter('refusal', settings)})\nelse {by_type}\nend"
     )
 
@@ -67,8 +67,10 @@ def _partition(key: str, settings: LogSettings) -> str:
     return f"cast(crc32(cast({key} as binary)) % {settings.patch_partitions} as int)"
 
 
-def _progress(settings: LogSettings) -> str:
-    value = "to_json(struct(`partition` as p, `offset` as o, timestamp_ms as t))"
+def _progress(views: Sequence[TableView], settings: LogSettings) -> str:
+    """Of these views only: the emitter of another version may be further on, or not as far."""
+    tags = ", ".join(literal(view.tag) for view in views)
+    value = f"to_json(struct(`partition` as p, `offset` as o, timestamp_ms as t, array({tags}) as v))"
     made = (
         _record(PATCHES, "concat('progress/', `partition`)", value, str(number), settings)
         for number in range(settings.patch_partitions)

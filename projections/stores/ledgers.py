@@ -38,7 +38,7 @@ def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
         if not ledger.has(patch.source, patch.place):
             ledger.applied[patch.source] = patch.place
             fresh.append(patch)
-    for source, offset in batch.progress.items():
+    for source, offset in batch.progress.get(tag, {}).items():
         if not ledger.has(source, Place(offset, LAST_NUMBER)):
             ledger.applied[source] = Place(offset, LAST_NUMBER)
     ledger.next = max(ledger.next, batch.next)

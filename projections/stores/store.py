@@ -64,7 +64,8 @@ class Batch:
     next: int
     patches: dict[str, list[Patch]] = field(default_factory=dict)
     """By view tag (`name@version`)."""
-    progress: dict[int, int] = field(default_factory=dict)
+    progress: dict[str, dict[int, int]] = field(default_factory=dict)
+    """By view tag, as `patches`: one emitter's progress says nothing of the views that it does not emit."""
     first: int = 0
 
 

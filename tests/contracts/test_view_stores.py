@@ -182,8 +182,9 @@ def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) 
     target, store = created(server, BY_THING, {0: 10, 1: 0}), server.open()
     ledger = store.ledgers(target)[2]
     assert {source: place.offset for source, place in ledger.applied.items()} == {0: 9}
-    store.apply([target], {2: Batch(5, {}, {0: 20, 1: 4})})
-    store.apply([target], {2: Batch(6, {}, {0: 15})})
+    store.apply([target], {2: Batch(5, {}, {BY_THING.tag: {0: 20, 1: 4}})})
+    # that of another version's emitter says nothing of this one
+    store.apply([target], {2: Batch(6, {}, {BY_THING.tag: {0: 15}, "by_thing@2": {0: 30}})})
     # progress alone may be written late; with a patch it is written at once
     store.apply([target], {2: Batch(7, {BY_THING.tag: [Patch("a", 2, Place(1, 0), {"total": 1})]})})
     ledger = server.open().ledgers(target)[2]

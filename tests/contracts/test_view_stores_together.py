@@ -47,13 +47,14 @@ class Emitters:
             self.at[chance.randrange(len(self.at))] = start
 
 
-def emitted(views: Iterable[TableView], sources: Sequence[Source], chance: random.Random) -> Records:
+def emitted(views: Sequence[TableView], sources: Sequence[Source], chance: random.Random) -> Records:
     """`patches` as these emitters write it: what comes first is in order, and comes again, whole runs at a time."""
     records: Records = {partition: [] for partition in range(PARTITIONS)}
     running = {
         partition: Emitters([source for source in sources if source.position.partition == partition], [0])
         for partition in range(SOURCES)
     }
+    tags = [view.tag for view in views]
     while running:
         partition, emitters = chance.choice(list(running.items()))
         which = chance.randrange(len(emitters.at))
@@ -63,7 +64,7 @@ def emitted(views: Iterable[TableView], sources: Sequence[Source], chance: rando
             _emit(records, views, source)
         finished = max(emitters.at) == len(emitters.sources)
         if run and (finished or chance.random() < 0.2):
-            value = orjson.dumps({"p": partition, "o": run[-1].position.offset, "t": 0})
+            value = orjson.dumps({"p": partition, "o": run[-1].position.offset, "t": 0, "v": tags})
             for each in records.values():
                 each.append((f"progress/{partition}".encode(), value))
         if chance.random() < 0.15:

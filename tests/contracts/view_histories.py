@@ -159,7 +159,8 @@ class History:
                 batch.patches.setdefault(record.tag, []).append(record.patch)
             if record.progress is not None:
                 source, offset = record.progress
-                batch.progress[source] = max(offset, batch.progress.get(source, -1))
+                reached = batch.progress.setdefault(record.tag, {})
+                reached[source] = max(offset, reached.get(source, -1))
         return batch
 
 
@@ -212,7 +213,7 @@ def _patches(
             found[partition_of(patch_key(view.tag, key), PARTITIONS)].append(Emission(view.tag, patch))
         if chance.random() < 0.1:
             for each in found.values():
-                each.append(Emission("progress", progress=(partition, source.position.offset)))
+                each.append(Emission(view.tag, progress=(partition, source.position.offset)))
         if repeated and chance.random() < 0.05:
             at[partition] = max(0, at[partition] - chance.randrange(12))
     return found

@@ -25,7 +25,7 @@ def send(producer: Producer, settings: LogSettings, told: History) -> None:
         for each in emissions:
             if each.patch is None:
                 source, offset = each.progress or (0, 0)
-                key, value = f"progress/{source}", {"p": source, "o": offset, "t": 1}
+                key, value = f"progress/{source}", {"p": source, "o": offset, "t": 1, "v": [each.tag]}
             else:
                 key = patch_key(each.tag, each.patch.key)
                 place = each.patch.place

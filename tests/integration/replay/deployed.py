@@ -109,7 +109,12 @@ class Deployed:
                     self._patch(key, {**place, "c": fields}, partition_of(key, self.settings.patch_partitions))
         self.emitted = len(self.sources)
         for partition in range(self.settings.partitions):
-            progress = {"p": partition, "o": self.log.end(EVENTS, partition) - 1, "t": 0}
+            progress = {
+                "p": partition,
+                "o": self.log.end(EVENTS, partition) - 1,
+                "t": 0,
+                "v": [view.tag for view in views],
+            }
             for each in range(self.settings.patch_partitions):
                 self._patch(f"progress/{partition}", progress, each)
         self.producer.flush(BOUND_S)
