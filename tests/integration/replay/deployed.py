@@ -36,6 +36,8 @@ from tests.spark_rows import differences
 
 ROOT = Path(__file__).parents[3]
 BOUND_S = 60.0
+START_S = 400.0
+"""Several JVMs start one after another, on a machine that may have other work."""
 
 
 @dataclass
@@ -67,6 +69,7 @@ class Deployed:
             "HEADWATER_PARTITIONS": str(self.settings.partitions),
             "HEADWATER_PATCH_PARTITIONS": str(self.settings.patch_partitions),
             "HEADWATER_MODULES": ",".join(self.settings.modules),
+            "HEADWATER_LOG_LEVEL": "INFO",
         }
 
     def append(self, events: Sequence[Source]) -> None:
@@ -176,6 +179,6 @@ class Deployed:
             env=os.environ | self.variables,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=START_S,
         )
         return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr

@@ -20,7 +20,7 @@ from projections.view import TableView
 from replay.deployment import start_spark
 from tests.integration.replay.interruptible import INTERRUPTED
 
-BOUND_S = 120
+BOUND_S = 300
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from projections.errors import RebuildFailed
 from projections.rebuild import Rebuilder
 from projections.stores.store import Target
 from tests.integration.projections.cut_proxy import CutProxy
-from tests.integration.replay.deployed import Deployed
+from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.interruptible import INTERRUPTED
 from tests.integration.replay.things import by_group, things
 from tests.spark_rows import session
@@ -45,7 +45,7 @@ def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_
             deployed.rows_become_the_references(view)
 
         killed = deployed.start("tests.integration.replay.interrupted")
-        assert killed.wait(150) == -signal.SIGKILL, deployed.output("tests.integration.replay.interrupted")
+        assert killed.wait(START_S) == -signal.SIGKILL, deployed.output("tests.integration.replay.interrupted")
         live = {each.view: each.generation for each in deployed.generations.live().values()}
         assert live == {INTERRUPTED[phase].name: number for phase, number in LIVE_AFTER_KILL.items()}
         deployed.append(events[80:120])
