@@ -11,6 +11,7 @@ from api import problems, schemas
 from api.routes.bulk import bulk_routes
 from api.routes.commands import command_routes
 from api.routes.health import health_routes
+from api.routes.observations import observation_routes
 from api.routes.streams import stream_routes
 from api.routes.views import view_routes
 from api.service import Service
@@ -42,7 +43,7 @@ def create_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    for routes in (bulk_routes, command_routes, view_routes, stream_routes, health_routes):
+    for routes in (bulk_routes, command_routes, observation_routes, view_routes, stream_routes, health_routes):
         app.include_router(routes(service))
     problems.install(app)
     schemas.install(app, service)

@@ -114,6 +114,35 @@ COMMAND_ANSWER: Final[Schema] = {
     "required": ["line", "id", "status"],
 }
 
+REPORTED: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "type/source/id"},
+        "position": {"type": "string", "description": "partition:offset in the topic `observations`"},
+    },
+    "required": ["id", "position"],
+}
+REPORTED_LINES: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "stored": {"type": "integer", "minimum": 0},
+        "refused": {"type": "integer", "minimum": 0},
+        "problems": {
+            "type": "array",
+            "description": "of the first lines that were refused",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "line": {"type": "integer", "minimum": 1},
+                    "problem": {"$ref": "#/components/schemas/Problem"},
+                },
+                "required": ["line", "problem"],
+            },
+        },
+    },
+    "required": ["stored", "refused", "problems"],
+}
+
 
 def header(name: str, schema: Schema, description: str) -> Schema:
     """A header parameter."""

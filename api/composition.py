@@ -13,6 +13,8 @@ from api.service import Service
 from api.settings import ApiSettings
 from api.waiting import Waiter
 from commands.gateway import CommandGateway
+from commands.observation import ObservationRegistry
+from commands.recorder import ObservationRecorder
 from commands.registry import CommandRegistry
 from eventlog.kafka import KafkaLog
 from projections.registry import ViewRegistry
@@ -48,8 +50,10 @@ def compose_service(settings: ApiSettings) -> Service:
     resources: tuple[Resource, ...] = (events, database, elasticsearch, cache, Receiving(gateway))
     return Service(
         commands=commands,
+        observations=ObservationRegistry.load(settings.log.modules),
         views=views.views,
         gateway=gateway,
+        recorder=ObservationRecorder(log),
         events=events,
         generations=generations,
         readers={"postgres": PostgresReader(database, environment), "elasticsearch": elasticsearch, "valkey": cache},

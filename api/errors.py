@@ -151,6 +151,8 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     commands.Rejected: Meaning(409, "rejected", "A rule said no"),
     commands.UnknownCommand: Meaning(404, "unknown_command", "Unknown command"),
     commands.MalformedCommand: Meaning(422, "malformed_command", "The body does not fit the command"),
+    commands.UnknownObservation: Meaning(404, "unknown_observation", "Unknown observation"),
+    commands.MalformedObservation: Meaning(422, "malformed_observation", "The report does not fit the observation"),
     commands.WrongVersion: Meaning(412, "wrong_version", "The stream is at another version"),
     commands.IdempotencyKeyReused: Meaning(422, "idempotency_key_reused", "The key belongs to another command"),
     commands.DecideFailed: Meaning(500, "decide_failed", "The aggregate failed on the command"),
@@ -179,16 +181,14 @@ def meaning_of(error: Exception) -> Meaning:
 
 def facts_of(error: Exception) -> dict[str, Any]:
     """What `error` says beside its message: its public attributes, and each field at fault of a malformed command."""
-    if isinstance(error, commands.MalformedCommand):
-        return {"command_type": error.command_type, "errors": _places(error.details)}
-    if isinstance(error, MalformedLine):
-        return {"line": error.line, "errors": _places(error.details)}
-    return {name: value for name, value in vars(error).items() if not name.startswith("_") and _is_fact(name, value)}
+    facts = {name: value for name, value in vars(error).items() if not name.startswith("_") and _is_fact(name, value)}
+    details = getattr(error, "details", None)
+    return facts if details is None else facts | {"errors": _places(details)}
 
 
 def _is_fact(name: str, value: Any) -> bool:
     plain = value is None or isinstance(value, str | int | float | tuple | list)
-    return plain and name not in ("message", "cause", "problem")
+    return plain and name not in ("message", "cause", "problem", "details")
 
 
 def _places(details: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from api.query import Query
+from commands.observation import Report
 from commands.receipt import Receipt
 from eventlog.envelope import Envelope, Position
 from projections.view import TableView
@@ -51,6 +52,15 @@ class Gateway(Protocol):
 
     async def receipt(self, command_id: str) -> Receipt | None:
         """The receipt of a command, None where none is known."""
+
+
+class Recorder(Protocol):
+    """The way of observations into the log."""
+
+    async def record(
+        self, reports: Sequence[Report[Any]], *, correlation_id: str | None = None, traceparent: str | None = None
+    ) -> list[Position]:
+        """Append all and return where they are, once they are stored; raises LogUnavailable."""
 
 
 class EventReader(Protocol):

@@ -12,6 +12,8 @@ from api.components import (
     COMMAND_ANSWER,
     HEALTH,
     RECEIPT,
+    REPORTED,
+    REPORTED_LINES,
     STREAM,
     TEXT,
     TRACING,
@@ -53,6 +55,14 @@ def bulk_request(line: type[BaseModel]) -> Schema:
         "requestBody": {"required": True, "content": {NDJSON: {"schema": line.model_json_schema()}}},
         "parameters": list(TRACING),
     }
+
+
+def observation_request(observation_type: str) -> Schema:
+    """Body and headers of an observation's route."""
+    schema = {"$ref": f"#/components/schemas/{observation_type}.report"}
+    content = {"application/json": {"schema": schema}, NDJSON: {"schema": schema}}
+    parameters = [each for each in TRACING if each["name"] != "X-Causation-ID"]
+    return {"requestBody": {"required": True, "content": content}, "parameters": parameters}
 
 
 def waiting_parameters() -> list[Schema]:
@@ -123,18 +133,26 @@ def _components(service: Service) -> Schema:
         "Accepted": ACCEPTED,
         "CommandAnswer": COMMAND_ANSWER,
         "Receipt": RECEIPT,
+        "Reported": REPORTED,
+        "ReportedLines": REPORTED_LINES,
         "Views": VIEWS,
         "Stream": STREAM,
         "Health": HEALTH,
     }
     for name, kind in service.commands.commands.items():
-        template = f"#/components/schemas/{name}.{{model}}"
-        schema = kind.command.model_json_schema(ref_template=template)
-        found |= {f"{name}.{model}": inner for model, inner in schema.pop("$defs", {}).items()}
-        found[name] = schema
+        found |= _model_components(name, kind.command)
+    for name, report in service.observations.reports.items():
+        found |= _model_components(f"{name}.report", report)
     for view in service.views.values():
         found |= _view_components(view)
     return found
+
+
+def _model_components(name: str, model: type[BaseModel]) -> Schema:
+    """The component `name` of a model, and those of the models within it."""
+    schema = model.model_json_schema(ref_template=f"#/components/schemas/{name}.{{model}}")
+    inner = {f"{name}.{each}": definition for each, definition in schema.pop("$defs", {}).items()}
+    return inner | {name: schema}
 
 
 def _view_components(view: TableView) -> Schema:

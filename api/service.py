@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from api.ports import EventReader, Gateway, Generations, Resource, ViewReader
+from api.ports import EventReader, Gateway, Generations, Recorder, Resource, ViewReader
 from api.settings import Limits
 from api.waiting import Waiter
+from commands.observation import ObservationRegistry
 from commands.registry import CommandRegistry
 from projections.view import TableView
 
@@ -20,8 +21,10 @@ class Service:
     """
 
     commands: CommandRegistry
+    observations: ObservationRegistry
     views: Mapping[str, TableView]
     gateway: Gateway
+    recorder: Recorder
     events: EventReader
     generations: Generations
     readers: Mapping[str, ViewReader]

@@ -5,6 +5,8 @@ CommandError
 ├── Rejected             a rule of the aggregate said no
 ├── UnknownCommand       no aggregate takes a command of this type
 ├── MalformedCommand     the body does not fit the command's type
+├── UnknownObservation   no observation of this type is declared
+├── MalformedObservation the report does not fit the observation's type
 ├── WrongVersion         the stream is not at the version that the command expected
 ├── IdempotencyKeyReused the command's id belongs to another command
 ├── DecideFailed         the aggregate's code failed on the command
@@ -56,6 +58,23 @@ class MalformedCommand(CommandError):
         places = ", ".join(".".join(str(part) for part in detail["loc"]) or "body" for detail in details)
         super().__init__(f'the body of "{command_type}" does not fit: see {places}')
         self.command_type, self.details = command_type, tuple(details)
+
+
+class UnknownObservation(CommandError):
+    """No observation of this type is declared."""
+
+    def __init__(self, observation_type: str, known: Sequence[str]) -> None:
+        super().__init__(f'there is no observation "{observation_type}": use one of {", ".join(sorted(known))}')
+        self.observation_type, self.known = observation_type, tuple(known)
+
+
+class MalformedObservation(CommandError):
+    """A report does not fit its type; `details` are pydantic's, one for each field at fault."""
+
+    def __init__(self, observation_type: str, details: Sequence[dict[str, Any]]) -> None:
+        places = ", ".join(".".join(str(part) for part in detail["loc"]) or "report" for detail in details)
+        super().__init__(f'the report of "{observation_type}" does not fit: see {places}')
+        self.observation_type, self.details = observation_type, tuple(details)
 
 
 class WrongVersion(CommandError):

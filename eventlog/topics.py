@@ -19,6 +19,7 @@ SNAPSHOTS = "snapshots"
 RECEIPTS = "receipts"
 PATCHES = "patches"
 DEAD_LETTERS = "dead-letters"
+OBSERVATIONS = "observations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +54,5 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(RECEIPTS, settings.partitions, receipts),
         TopicSpec(PATCHES, settings.patch_partitions, patches),
         TopicSpec(DEAD_LETTERS, 1, compact),
+        TopicSpec(OBSERVATIONS, settings.partitions, compact),
     )

@@ -16,6 +16,9 @@ from api_deployment import Deployment, eventually, free_port, is_ready, stop
 from commands.aggregates.listing import ChangePrice, ListProperty
 from commands.client import open_blocking_client
 from commands.errors import Rejected
+from eventlog.envelope import Position
+from eventlog.kafka import KafkaLog
+from eventlog.topics import OBSERVATIONS
 
 DETAILS = {
     "city": "GALT",
@@ -197,3 +200,18 @@ def test_a_service_beside_kafka_needs_no_http(client: httpx.Client, deployment: 
         with pytest.raises(Rejected):
             beside.send(listing)
     assert client.get(f"/commands/{receipt.command_id}").json()["events"][0]["id"] == f"listing/{listing.listing_id}/1"
+
+
+def test_observations_are_in_the_log_when_they_are_answered(api: httpx.Client, deployment: Deployment) -> None:
+    source = f"site-{uuid.uuid4().hex}"
+    reports = [{"id": f"v{number}", "source": source, "data": {"listing_id": "L1"}} for number in range(500)]
+    one = api.post("/observations/listing_viewed", json=reports[0])
+    content = b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in reports)
+    many = api.post("/observations/listing_viewed", content=content + b"{}\n", headers=NDJSON).json()
+    assert (one.status_code, many["stored"], many["refused"]) == (201, 500, 1)
+    position = Position.parse(one.json()["position"])
+    log = KafkaLog(deployment.log)
+    found = [record.key for record in log.read(OBSERVATIONS, position.partition, position.offset)]
+    log.close()
+    mine = [key for key in found if key.startswith(f"listing_viewed/{source}/")]
+    assert mine == [f"listing_viewed/{source}/v{number}" for number in (0, *range(500))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,7 @@ from api.service import Service
 from api.settings import Limits
 from api.waiting import Waiter
 from commands.codec import fingerprint, read_command
+from commands.observation import ObservationRegistry, Report
 from commands.receipt import Receipt, RecordedEvent
 from commands.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position
@@ -62,6 +63,22 @@ def receipt(stream: str = "listing/L1", command_type: str = "listing.sell", **ch
         "events": (RecordedEvent(f"{stream}/7", "listing.sold", Position(3, 1042)),),
     }
     return Receipt(**(given | changes))
+
+
+@dataclass
+class FakeRecorder:
+    """Takes every report, or raises `error`."""
+
+    reports: list[Report[Any]] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    error: Exception | None = None
+
+    async def record(self, reports: Sequence[Report[Any]], **options: Any) -> list[Position]:
+        if self.error is not None:
+            raise self.error
+        self.reports += reports
+        self.options = options
+        return [Position(0, number) for number in range(len(reports))]
 
 
 @dataclass
@@ -179,7 +196,9 @@ def fake_service(limits: Limits | None = None) -> Service:
     return Service(
         commands=commands,
         views=ViewRegistry.load().views,
+        observations=ObservationRegistry.load(),
         gateway=FakeGateway(commands),
+        recorder=FakeRecorder(),
         events=events,
         generations=generations,
         readers={name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")},

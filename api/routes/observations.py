@@ -1,0 +1,131 @@
+"""`POST /observations/{type}`: one observation as JSON, or any number as NDJSON; a typed route for each type."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from api import requests, schemas
+from api.ndjson import MEDIA_TYPE, Line, LineSplitter
+from api.problems import documented, problem_of
+from api.service import Service
+from commands.errors import MalformedObservation, TooLarge
+from commands.pipeline import run_each
+
+BATCH_LINES: Final = 100
+"""Read and checked without a pause: about two milliseconds in which nothing else runs."""
+BATCHES: Final = 20
+MOST_PROBLEMS: Final = 100
+DESCRIPTION: Final = """\
+
+One report as `application/json`, or any number as `application/x-ndjson`, one a line. It is answered when all of them
+are stored. A report with the `source` and `id` of an earlier one is the same report again: where it is not known what
+was stored, send everything again. Lines that are wrong are named, at most 100 of them, and do not stop the others.
+"""
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class _Taken(NamedTuple):
+    """What became of some lines."""
+
+    stored: int
+    problems: Sequence[dict[str, Any]]
+
+
+def observation_routes(service: Service) -> APIRouter:
+    """The routes of every registered observation."""
+    router = APIRouter(tags=["observations"])
+    for name, kind in service.observations.types.items():
+        summary = (kind.__doc__ or name).strip()
+        router.add_api_route(
+            f"/observations/{name}",
+            _reporting(service, name),
+            methods=["POST"],
+            operation_id=f"report {name}",
+            summary=summary.splitlines()[0],
+            description=f"{summary}\n{DESCRIPTION}",
+            status_code=201,
+            response_class=Response,
+            responses={
+                201: schemas.answer("It is stored.", "Reported"),
+                200: schemas.answer("The lines that fit are stored.", "ReportedLines"),
+                **documented(400, 413, 415, 422, 500, 503),
+            },
+            openapi_extra=schemas.observation_request(name),
+        )
+
+    async def report_unknown(observation: str) -> Response:
+        service.observations.read(observation, b"")  # raises UnknownObservation
+        raise AssertionError(observation)
+
+    router.add_api_route("/observations/{observation:path}", report_unknown, methods=["POST"], include_in_schema=False)
+    return router
+
+
+def _reporting(service: Service, name: str) -> Endpoint:
+    async def report(request: Request) -> Response:
+        requests.check_no_query(request)
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media == MEDIA_TYPE:
+            requests.check_media(request, MEDIA_TYPE)
+            return await _Lines(service, request, name).answer()
+        options = _options(request)
+        body = await requests.read_json(request, service.limits.body_bytes)
+        read = service.observations.read(name, body)
+        (position,) = await service.recorder.record([read], **options)
+        document = {"id": f"{name}/{read.source}/{read.id}", "position": str(position)}
+        return Response(orjson.dumps(document), 201, media_type="application/json")
+
+    return report
+
+
+def _options(request: Request) -> dict[str, str | None]:
+    return {"correlation_id": requests.correlation_id(request), "traceparent": requests.traceparent(request)}
+
+
+class _Lines:
+    """One request with many observations of one type."""
+
+    def __init__(self, service: Service, request: Request, name: str) -> None:
+        self._service, self._request, self._name = service, request, name
+        self._options = _options(request)
+        self._stored, self._refused = 0, 0
+        self._problems: list[dict[str, Any]] = []
+
+    async def answer(self) -> Response:
+        """Store what fits; raises LogUnavailable."""
+        await run_each(self._batches(), self._take, self._count, BATCHES)
+        problems = sorted(self._problems, key=lambda each: int(each["line"]))
+        document = {"stored": self._stored, "refused": self._refused, "problems": problems}
+        return Response(orjson.dumps(document), media_type="application/json")
+
+    async def _batches(self) -> AsyncIterator[Sequence[Line]]:
+        splitter = LineSplitter(self._service.limits.body_bytes)
+        async for chunk in self._request.stream():
+            lines = splitter.feed(chunk)
+            for start in range(0, len(lines), BATCH_LINES):
+                yield lines[start : start + BATCH_LINES]
+        if lines := splitter.end():
+            yield lines
+
+    async def _take(self, lines: Sequence[Line]) -> _Taken:
+        reports, problems = [], []
+        for line in lines:
+            try:
+                if line.content is None:
+                    raise TooLarge(line.size_bytes, self._service.limits.body_bytes)
+                reports.append(self._service.observations.read(self._name, line.content))
+            except (MalformedObservation, TooLarge) as error:
+                problems.append({"line": line.number, "problem": problem_of(error, self._request)})
+        await self._service.recorder.record(reports, **self._options)
+        return _Taken(len(reports), problems)
+
+    async def _count(self, batches: Sequence[_Taken]) -> None:
+        for batch in batches:
+            self._stored += batch.stored
+            self._refused += len(batch.problems)
+            self._problems += batch.problems[: MOST_PROBLEMS - len(self._problems)]

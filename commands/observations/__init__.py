@@ -1,0 +1,1 @@
+"""One file per type of observation. May import `commands.observation` only."""

@@ -1,0 +1,109 @@
+"""Observations over HTTP, one and many, with the recorder faked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from asgi_client import AppClient
+
+from api.service import Service
+from eventlog.errors import LogUnavailable
+
+VIEWED = "/observations/listing_viewed"
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+def report(number: int = 1, **changes: Any) -> dict[str, Any]:
+    return {"id": f"v-{number}", "source": "web", "data": {"listing_id": "L1"}} | changes
+
+
+def test_one(client: AppClient, service: Service) -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    answer = client.post(VIEWED, json=report(), headers={"X-Correlation-ID": "x", "traceparent": trace})
+    assert (answer.status_code, answer.json()) == (201, {"id": "listing_viewed/web/v-1", "position": "0:0"})
+    recorder: Any = service.recorder
+    assert recorder.options == {"correlation_id": "x", "traceparent": trace}
+    assert recorder.reports[0].data.came_from == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"id": ""}, "/id"),
+        ({"id": "a b"}, "/id"),
+        ({"id": 1}, "/id"),
+        ({"id": None}, "/id"),
+        ({"source": "a/b"}, "/source"),
+        ({"source": "a\n"}, "/source"),
+        ({"time": "yesterday"}, "/time"),
+        ({"time": "2026-01-02T03:04:05"}, "/time"),
+        ({"time": "1969-12-31T23:59:59Z"}, "/time"),
+        ({"more": 1}, "/more"),
+        ({"data": {}}, "/data/listing_id"),
+        ({"data": {"listing_id": "L1", "seconds": -1}}, "/data/seconds"),
+        ({"data": {"listing_id": "L1", "came_from": "space"}}, "/data/came_from"),
+        ({"data": {"listing_id": "L\0"}}, ""),
+    ],
+)
+def test_one_that_does_not_fit(client: AppClient, changes: dict[str, Any], place: str) -> None:
+    problem = client.post(VIEWED, json=report(**changes)).json()
+    assert (problem["status"], problem["type"]) == (422, "urn:headwater:problem:malformed_observation")
+    assert place in [each["place"] for each in problem["errors"]]
+
+
+def test_a_backslash_before_u0000_is_no_nul(client: AppClient) -> None:
+    content = b'{"id":"1","source":"web","data":{"listing_id":"\\\\u0000"}}'
+    assert client.post(VIEWED, content=content, headers={"content-type": "application/json"}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("path", "request_", "status", "code"),
+    [
+        ("/observations/nothing", {"json": report()}, 404, "unknown_observation"),
+        (VIEWED + "?dry=1", {"json": report()}, 422, "bad_parameter"),
+        (VIEWED, {"content": b"{", "headers": {"content-type": "application/json"}}, 400, "malformed_json"),
+        (VIEWED, {"content": b"{}", "headers": {"content-type": "text/plain"}}, 415, "unsupported_media"),
+        (VIEWED, {"content": b"{}", "headers": NDJSON | {"content-encoding": "br"}}, 415, "unsupported_media"),
+        (VIEWED, {"content": b"{}", "headers": NDJSON | {"X-Correlation-ID": "a b"}}, 422, "bad_parameter"),
+        (VIEWED, {"json": "x" * 600_000}, 413, "too_large"),
+    ],
+)
+def test_wrong_requests(client: AppClient, path: str, request_: dict[str, Any], status: int, code: str) -> None:
+    answer = client.post(path, **request_)
+    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:headwater:problem:{code}")
+
+
+def test_many_and_those_that_do_not_fit(client: AppClient, service: Service) -> None:
+    lines: list[bytes] = [orjson.dumps(report(number)) for number in range(1000)]
+    lines[10] = b"{nonsense"
+    lines[20] = orjson.dumps(report(id=""))
+    lines[30] = b"[" * 600_000
+    lines[40] = b""
+    answer = client.post(VIEWED, content=b"\n".join(lines), headers=NDJSON)
+    found = answer.json()
+    assert (answer.status_code, found["stored"], found["refused"]) == (200, 996, 3)
+    assert [(each["line"], each["problem"]["status"]) for each in found["problems"]] == [
+        (11, 422),
+        (21, 422),
+        (31, 413),
+    ]
+    recorder: Any = service.recorder
+    assert [each.id for each in recorder.reports[:3]] == ["v-0", "v-1", "v-2"]
+
+
+def test_not_every_problem_is_told(client: AppClient) -> None:
+    found = client.post(VIEWED, content=b"1\n" * 1000, headers=NDJSON).json()
+    assert (found["stored"], found["refused"], len(found["problems"])) == (0, 1000, 100)
+
+
+def test_the_log_is_away(client: AppClient, service: Service) -> None:
+    recorder: Any = service.recorder
+    recorder.error = LogUnavailable("appending", "no broker")
+    for answer in (
+        client.post(VIEWED, json=report()),
+        client.post(VIEWED, content=orjson.dumps(report()) + b"\n", headers=NDJSON),
+    ):
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:log_unavailable")
+        assert answer.headers["retry-after"]

@@ -1,0 +1,109 @@
+"""Types of observations, their records, and the recorder on the log in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
+from commands.observation import Observation, ObservationRegistry
+from commands.recorder import ObservationRecorder
+from eventlog.envelope import decode, partition_of
+from eventlog.errors import LogUnavailable
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
+from eventlog.topics import OBSERVATIONS
+
+
+class Reading(Observation, type="reading", version=3):
+    """A sensor's."""
+
+    celsius: float
+
+
+REGISTRY = ObservationRegistry([("here", Reading)])
+
+
+def read(number: int, time: str = "null", source: str = "s1") -> Any:
+    text = f'{{"id":"{number}","source":"{source}","time":{time},"data":{{"celsius":21.5}}}}'
+    return REGISTRY.read("reading", text.encode())
+
+
+def test_the_shipped_types_and_those_of_a_package() -> None:
+    shipped = ObservationRegistry.load().types
+    assert "listing_viewed" in shipped
+    assert set(ObservationRegistry.load([__name__]).types) == {*shipped, "reading"}
+
+
+def test_declarations_that_are_wrong() -> None:
+    with pytest.raises(DeclarationError, match="Reading-1"):
+
+        class Wrong(Observation, type="Reading-1"):
+            pass
+
+    with pytest.raises(DeclarationError, match=r'"here" and "there" both declare'):
+        ObservationRegistry([("here", Reading), ("there", Reading)])
+
+
+def test_what_cannot_be_read() -> None:
+    with pytest.raises(UnknownObservation, match="reading"):
+        REGISTRY.read("weight", b"{}")
+    for text in (b"", b"[]", b'{"id":"\\ud800"}', b'{"id":"1","source":"s","data":{"celsius":"warm"}}'):
+        with pytest.raises(MalformedObservation):
+            REGISTRY.read("reading", text)
+
+
+def test_a_record_and_where_it_is() -> None:
+    log = MemoryLog(partitions=4)
+    reports = [read(1, '"2026-01-02T03:04:05.678+01:00"'), read(2), read(1, source="s2")]
+    before = datetime.now(UTC)
+    positions = asyncio.run(ObservationRecorder(log).record(reports, correlation_id="c", traceparent="00-a"))
+    assert positions[0].partition == positions[1].partition == partition_of("reading/s1", 4)
+    records = [next(log.read(OBSERVATIONS, each.partition, each.offset)) for each in positions]
+    assert [record.key for record in records] == ["reading/s1/1", "reading/s1/2", "reading/s2/1"]
+    first, second = decode(records[0].value), decode(records[1].value)
+    assert (first.id, first.type, first.stream, first.data_version) == ("reading/s1/1", "reading", "reading/s1", 3)
+    assert (first.data, first.correlation_id, first.traceparent) == ({"celsius": 21.5}, "c", "00-a")
+    assert first.time == datetime(2026, 1, 2, 2, 4, 5, 678000, tzinfo=UTC)
+    assert records[0].timestamp_ms == 1767319445678
+    assert second.time >= before
+    assert asyncio.run(ObservationRecorder(log).record([])) == []
+
+
+class Held(MemoryLog):
+    """Stores nothing before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pending: list[tuple[Future[int], Callable[[], int]]] = []
+
+    def submit(self, entry: Entry, partition: int) -> Future[int]:
+        stored: Future[int] = Future()
+        self.pending.append((stored, super().submit(entry, partition).result))
+        return stored
+
+
+def test_it_returns_when_the_last_is_stored_and_raises_when_one_is_not() -> None:
+    async def scenario(failing: bool) -> None:
+        log = Held()
+        recording = asyncio.create_task(ObservationRecorder(log).record([read(1), read(2)]))
+        await asyncio.sleep(0)
+        (first, at), (second, _) = log.pending
+        first.set_result(at())
+        await asyncio.sleep(0)
+        assert not recording.done()
+        if failing:
+            second.set_exception(LogUnavailable("appending", "no broker"))
+            with pytest.raises(LogUnavailable):
+                await recording
+        else:
+            second.set_result(7)
+            assert [each.offset for each in await recording] == [0, 7]
+
+    asyncio.run(scenario(failing=False))
+    asyncio.run(scenario(failing=True))
