@@ -159,6 +159,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     commands.UnreadableCommand: Meaning(422, "unreadable_command", "The command cannot be read"),
     commands.TooLarge: Meaning(413, "too_large", "The body is too large"),
     commands.Unanswered: Meaning(504, "unanswered", "No answer in time", retry_after_s=1),
+    commands.UnreadableEvent: Meaning(500, "unreadable_event", "An event cannot be read"),
     commands.BrokenStream: Meaning(500, "broken_stream", "The stream is broken"),
     eventlog.EventLogError: INTERNAL,
     eventlog.SettingError: MISCONFIGURED,

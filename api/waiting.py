@@ -11,13 +11,13 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from api.errors import BadParameter, NotCaughtUp
 from api.ports import Applied, EventReader, GenerationGone, Generations, Live, ViewReader
-from eventlog.envelope import Envelope, Position, partition_of
+from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
 from projections.errors import GenerationMissing, StoreUnavailable
+from projections.reading import row_of
 from projections.stores.names import patch_key
 from projections.view import TableView
 
@@ -87,8 +87,8 @@ class Waiter:
             event = await self._events.event_at(position)
             if event is None:
                 wanted.append(Wanted(position, None))
-            elif handles(view, event):
-                wanted.append(Wanted(position, view.key_of(_data(event), event)))
+            elif (key := row_of(view, event)) is not None:
+                wanted.append(Wanted(position, key))
         return wanted
 
     async def _not_applied(
@@ -131,13 +131,6 @@ class Waiter:
         return lag(live, ledger, ends, self._patch_partitions)
 
 
-def handles(view: TableView, event: Envelope) -> bool:
-    """Whether the event makes a patch of the view; one without the key's field is a dead letter instead."""
-    if isinstance(view.key, str) and _data(event).get(view.key) is None:
-        return False
-    return view.handles_every or event.type in view.events
-
-
 def covers(applied: Applied, position: Position) -> bool:
     """Whether what was applied includes the position."""
     return applied.get(position.partition, -1) >= position.offset
@@ -150,7 +143,3 @@ def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[int, int], patc
         applied = min(ledger.get(partition, {}).get(source, -1) + 1 for partition in range(patch_partitions))
         behind += max(0, end - max(applied, live.base.get(source, 0)))
     return behind
-
-
-def _data(event: Envelope) -> Mapping[str, Any]:
-    return event.data if isinstance(event.data, Mapping) else {}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
+import orjson
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticUndefined
 
 from commands.errors import DeclarationError
+from commands.steps import Change
+from commands.upcasting import History, HistoryError, kind_of
 
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 AGGREGATE_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -44,17 +50,43 @@ class Command(Message):
 
 
 class Event(Message):
-    """What has happened: `class PriceChanged(Event, type="listing.price_changed", version=1)`.
+    """What has happened: `class PriceChanged(Event, type="listing.price_changed")`.
 
-    type and version are storage format: they stay when the class is renamed. An event carries what views need,
-    because a view sees one event and nothing else: the previous price beside the new one, the city.
+    The type is storage format: it stays when the class is renamed. So are the fields: where they change, raise
+    `version` and tell in `history` what was done (see `commands/steps.py`), and what was recorded before is read as
+    the current version. An event carries what views need, because a view sees one event and nothing else: the
+    previous price beside the new one, the city.
     """
 
     version: ClassVar[int] = 1
+    history: ClassVar[History] = History(1, (), {})
 
-    def __init_subclass__(cls, *, version: int = 1, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, version: int = 1, history: Sequence[Change] = (), **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.version = version
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, *, version: int = 1, history: Sequence[Change] = (), **kwargs: Any) -> None:
+        # pydantic knows the fields only now
+        fields = {info.alias or name: info for name, info in cls.model_fields.items()}
+        for name, info in fields.items():
+            if info.default not in (PydanticUndefined, None) or info.default_factory is not None:
+                raise cls._declared_wrong(
+                    f'its field "{name}" has a default, which only Python would know: leave it out, and where the '
+                    f'field is new, raise the version and add default("{name}", …) to its history'
+                )
+        required = [name for name, info in fields.items() if not _is_nullable(info.annotation)]
+        try:
+            cls.history = History(
+                version, history, {name: kind_of(info.annotation) for name, info in fields.items()}, required
+            )
+        except HistoryError as error:
+            raise cls._declared_wrong(str(error)) from error
+
+    @classmethod
+    def _declared_wrong(cls, reason: str) -> DeclarationError:
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None) or cls.__module__
+        return DeclarationError(f'{file}: event "{getattr(cls, "type", cls.__name__)}": {reason}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +98,8 @@ class Aggregate(Generic[State]):
     initial: the state before the first event.
     decide: `(command, state) -> events`; raises `Rejected` where a rule says no; no events means nothing to change.
     evolve: `(state, event) -> state`; must accept every event that `decide` makes.
+    state_version: raise it when `evolve` makes another state of the same events, though the state's fields stayed as
+    they were: then all snapshots are folded anew. Where the fields change this happens by itself.
 
     The command and event types are read from the annotations of `decide` and `evolve`.
     """
@@ -75,8 +109,11 @@ class Aggregate(Generic[State]):
     initial: State
     decide: Callable[[Any, State], Sequence[Event]]
     evolve: Callable[[State, Any], State]
+    state_version: int = 1
     commands: dict[str, type[Command]] = field(init=False)
     events: dict[str, type[Event]] = field(init=False)
+    shape: str = field(init=False)
+    """Digest of the state's schema and version: a snapshot of another shape is not read but folded anew."""
 
     def __post_init__(self) -> None:
         if not AGGREGATE_NAME.fullmatch(self.name):
@@ -87,6 +124,13 @@ class Aggregate(Generic[State]):
             raise DeclarationError(f'the state of "{self.name}" can change: make its model frozen')
         object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
         object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
+        object.__setattr__(self, "shape", self._shape())
+
+    def _shape(self) -> str:
+        schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
+        if self.state_version != 1:
+            schema += b"\n%d" % self.state_version
+        return hashlib.blake2b(schema, digest_size=8).hexdigest()
 
     def _messages(self, function: Callable[..., Any], argument: str, kind: type[Kind]) -> dict[str, type[Kind]]:
         """The message classes in the annotation of `function`'s `argument`, by their storage name."""
@@ -109,3 +153,7 @@ class Aggregate(Generic[State]):
             member.id_field = self.id_field
             found[member.type] = member
         return found
+
+
+def _is_nullable(annotation: Any) -> bool:
+    return annotation in (None, Any) or type(None) in typing.get_args(annotation)

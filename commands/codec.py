@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
 from commands.aggregate import Aggregate, Command, Event
-from commands.errors import BrokenStream, MalformedCommand, UnreadableSnapshot
+from commands.errors import BrokenStream, MalformedCommand, UnreadableEvent, UnreadableSnapshot
 from commands.registry import AnyAggregate, CommandType
+from commands.upcasting import version_problem
 from eventlog.envelope import Envelope, stream_name
-from eventlog.errors import NotAnEnvelope
 
 Body = bytes | Mapping[str, Any]
 State = TypeVar("State", bound=BaseModel)
@@ -59,16 +58,26 @@ def fingerprint(command_type: str, body: bytes, expected_version: int | None) ->
 
 
 def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
-    """The typed event of an envelope; raises NotAnEnvelope where the aggregate has no such event."""
+    """The typed event of an envelope, in the current version; raises UnreadableEvent."""
     kind = aggregate.events.get(envelope.type)
     if kind is None:
-        raise NotAnEnvelope(f'"{aggregate.name}" has no event type "{envelope.type}"')
+        raise UnreadableEvent(f'"{aggregate.name}" has no event type "{envelope.type}"')
+    data = envelope.data
     if envelope.data_version != kind.version:
-        raise NotAnEnvelope(f'"{envelope.type}" has version {envelope.data_version}, and {kind.version} is known')
+        data = _upcast(kind, envelope)
     try:
-        return kind.model_validate_json(orjson.dumps(envelope.data))
+        return kind.model_validate_json(orjson.dumps(data))
     except ValidationError as error:
-        raise NotAnEnvelope(f'the data of "{envelope.id}" does not fit "{envelope.type}": {error}') from error
+        raise UnreadableEvent(f'the data of "{envelope.id}" does not fit "{envelope.type}": {error}') from error
+
+
+def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:
+    if reason := version_problem(kind.type, envelope.data_version, kind.version):
+        raise UnreadableEvent(reason)
+    try:
+        return kind.history.upcast(envelope.data_version, envelope.data)
+    except ValueError as error:
+        raise UnreadableEvent(f'"{envelope.id}", a "{envelope.type}": {error}') from error
 
 
 def fold(
@@ -87,20 +96,10 @@ def fold(
     return folded, version
 
 
-@cache
-def shape(state: type[BaseModel]) -> str:
-    """Digest of a state's schema: a snapshot of another shape is not read but folded anew."""
-    schema = orjson.dumps(state.model_json_schema(), option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2b(schema, digest_size=8).hexdigest()
-
-
-def write_snapshot(state: BaseModel, version: int) -> bytes:
+def write_snapshot(aggregate: Aggregate[State], state: State, version: int) -> bytes:
     """The value of a record of `snapshots`."""
-    return b'{"version":%d,"shape":"%b","state":%b}' % (
-        version,
-        shape(type(state)).encode(),
-        state.__pydantic_serializer__.to_json(state),
-    )
+    body = state.__pydantic_serializer__.to_json(state)
+    return b'{"version":%d,"shape":"%b","state":%b}' % (version, aggregate.shape.encode(), body)
 
 
 def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int]:
@@ -108,8 +107,8 @@ def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int
     kind = type(aggregate.initial)
     try:
         document = orjson.loads(value)
-        if document["shape"] != shape(kind):
-            raise UnreadableSnapshot(aggregate.name, "its state had another schema")
+        if document["shape"] != aggregate.shape:
+            raise UnreadableSnapshot(aggregate.name, "its state had another schema, or another state_version")
         version = document["version"]
         if type(version) is not int or version < 1:
             raise UnreadableSnapshot(aggregate.name, f"its version is {version!r}")

@@ -16,6 +16,7 @@ CommandError
 ├── MisplacedCommand     a command lies where its stream does not belong
 ├── BadDecision          `decide` made events that cannot be recorded
 ├── BrokenStream         a stream in the log has a gap or a repetition
+├── UnreadableEvent      an event does not fit its type, or is of a version that is not known here
 ├── UnreadableSnapshot   a snapshot does not fit the state as it is declared now
 └── LocalStateError      what the handler keeps on its own disk cannot be read or written
 """
@@ -25,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from eventlog.errors import NotAnEnvelope
 
 
 class CommandError(Exception):
@@ -131,6 +134,17 @@ class BrokenStream(CommandError):
     def __init__(self, stream: str, expected: int, actual: int) -> None:
         super().__init__(f'"{stream}" has event {actual} where {expected} belongs: find out what wrote to the log')
         self.stream, self.expected, self.actual = stream, expected, actual
+
+
+class UnreadableEvent(CommandError, NotAnEnvelope):
+    """An event in the log does not fit its type as it is declared here, or was written by a newer version of the code.
+
+    A NotAnEnvelope as well: whoever reads the log and can do without the record treats both alike.
+    """
+
+    def __init__(self, reason: str) -> None:
+        Exception.__init__(self, reason)
+        self.reason = reason
 
 
 class UnreadableSnapshot(CommandError):

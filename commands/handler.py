@@ -129,7 +129,8 @@ class Handler:
             self._handle(record, batch, touched)
             batch.next_command = record.offset + 1
         for stream in touched:
-            batch.snapshots[stream] = write_snapshot(*self._states[stream])
+            aggregate = self._registry.aggregates[stream.partition("/")[0]]
+            batch.snapshots[stream] = write_snapshot(aggregate, *self._states[stream])
         while len(self._states) > CACHED_STREAMS:
             self._states.popitem(last=False)
         return batch

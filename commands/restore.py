@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from pydantic import BaseModel
-
-from commands.codec import fold, read_snapshot, shape, write_snapshot
+from commands.codec import fold, read_snapshot, write_snapshot
 from commands.errors import UnreadableSnapshot
 from commands.registry import AnyAggregate, CommandRegistry
 from commands.state import StateStore
@@ -44,8 +42,7 @@ def origin(log: EventLog, registry: CommandRegistry) -> str:
     """
     parts = [log.incarnation(topic) for topic in (topics.SNAPSHOTS, topics.RECEIPTS)]
     for name, aggregate in sorted(registry.aggregates.items()):
-        state: type[BaseModel] = type(aggregate.initial)
-        parts.append(f"{name}:{shape(state)}")
+        parts.append(f"{name}:{aggregate.shape}")
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -156,7 +153,7 @@ def _folded(aggregate: AnyAggregate, known: bytes, sequence: int, event: bytes) 
     state, version = (aggregate.initial, 0) if known == _STALE else read_snapshot(aggregate, known)
     if sequence <= version:
         return known
-    return write_snapshot(*fold(aggregate, [decode(event)], state, version))
+    return write_snapshot(aggregate, *fold(aggregate, [decode(event)], state, version))
 
 
 def _aggregate_of(registry: CommandRegistry, stream: str) -> AnyAggregate | None:

@@ -31,6 +31,7 @@ class Envelope:
     stream: `type/id` of the aggregate; CloudEvents' `subject`.
     time: when the command was accepted by the API, in UTC.
     data: the body, JSON types only.
+    data_version: of an event, the version of its type, from 1; 0 where a record does not tell.
     sequence: the aggregate's version after this event, from 1; 0 in a command.
     expected_version: in a command, the version it demands; None for any, 0 for "must not exist".
     """
@@ -134,7 +135,7 @@ def decode(value: bytes | str | None) -> Envelope:
         time=_time(document),
         data=_data(document),
         source=_text(document, "source"),
-        data_version=_count(document, "dataversion", 1),
+        data_version=_count(document, "dataversion", 0),
         sequence=_count(document, "sequence", 0),
         expected_version=_count(document, "expectedversion", None),
         correlation_id=_optional_text(document, "correlationid"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,17 +12,21 @@ import orjson
 from projections.expressions import Source
 from projections.folds import EVERY, Case, Column, Edge, Ratio
 from projections.monoids import Pick, State, ordering_key
+from projections.reading import current_data, row_of
 from projections.types import ColumnType
-from projections.view import DELETED, TableView, lifted_cases, required_fields
+from projections.view import DELETED, TableView, lifted_cases
 
 
 def lift(view: TableView, source: Source) -> State | None:
-    """The patch that one event makes of its row: state fields by name; None where the view does not handle it."""
-    case: Case | None = view.events.get(source.envelope.type)
-    if case is None:
-        if not view.handles_every:
-            return None
-        case = EVERY
+    """The patch that one event makes of its row: state fields by name.
+
+    None where the view does not handle it, or cannot read it: then it becomes a dead letter (see `reading.problem`).
+    """
+    event = view.events.get(source.envelope.type)
+    if row_of(view, source.envelope) is None:
+        return None
+    case: Case = EVERY if event is None else event
+    source = replace(source, envelope=replace(source.envelope, data=current_data(event, source.envelope)))
     order = (
         source.envelope.sequence
         if view.per_stream
@@ -58,13 +63,6 @@ def canonical(value: Any, kind: ColumnType) -> Any:
             return value
 
 
-def missing_fields(view: TableView, source: Source) -> tuple[str, ...]:
-    """The required fields that a handled event lacks: it makes no patch of this view, but a dead letter."""
-    event = view.events.get(source.envelope.type)
-    required = required_fields(view, event) if event else ()
-    return tuple(name for name in required if source.envelope.data.get(name) is None)
-
-
 def combine(view: TableView, row: State, patch: State) -> None:
     """Put a patch into a row, in place."""
     for monoid in view.layout.monoids:
@@ -85,9 +83,9 @@ def fold(view: TableView, sources: Iterable[Source]) -> dict[str, dict[str, Any]
     """Every visible row after `sources`, by key."""
     rows: dict[str, State] = {}
     for source in sources:
-        patch = lift(view, source)
-        if patch is not None:
-            combine(view, rows.setdefault(view.key_of(source.envelope.data, source.envelope), {}), patch)
+        patch, key = lift(view, source), row_of(view, source.envelope)
+        if patch is not None and key is not None:
+            combine(view, rows.setdefault(key, {}), patch)
     return {key: finish(view, key, row) for key, row in rows.items() if not is_deleted(row)}
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
+
+from commands.upcasting import kind_of
 
 
 class ColumnType(Enum):
@@ -73,17 +74,7 @@ PYTHON_TYPES: Mapping[type, ColumnType] = {
 
 def column_type(annotation: Any) -> ColumnType:
     """The column type of a pydantic field's annotation; whatever is no scalar is JSON."""
-    origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        return column_type(typing.get_args(annotation)[0])
-    if origin is Literal:
-        return column_type(type(typing.get_args(annotation)[0]))
-    if origin in (typing.Union, types.UnionType):
-        members = [member for member in typing.get_args(annotation) if member is not type(None)]
-        return column_type(members[0]) if len(members) == 1 else ColumnType.JSON
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return column_type(type(next(iter(annotation)).value))
-    return PYTHON_TYPES.get(annotation, ColumnType.JSON)
+    return PYTHON_TYPES.get(kind_of(annotation), ColumnType.JSON)
 
 
 def field_types(model: type[BaseModel]) -> dict[str, ColumnType]:

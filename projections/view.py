@@ -160,7 +160,14 @@ class TableView:
         parts += [f"{name}={_describe(column)}" for name, column in sorted(self.columns.items())]
         parts += [f"{store}" for store in self.stores]
         parts += [f"deleted by {event.type}" for event in self.deleted_by]
-        return parts + [f"restored by {event.type}" for event in self.restored_by]
+        parts += [f"restored by {event.type}" for event in self.restored_by]
+        # where an older version of an event means something else now, the rows are others too
+        return parts + [
+            f"past of {event.type}: {version} {name}: {lineage!r}"
+            for event in self.events.values()
+            for version in range(1, event.version)
+            for name, lineage in sorted(event.history.changed(version, fields_read(self, event)).items())
+        ]
 
     def key_of(self, data: Mapping[str, Any], envelope: Any) -> str:
         """The row that an event belongs to, from its data and envelope."""

@@ -32,7 +32,7 @@ def history(aggregates: Sequence[AnyAggregate], seed: int, events: int, partitio
             return found
         aggregate = chance.choice(aggregates)
         # an aggregate may come to its end, as a sold listing does: others follow
-        command = _command(aggregate, f"{chance.choice(IDS)} {len(found) // 20}", chance)
+        command = random_command(aggregate, f"{chance.choice(IDS)} {len(found) // 20}", chance)
         if command is None:
             continue
         stream = f"{aggregate.name}/{getattr(command, aggregate.id_field)}"
@@ -54,7 +54,7 @@ def history(aggregates: Sequence[AnyAggregate], seed: int, events: int, partitio
     raise AssertionError(f"only {len(found)} events after {100 * events} commands: draw commands that are accepted")
 
 
-def _command(aggregate: AnyAggregate, name: str, chance: random.Random) -> Command | None:
+def random_command(aggregate: AnyAggregate, name: str, chance: random.Random) -> Command | None:
     """A random command; None where its body breaks what the schema's types do not tell."""
     kind = chance.choice(list(aggregate.commands.values()))
     schema = kind.model_json_schema()

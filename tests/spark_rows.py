@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from eventlog.settings import LogSettings
 from projections import reference
 from projections.expressions import Source
+from projections.reading import row_of
 from projections.spark.patches import patch_records
 from projections.spark.session import SparkSettings, start_session
 from projections.types import ColumnType
@@ -68,7 +69,7 @@ def expected_patches(views: Sequence[TableView], sources: Iterable[Source]) -> P
         for view in views:
             patch = reference.lift(view, source)
             if patch is not None:
-                key = f"{view.tag}/{view.key_of(source.envelope.data, source.envelope)}"
+                key = f"{view.tag}/{row_of(view, source.envelope)}"
                 change = {name: value for name, value in patch.items() if value is not None}
                 found[key, source.position.partition, source.position.offset] = change
     return found
@@ -78,9 +79,9 @@ def expected_states(view: TableView, sources: Iterable[Source]) -> dict[str, dic
     """The state fields of every row after these events, nulls left out."""
     rows: dict[str, dict[str, Any]] = {}
     for source in sources:
-        patch = reference.lift(view, source)
-        if patch is not None:
-            reference.combine(view, rows.setdefault(view.key_of(source.envelope.data, source.envelope), {}), patch)
+        patch, key = reference.lift(view, source), row_of(view, source.envelope)
+        if patch is not None and key is not None:
+            reference.combine(view, rows.setdefault(key, {}), patch)
     return {key: {name: value for name, value in row.items() if value is not None} for key, row in rows.items()}
 
 

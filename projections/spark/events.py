@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from commands.aggregate import Event
+from commands.steps import Kind
+from commands.upcasting import NO_VERSION, newer_version
 from eventlog.envelope import SPEC_VERSION
 from projections.expressions import identifier, literal
+from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
 from projections.types import SPARK_TYPES, ColumnType, field_types
 from projections.view import TableView, fields_read
 
@@ -26,30 +29,48 @@ class LogSchema:
     """What some views need of the log, and as which types.
 
     events: the event classes that any of them handles, by type. parsed: the type that each field of `data` is parsed
-    as, by name. A field that two events declare differently is parsed as text; `Field.spark` casts it.
+    as, by name. A field that two events declare differently is parsed as text; `Field.spark` casts it. older: what
+    the fields that changed are made of in older versions; empty where no view reads one.
     """
 
     events: dict[str, type[Event]]
     parsed: dict[str, ColumnType]
+    older: Older
 
     @classmethod
     def of(cls, views: Sequence[TableView]) -> LogSchema:
         """The schema that serves all of `views`."""
         events: dict[str, type[Event]] = {}
         kinds: dict[str, set[ColumnType]] = {}
+        read: dict[str, set[str]] = {}
         for view in views:
             for event in view.events.values():
                 events[event.type] = event
-                for name in fields_read(view, event):
+                names = fields_read(view, event)
+                read.setdefault(event.type, set()).update(names)
+                for name in names:
                     kinds.setdefault(name, set()).add(field_types(event)[name])
         parsed = {name: kind.pop() if len(kind) == 1 else ColumnType.TEXT for name, kind in sorted(kinds.items())}
-        return cls(events, parsed)
+        older = {name: _older(event, tuple(sorted(read[name]))) for name, event in sorted(events.items())}
+        return cls(events, parsed, {name: versions for name, versions in older.items() if versions})
+
+    @property
+    def kinds(self) -> dict[str, dict[str, Kind]]:
+        """The kind of each current field, by event type."""
+        return {name: event.history.fields for name, event in self.events.items()}
 
     @property
     def ddl(self) -> str:
         """The schema of a record's document, in Spark's words; fields that no view reads are skipped over."""
         data = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in self.parsed.items())
-        return ", ".join((*ENVELOPE, f"data struct<{data}>") if data else ENVELOPE)
+        version = ("dataversion bigint",) if self.events else ()
+        return ", ".join((*ENVELOPE, *version, f"data struct<{data}>") if data else (*ENVELOPE, *version))
+
+
+def _older(event: type[Event], names: tuple[str, ...]) -> dict[int, Lineages]:
+    """What the fields `names` are made of in each older version that recorded some of them in another way."""
+    found = {version: event.history.changed(version, names) for version in range(1, event.version)}
+    return {version: changed for version, changed in found.items() if changed}
 
 
 REFUSAL = f"""
@@ -72,7 +93,8 @@ end"""
 def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
     """Kafka's records as events: `id, type, stream, sequence, time, partition, offset, record, timestamp_ms, data`.
 
-    Beside these stand Kafka's `key` (text) and `value` (bytes), and `refusal`: why the record is no event.
+    `data` has the fields of each event's current version; `data_version` is the one that was recorded. Beside these
+    stand Kafka's `key` (text) and `value` (bytes), and `refusal`: why the record is no event.
     """
     raw = records.selectExpr(
         "cast(key as string) as key",
@@ -84,6 +106,10 @@ def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
         "unix_millis(timestamp) as timestamp_ms",
     )
     document = raw.selectExpr("*", f"from_json(record, {literal(schema.ddl)}) as document")
+    data = "document.data"
+    if schema.older:
+        document = document.selectExpr("*", *recorded_columns(schema.older, schema.kinds))
+        data = current_data(schema.older, schema.kinds, schema.parsed, data)
     return document.selectExpr(
         "key",
         "value",
@@ -97,17 +123,23 @@ def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
         "document.type as type",
         "document.subject as stream",
         "document.sequence as sequence",
-        *(["document.data as data"] if schema.parsed else []),
+        *(["coalesce(document.dataversion, 0) as data_version"] if schema.events else []),
+        *([f"{data} as data"] if schema.parsed else []),
     )
 
 
-def missing(names: Sequence[str]) -> str:
-    """Spark SQL of the condition that one of these fields of `data` is null: absent, or of another type."""
-    return " or ".join(f"data.{identifier(name)} is null" for name in names) or "false"
+def unreadable(event: type[Event], names: Sequence[str]) -> str:
+    """Spark SQL of the condition that an event cannot be read: its version is not known, or one of `names` is null."""
+    known = "<> 1" if event.version == 1 else f"not between 1 and {event.version}"
+    return " or ".join((f"data_version {known}", *(f"data.{identifier(name)} is null" for name in names)))
 
 
-def missing_reason(event_type: str, names: Sequence[str]) -> str:
-    """Spark SQL of the reason why an event cannot be read: which of its required fields are null."""
+def unreadable_reason(event: type[Event], names: Sequence[str]) -> str:
+    """Spark SQL of the reason why an event cannot be read: its version, or which of its required fields are null."""
+    name, known = f'"{event.type}" ', event.version
+    unsaid = literal(name + NO_VERSION)
+    newer = f"concat({literal(name + 'has version ')}, data_version, {literal(', ' + newer_version(known))})"
     found = ", ".join(f"if(data.{identifier(name)} is null, {literal(name)}, null)" for name in names)
-    before = literal(f'"{event_type}" lacks a field, or has it with another type: ')
-    return f"concat({before}, array_join(array({found}), ', '))"
+    before = literal(name + "lacks a field, or has it with another type: ")
+    lacking = f"concat({before}, array_join(array({found}), ', '))"
+    return f"case when data_version < 1 then {unsaid} when data_version > {known} then {newer} else {lacking} end"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from projections.expressions import identifier, literal
 from projections.monoids import Tally
-from projections.spark.events import HEARTBEAT_ROW, TOMBSTONE_ROW, LogSchema, missing, missing_reason, parse
+from projections.spark.events import HEARTBEAT_ROW, TOMBSTONE_ROW, LogSchema, parse, unreadable_reason
 from projections.spark.lifting import Lifted, lifts
 from projections.types import SPARK_TYPES
 from projections.view import TableView, required_fields
@@ -62,9 +62,8 @@ def fault(records: DataFrame, view: TableView) -> str:
     """Why the first of `records` cannot be read."""
     schema = LogSchema.of([view])
     lacking = " ".join(
-        f"when type = {literal(name)} then {missing_reason(name, required)}"
+        f"when type = {literal(name)} then {unreadable_reason(event, required_fields(view, event))}"
         for name, event in view.events.items()
-        if (required := required_fields(view, event))
     )
     told = f"case when refusal is not null then refusal {lacking} end as reason"
     (row,) = parse(records, schema).selectExpr(told).limit(1).collect()
@@ -81,9 +80,9 @@ def _kinds(kinds: Mapping[str | None, Lifted]) -> list[str]:
     rest = f"else {list(kinds).index(None)} " if None in kinds else ""
     kind = f"case type {named} {rest}end" if named else str(len(kinds) - 1)
     lacking = " ".join(
-        f"when type = {literal(name)} then {missing(each.required)}"
+        f"when type = {literal(name)} then {each.unreadable}"
         for name, each in kinds.items()
-        if name is not None and each.required
+        if name is not None and each.unreadable
     )
     poison = f"refusal is not null or {f'case {lacking} else false end' if lacking else 'false'}"
     return [

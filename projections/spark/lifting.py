@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from commands.aggregate import Event
 from projections.folds import EVERY, Case
 from projections.monoids import ORDERING_KEY_SPARK, Pick
-from projections.spark.events import LogSchema
+from projections.spark.events import LogSchema, unreadable
 from projections.types import ColumnType
 from projections.view import TableView, lifted_cases, required_fields
 
@@ -16,13 +16,19 @@ from projections.view import TableView, lifted_cases, required_fields
 class Lifted:
     """What one kind of event does to a row of a view, as Spark SQL over the parsed log.
 
-    key: of the row. fields: by state field, in the layout's order; untouched ones are absent. required: fields of
-    `data` that must not be null.
+    key: of the row. fields: by state field, in the layout's order; untouched ones are absent. event: its class (None:
+    any that the view does not name). required: fields of `data` that must not be null.
     """
 
     key: str
     fields: dict[str, str]
+    event: type[Event] | None
     required: tuple[str, ...]
+
+    @property
+    def unreadable(self) -> str | None:
+        """The condition that the event cannot be read; None where any can."""
+        return None if self.event is None else unreadable(self.event, self.required)
 
 
 def lift(view: TableView, event: type[Event] | None, schema: LogSchema) -> Lifted:
@@ -44,7 +50,7 @@ def lift(view: TableView, event: type[Event] | None, schema: LogSchema) -> Lifte
         if isinstance(monoid, Pick) and any(value.name in fields for value in monoid.values):
             fields[monoid.order.name] = order
     in_order = {each.name: fields[each.name] for each in view.layout.fields if each.name in fields}
-    return Lifted(key, in_order, required_fields(view, event) if event else ())
+    return Lifted(key, in_order, event, required_fields(view, event) if event else ())
 
 
 def lifts(view: TableView, schema: LogSchema) -> dict[str | None, Lifted]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from projections.expressions import identifier, literal
-from projections.spark.events import HEARTBEAT_ROW, TOMBSTONE_ROW, LogSchema, missing, missing_reason, parse
+from projections.spark.events import HEARTBEAT_ROW, TOMBSTONE_ROW, LogSchema, parse, unreadable, unreadable_reason
 from projections.spark.lifting import Lifted, lifts
 from projections.view import TableView
 
@@ -41,18 +41,19 @@ def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: Lo
 
 def _of_type(event_type: str | None, lifted: dict[str, dict[str | None, Lifted]], settings: LogSettings) -> str:
     """The array for an event of this type (None: one that no view names)."""
-    made, required = [], set[str]()
+    made, event, required = [], None, set[str]()
     for tag, kinds in lifted.items():
         case = kinds.get(event_type, kinds.get(None))
         if case is None:
             continue
-        required |= set(case.required)
         patch = _patch(tag, case, settings)
-        made.append(f"if({missing(case.required)}, null, {patch})" if case.required else patch)
-    if event_type is not None and required:
+        made.append(f"if({case.unreadable}, null, {patch})" if case.unreadable else patch)
+        if case.event is not None:
+            event, required = case.event, required | set(case.required)
+    if event is not None:
         names = sorted(required)
-        letter = _dead_letter(missing_reason(event_type, names), settings)
-        made.append(f"if({missing(names)}, {letter}, null)")
+        letter = _dead_letter(unreadable_reason(event, names), settings)
+        made.append(f"if({unreadable(event, names)}, {letter}, null)")
     return f"array_compact(array({', '.join(made)}))" if made else f"cast(null as array<{_RECORD}>)"
 
 

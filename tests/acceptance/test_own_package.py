@@ -22,7 +22,7 @@ def test_the_api_documents_the_packages_commands_and_view(http: httpx.Client) ->
     assert "/commands/basket.add_product" in document["paths"]
     body = document["paths"]["/commands/basket.add_product"]["post"]["requestBody"]["content"]["application/json"]
     schema = document["components"]["schemas"][body["schema"]["$ref"].rpartition("/")[2]]
-    assert set(schema["properties"]) == {"basket_id", "product", "pieces"}
+    assert set(schema["properties"]) == {"basket_id", "product", "pieces", "gift"}
     assert "/commands/listing.change_price" in document["paths"], "the shipped domain is gone"
     assert "product_demand" in {view["name"] for view in http.get("/views").json()["views"]}
 

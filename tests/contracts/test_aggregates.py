@@ -98,7 +98,7 @@ def test_events_are_read_back_as_decided_and_a_snapshot_and_its_tail_are_the_who
     state, version = fold(aggregate, envelopes)
     assert version == len(envelopes)
     for cut in range(1, len(envelopes)):
-        snapshot = write_snapshot(*fold(aggregate, envelopes[:cut]))
+        snapshot = write_snapshot(aggregate, *fold(aggregate, envelopes[:cut]))
         assert fold(aggregate, envelopes[cut:], *read_snapshot(aggregate, snapshot)) == (state, version)
     kept = store.snapshot(stream_name(aggregate.name, "A0"))
     assert (kept is None) == (envelopes == [])

@@ -17,6 +17,7 @@ from commands.handler import Batch, Handler
 from commands.receipt import Receipt, reuse_key
 from commands.registry import CommandRegistry
 from commands.state import MemoryStore
+from commands.steps import after
 from eventlog.envelope import Envelope, decode, encode
 from eventlog.ports import Record
 from eventlog.topics import DEAD_LETTERS, EVENTS, SNAPSHOTS
@@ -25,7 +26,7 @@ TIME = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 NOW_MS = 1_800_000_000_000
 
 
-class Counted(Event, type="counter.counted", version=2):
+class Counted(Event, type="counter.counted", version=2, history=[after(1)]):
     counter_id: str
     total: int
 

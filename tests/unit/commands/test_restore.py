@@ -110,7 +110,7 @@ def test_a_snapshot_that_does_not_fit_is_folded_anew_from_its_events(damage: Cal
 def test_a_stream_with_a_gap_fails_its_own_commands_only(caplog: pytest.LogCaptureFixture) -> None:
     log = MemoryLog(partitions=1)
     serve(log, [2])
-    snapshot = write_snapshot(Listing(), 1)
+    snapshot = write_snapshot(listing, Listing(), 1)
     foreign = encode(Envelope("listing/L1/9", "listing.sold", "listing/L1", TIME, {}, sequence=9))
     append(log, [Entry(EVENTS, "listing/L1/9", foreign, 0), Entry(SNAPSHOTS, "listing/L1", other_shape(snapshot), 0)])
     store = restored(log)

@@ -7,16 +7,26 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from commands.aggregate import Aggregate, Command, Event
 from commands.errors import Rejected
+from commands.steps import after, convert, default, rename, scaled
 
 Pieces = Annotated[int, Field(gt=0, le=1000)]
 
 
-class ProductAdded(Event, type="basket.product_added"):
-    """Some pieces of a product were put in."""
+class ProductAdded(
+    Event,
+    type="basket.product_added",
+    version=3,
+    history=[
+        after(1, rename("item", "product")),
+        after(2, convert("pieces", scaled(12)), default("gift", False)),
+    ],
+):
+    """Some pieces of a product were put in; before version 3 they were counted in dozens."""
 
     basket_id: str
     product: str
     pieces: int
+    gift: bool
 
 
 class ProductRemoved(Event, type="basket.product_removed"):
@@ -63,6 +73,7 @@ class AddProduct(Command, type="basket.add_product"):
     basket_id: str
     product: Annotated[str, Field(min_length=1)]
     pieces: Pieces
+    gift: bool = False
 
 
 class RemoveProduct(Command, type="basket.remove_product"):
@@ -85,7 +96,7 @@ def decide(command: AddProduct | RemoveProduct | CheckOut, state: Basket) -> Seq
         raise Rejected("already_bought", "this basket is bought: start a new one")
     match command:
         case AddProduct():
-            return [ProductAdded(basket_id=command.basket_id, product=command.product, pieces=command.pieces)]
+            return [ProductAdded(**command.model_dump())]
         case RemoveProduct():
             if state.pieces.get(command.product, 0) < command.pieces:
                 raise Rejected("not_in_basket", f'there are not {command.pieces} of "{command.product}" to take out')

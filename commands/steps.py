@@ -1,0 +1,219 @@
+"""What changed from one version of an event to the next, in small steps that Python and Spark both can carry out.
+
+    class PriceChanged(Event, type="listing.price_changed", version=3, history=(
+        after(1, rename("amount", "price")),
+        after(2, default("currency", "USD"), convert("price", scaled(100))),
+    )): ...
+
+Read it as a story: after version 1, `amount` was renamed to `price`; after version 2, `currency` was added, and `price`
+became cents. The steps of one version are carried out in their order. Null stays null in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+Kind = type
+"""What a field holds: str, int, float, bool, datetime, or object for everything else."""
+
+LONGEST_NUMBER: Final = 40
+"""Characters of a text that `parsed` reads; longer ones are no numbers."""
+
+
+def name_of(kind: Kind | None) -> str:
+    """What a kind is called in an error."""
+    return "value of unknown kind" if kind is None else "other value" if kind is object else kind.__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """See `scaled`."""
+
+    by: int | float
+
+    def source(self, target: Kind | None) -> Kind:
+        """The kind of field that becomes `target` (None: unknown); raises ValueError where none does."""
+        if target is None:
+            return object
+        if target not in (int, float) or (target is int and not isinstance(self.by, int)):
+            raise ValueError(f"scaled({self.by!r}) makes no {name_of(target)}")
+        return target
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """See `rounded`."""
+
+    times: float
+
+    def source(self, target: Kind | None) -> Kind:
+        """See Scaled.source."""
+        if target not in (int, None):
+            raise ValueError(f"rounded() makes an int, no {name_of(target)}")
+        return float
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """See `parsed`."""
+
+    kind: type[int] | type[float]
+
+    def source(self, target: Kind | None) -> Kind:
+        """See Scaled.source."""
+        if target not in (self.kind, None):
+            raise ValueError(f"parsed({self.kind.__name__}) makes no {name_of(target)}")
+        return str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """See `written`."""
+
+    def source(self, target: Kind | None) -> Kind:
+        """See Scaled.source."""
+        if target not in (str, None):
+            raise ValueError(f"written() makes a str, no {name_of(target)}")
+        return int
+
+
+@dataclass(frozen=True, slots=True)
+class Widened:
+    """See `widened`."""
+
+    def source(self, target: Kind | None) -> Kind:
+        """See Scaled.source."""
+        if target not in (float, None):
+            raise ValueError(f"widened() makes a float, no {name_of(target)}")
+        return int
+
+
+@dataclass(frozen=True, slots=True)
+class Recoded:
+    """See `recoded`."""
+
+    words: tuple[tuple[str, str], ...]
+
+    def source(self, target: Kind | None) -> Kind:
+        """See Scaled.source."""
+        if target not in (str, None):
+            raise ValueError(f"recoded() makes a str, no {name_of(target)}")
+        return str
+
+
+Conversion = Scaled | Rounded | Parsed | Written | Widened | Recoded
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """See `rename`."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """See `default`."""
+
+    field: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """See `drop`."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """See `convert`."""
+
+    field: str
+    how: Conversion
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """See `split`."""
+
+    field: str
+    into: tuple[str, ...]
+    at: str
+
+
+Step = Rename | Default | Drop | Convert | Split
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """See `after`."""
+
+    version: int
+    steps: tuple[Step, ...]
+
+
+def after(version: int, *steps: Step) -> Change:
+    """What was done to the fields after `version`, and gave the next one."""
+    return Change(version, steps)
+
+
+def rename(old: str, new: str) -> Rename:
+    """The field `old` is called `new` now."""
+    return Rename(old, new)
+
+
+def default(field: str, value: Any) -> Default:
+    """`field` was added; events from before have this `value` (in JSON types)."""
+    return Default(field, value)
+
+
+def drop(field: str) -> Drop:
+    """`field` is not kept any more."""
+    return Drop(field)
+
+
+def convert(field: str, how: Conversion) -> Convert:
+    """`field` holds another type or unit now: see `scaled`, `rounded`, `parsed`, `written`, `widened`, `recoded`."""
+    return Convert(field, how)
+
+
+def split(field: str, into: tuple[str, ...], at: str) -> Split:
+    """The text `field` became several, cut where `at` stands; the last takes the rest, one without a part is empty."""
+    return Split(field, tuple(into), at)
+
+
+def scaled(by: int | float) -> Scaled:
+    """A number in a smaller or larger unit: times `by`. What leaves 64 bits cannot be read."""
+    if isinstance(by, int) and not -(2**63) <= by < 2**63:
+        raise ValueError(f"scaled({by!r}): give a number within 64 bits")
+    return Scaled(by)
+
+
+def rounded(times: float = 1.0) -> Rounded:
+    """A float becomes the whole number nearest to `times` it, the even one of two: dollars to cents with 100."""
+    return Rounded(float(times))
+
+
+def parsed(kind: type[int] | type[float]) -> Parsed:
+    """A text becomes the number that it spells (as JSON does, leading zeros allowed); others cannot be read."""
+    return Parsed(kind)
+
+
+def written() -> Written:
+    """A whole number becomes its digits."""
+    return Written()
+
+
+def widened() -> Widened:
+    """A whole number becomes a float."""
+    return Widened()
+
+
+def recoded(words: Mapping[str, str]) -> Recoded:
+    """A text that is among `words` becomes another one; the rest stays."""
+    return Recoded(tuple(words.items()))

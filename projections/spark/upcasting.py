@@ -1,0 +1,163 @@
+"""The histories of events as Spark SQL: what older versions recorded, as the fields of the current one.
+
+Only rows of older versions pay. They are parsed a second time, for the fields that changed, as variants: these know
+which type the JSON had, so one field may have had several. `commands/upcasting.py` is the meaning of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, assert_never
+
+import orjson
+
+from commands.steps import LONGEST_NUMBER, Conversion, Kind, Parsed, Recoded, Rounded, Scaled, Widened, Written
+from commands.upcasting import NUMBER, TIME, WHOLE, Constant, Converted, Lineage, Part, Recorded
+from projections.expressions import identifier, literal
+from projections.types import PYTHON_TYPES, SPARK_TYPES, ColumnType
+
+Lineages = Mapping[str, Lineage]
+Older = Mapping[str, Mapping[int, Lineages]]
+"""By event type and older version, what the changed fields are made of."""
+
+VARIANTS, TEXTS = "older_variants", "older_texts"
+"""Columns with the fields of older versions: as variants, and as texts of JSON where the field is no scalar."""
+
+_TYPE_OF: Final[Mapping[Kind, str]] = {
+    str: "= 'STRING'",
+    int: "= 'BIGINT'",
+    float: "rlike '^(BIGINT|DOUBLE|DECIMAL)'",
+    bool: "= 'BOOLEAN'",
+}
+
+
+def recorded_columns(older: Older, kinds: Mapping[str, Mapping[str, Kind]]) -> list[str]:
+    """The columns that hold what older versions recorded; null in every other row. kinds: of fields, by event type."""
+    names: dict[str, set[str]] = {VARIANTS: set(), TEXTS: set()}
+    for event_type, versions in older.items():
+        for lineages in versions.values():
+            for name, lineage in lineages.items():
+                for recorded, kind in _recorded(lineage, kinds[event_type][name]):
+                    names[TEXTS if kind is object else VARIANTS].add(recorded)
+    rows = " or ".join(_is_row(event_type, version) for event_type, found in older.items() for version in found)
+    columns = []
+    for column, parsed_as in ((VARIANTS, "variant"), (TEXTS, "string")):
+        if names[column]:
+            fields = ", ".join(f"{identifier(name)}: {parsed_as}" for name in sorted(names[column]))
+            ddl = literal(f"data struct<{fields}>")
+            columns.append(f"case when {rows} then from_json(record, {ddl}) end as {column}")
+    return columns
+
+
+def current_data(
+    older: Older, kinds: Mapping[str, Mapping[str, Kind]], parsed: Mapping[str, ColumnType], data: str
+) -> str:
+    """Spark SQL of an event's data in the current version; `data` is that of the document, parsed as `parsed` says."""
+    branches = []
+    for event_type, versions in older.items():
+        for version, lineages in versions.items():
+            fields = []
+            for name, kind in parsed.items():
+                if name in lineages:
+                    made = _final(lineages[name], kinds[event_type][name])
+                    fields.append(f"cast({made} as {SPARK_TYPES[kind]}) as {identifier(name)}")
+                else:
+                    fields.append(f"{data}.{identifier(name)} as {identifier(name)}")
+            branches.append(f"when {_is_row(event_type, version)} then struct({', '.join(fields)})")
+    return f"case {' '.join(branches)} else {data} end"
+
+
+def _is_row(event_type: str, version: int) -> str:
+    return f"(document.dataversion = {version} and document.type = {literal(event_type)})"
+
+
+def _recorded(lineage: Lineage, kind: Kind) -> Iterator[tuple[str, Kind]]:
+    """The recorded fields that a lineage starts from, with the kind that each must have."""
+    match lineage:
+        case Recorded():
+            yield lineage.name, kind
+        case Constant():
+            pass
+        case Converted():
+            yield from _recorded(lineage.of, lineage.source)
+        case Part():
+            yield from _recorded(lineage.of, str)
+        case _:
+            assert_never(lineage)
+
+
+def _final(lineage: Lineage, kind: Kind) -> str:
+    """Spark SQL of a field. Infinity goes through every step, and is no value in the end."""
+    made = compiled(lineage, kind)
+    return f"if(abs({made}) <= 1.7976931348623157E308D, {made}, null)" if kind is float else made
+
+
+def compiled(lineage: Lineage, kind: Kind) -> str:
+    """Spark SQL of what a lineage makes, which must be of this kind: null where it is not."""
+    match lineage:
+        case Recorded():
+            return _typed(lineage.name, kind)
+        case Constant():
+            return _constant(lineage.value, kind)
+        case Converted():
+            return _converted(lineage.how, compiled(lineage.of, lineage.source), lineage.source)
+        case Part():
+            cut = literal("".join(c if c.isalnum() else "\\" + c for c in lineage.at))
+            nothing = ", ".join(["''"] * lineage.parts)
+            text = compiled(lineage.of, str)
+            return f"get(concat(split({text}, {cut}, {lineage.parts}), array({nothing})), {lineage.number})"
+        case _:
+            assert_never(lineage)
+
+
+def _typed(name: str, kind: Kind) -> str:
+    if kind is object:
+        return f"{TEXTS}.data.{identifier(name)}"
+    if PYTHON_TYPES[kind] is ColumnType.TIME:
+        return f"try_cast({_matching(_typed(name, str), TIME)} as timestamp)"
+    column = f"{VARIANTS}.data.{identifier(name)}"
+    own = SPARK_TYPES[PYTHON_TYPES[kind]]
+    return f"if(schema_of_variant({column}) {_TYPE_OF[kind]}, try_cast({column} as {own}), null)"
+
+
+def _constant(value: Any, kind: Kind) -> str:
+    own = SPARK_TYPES[PYTHON_TYPES.get(kind, ColumnType.JSON)]
+    if value is None:
+        return f"cast(null as {own})"
+    if isinstance(value, str):
+        return f"cast({literal(value)} as {own})"
+    return f"cast({literal(orjson.dumps(value).decode())} as {own})"
+
+
+def _converted(how: Conversion, of: str, source: Kind) -> str:
+    match how:
+        case Scaled():
+            if source is int:
+                return f"try_multiply({of}, cast({literal(str(how.by))} as bigint))"
+            return f"({of} * {_double(how.by)})"
+        case Rounded():
+            scaled = f"({of} * {_double(how.times)})"
+            return f"if(abs({scaled}) < 9223372036854775808D, cast(rint({scaled}) as bigint), null)"
+        case Parsed():
+            pattern = WHOLE if how.kind is int else NUMBER
+            number = _matching(of, f"(?=.{{1,{LONGEST_NUMBER}}}\\z){pattern}")
+            return f"try_cast({number} as {SPARK_TYPES[PYTHON_TYPES[how.kind]]})"
+        case Written():
+            return f"cast({of} as string)"
+        case Widened():
+            return f"cast({of} as double)"
+        case Recoded():
+            words = " ".join(f"when {literal(old)} then {literal(new)}" for old, new in how.words)
+            return f"(case {of} {words} else {of} end)" if words else of
+        case _:
+            assert_never(how)
+
+
+def _double(number: float) -> str:
+    return f"cast({literal(repr(float(number)))} as double)"
+
+
+def _matching(text: str, pattern: str) -> str:
+    """The text if all of it matches, else an empty one."""
+    whole = literal(f"\\A(?:{pattern})\\z")
+    return f"regexp_extract({text}, {whole}, 0)"

@@ -1,0 +1,154 @@
+"""Older versions of events mean the same in Spark and in Python, and only they pay for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from commands.aggregate import Event
+from commands.steps import after, convert, default, rename, scaled
+from eventlog.envelope import Position, decode
+from eventlog.settings import LogSettings
+from projections.expressions import Source
+from projections.folds import count, last
+from projections.reading import problem
+from projections.spark.events import LogSchema, parse
+from projections.spark.folding import POISON, fault, folded
+from projections.spark.upcasting import current_data, recorded_columns
+from projections.view import Postgres, TableView
+from tests.event_histories import ANNOTATIONS, events, recorded
+from tests.spark_rows import differences, expected_patches, expected_states, frame, made_of, patches, records_of, states
+
+SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
+FIRST_MS = 1_767_323_045_000
+together = settings(
+    max_examples=5,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def view_of(event: type[Event]) -> TableView:
+    columns = {name: last({event: name}) for name in ANNOTATIONS}
+    return TableView("probed", "probe", {**columns, "events": count(event)}, (Postgres(),))
+
+
+def source(number: int, version: Any, data: Any) -> Source:
+    document = {"specversion": "1.0", "id": f"probe/1/{number + 1}", "source": "/t", "type": "probe.probed"}
+    document |= {"subject": "probe/1", "time": "2026-01-01T00:00:00Z", "sequence": number + 1, "data": data}
+    if version is not None:
+        document["dataversion"] = version
+    text = json.dumps(document, ensure_ascii=number % 2 == 0)
+    return Source(decode(text), Position(0, number), FIRST_MS + number, text)
+
+
+@given(st.data())
+@together
+def test_every_version_reads_the_same_in_spark_and_in_python(data: st.DataObject) -> None:
+    event = data.draw(events())
+    version = st.integers(0, event.version + 1)
+    oddness = st.sampled_from([0, 4, 12])
+    rows = st.tuples(version, oddness).flatmap(
+        lambda each: st.tuples(st.just(each[0]), recorded(event, max(each[0], 1), each[1]))
+    )
+    drawn = data.draw(st.lists(rows, min_size=60, max_size=60))
+    sources = [source(number, *row) for number, row in enumerate(drawn)]
+    view = view_of(event)
+    made = made_of(records_of(sources), [view], SETTINGS)
+    found = patches((row.key, row.value) for row in made if row.topic.endswith("patches"))
+    assert differences(_plain(found), _plain(expected_patches([view], sources))) == []
+    letters = [json.loads(row.value) for row in made if row.topic.endswith("dead-letters")]
+    problems = {each.position.offset: problem([view], each.envelope) for each in sources}
+    assert {letter["offset"]: letter["reason"] for letter in letters} == {
+        offset: reason for offset, reason in problems.items() if reason is not None
+    }
+    folds = [row.asDict() for row in folded(frame(records_of(sources)), view).collect()]
+    assert {row[POISON] for row in folds if row[POISON]} == {f"0:{letter['offset']}" for letter in letters}
+    readable = [row for row in folds if row[POISON] is None]
+    assert differences(_plain(states(view, readable)), _plain(expected_states(view, sources))) == []
+
+
+def _plain(rows: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """One text of JSON may be written in two ways."""
+    return {
+        key: row | {"tags": json.loads(row["tags"])} if row.get("tags", "")[:1] in ("[", "{") else row
+        for key, row in rows.items()
+    }
+
+
+class Weighed(Event, type="probe.probed", version=3, history=(
+    after(1, rename("grams", "weight")),
+    after(2, convert("weight", scaled(1000)), default("scale", "old")),
+)):  # fmt: skip
+    probe: str
+    note: str
+    weight: int
+    scale: str
+
+
+def _weighed(name: str) -> TableView:
+    return TableView("weighed", "probe", {name: last({Weighed: name})}, (Postgres(),))
+
+
+def test_a_view_that_reads_no_changed_field_compiles_as_if_there_were_one_version() -> None:
+    schema = LogSchema.of([_weighed("note")])
+    assert schema.older == {}
+    records = frame([])
+    assert parse(records, schema).columns[-2:] == ["data_version", "data"]
+    plan = parse(records, schema)._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_json") == 1
+
+
+def test_rows_of_the_current_version_are_not_parsed_again() -> None:
+    schema = LogSchema.of([_weighed("weight")])
+    assert set(schema.older["probe.probed"]) == {1, 2}
+    (again,) = recorded_columns(schema.older, schema.kinds)
+    old = [f"(document.dataversion = {version} and document.type = 'probe.probed')" for version in (1, 2)]
+    assert again.startswith(f"case when {' or '.join(old)} then from_json(record, ")
+    made = current_data(schema.older, schema.kinds, schema.parsed, "document.data")
+    assert made.startswith(f"case when {old[0]} then struct(")
+    assert made.endswith("else document.data end")
+    plan = parse(frame([]), schema)._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_json") == 2, "the text is parsed once more for each field"
+
+
+def test_one_field_may_have_had_another_type_in_each_version() -> None:
+    sources = [
+        source(0, 1, {"probe": "a", "note": "", "grams": 2}),
+        source(1, 2, {"probe": "b", "note": "", "weight": 3}),
+        source(2, 3, {"probe": "c", "note": "", "weight": 4, "scale": "new"}),
+        source(3, 4, {"probe": "d", "note": "", "mass": 4}),
+        source(4, None, {"probe": "e", "note": "", "weight": 4, "scale": "new"}),
+        source(5, 1, {"probe": "f", "note": "", "grams": "2"}),
+    ]
+    view = _weighed("weight")
+    rows = [row.asDict() for row in folded(frame(records_of(sources)), view).collect()]
+    assert {row["probe"]: row["weight"] for row in rows if not row[POISON]} == {"a": 2000, "b": 3000, "c": 4}
+    reasons = [fault(frame(records_of([each])), view) for each in sources[3:]]
+    assert reasons == [
+        '"probe.probed" has version 4, and 3 is the newest known here: '
+        "it was written by a newer version of the code, deploy that here too",
+        '"probe.probed" has no "dataversion", where a whole number of at least 1 belongs',
+        '"probe.probed" lacks a field, or has it with another type: weight',
+    ]
+    assert reasons == [problem([view], each.envelope) for each in sources[3:]]
+
+
+def test_an_event_s_past_is_part_of_what_a_view_means_where_the_view_reads_it() -> None:
+    assert _weighed("note").fingerprint == _plain_weighed("note").fingerprint
+    assert _weighed("weight").fingerprint != _plain_weighed("weight").fingerprint
+
+
+def _plain_weighed(name: str) -> TableView:
+    class Plain(Event, type="probe.probed"):
+        probe: str
+        note: str
+        weight: int
+        scale: str
+
+    return TableView("weighed", "probe", {name: last({Plain: name})}, (Postgres(),))
