@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from commands.aggregates.listing import Listing
+from commands.aggregates.listing import Listing, listing
 from commands.codec import write_snapshot
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
@@ -67,7 +67,7 @@ def serve(settings: LogSettings, state: Path, name: str, commands: int = 0) -> t
 def write_snapshots(settings: LogSettings) -> None:
     """The snapshots of listings at version 1."""
     state = Listing(status="listed", city="Sacramento", property_type="Residential", beds=2, baths=1.0, price=59_222)
-    value = write_snapshot(state, 1)
+    value = write_snapshot(listing, state, 1)
     write(settings, topics.SNAPSHOTS, ((f"listing/L{number}", value) for number in range(SNAPSHOTS)))
 
 

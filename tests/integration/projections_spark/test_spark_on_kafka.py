@@ -25,6 +25,7 @@ from projections.errors import BulkLoadFailed, PoisonEvent
 from projections.expressions import Source
 from projections.registry import ViewRegistry
 from projections.spark.bulk import bulk_load
+from tests import versioned
 from tests.spark_histories import history
 from tests.spark_rows import (
     Patches,
@@ -163,7 +164,7 @@ from projections.spark.session import SparkSettings, start_session
 logging.basicConfig(level=logging.INFO)
 settings = LogSettings(environment={self._settings.environment!r}, bootstrap={self._settings.bootstrap!r},
                        partitions={self._settings.partitions}, state=pathlib.Path({str(self._settings.state)!r}))
-views = list(ViewRegistry.load().views.values())
+views = list(ViewRegistry.load(["tests.versioned"]).views.values())
 session = start_session(SparkSettings(), name="live", threads=settings.partitions + SPARE_THREADS)
 run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch="5 seconds")
 """
@@ -247,26 +248,26 @@ def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
     log: Log, live: Live, log_settings: LogSettings
 ) -> None:
     events = history(AGGREGATES, 6, 150, log.settings.partitions)
+    views = [*VIEWS, versioned.weighed]
     made = Reader(log_settings, PATCHES, log_settings.patch_partitions)
-    sources = log.append(events[:50])
+    sources = log.append([*events[:50], *versioned.readable()])
+    sources += log.append(versioned.unreadable())
     log.append(events[50:60], abort=True)
     log.append_raw("bad", NOTHING.encode(), 1)
     log.append_raw("listing/gone/1", None, 0)
     log.append_raw("heartbeat/1", HEARTBEAT, 1)
-    made.until(_holds(expected_patches(VIEWS, sources)), live.alive)
+    made.until(_holds(expected_patches(views, sources)), live.alive)
     live.kill()
     sources += log.append(events[50:100])
     live.start()
     sources += log.append(events[100:])
-    made.until(_holds(expected_patches(VIEWS, sources)), live.alive)
+    made.until(_holds(expected_patches(views, sources)), live.alive)
     made.until(lambda found: [key for key, _ in found].count("progress/1") >= log_settings.patch_partitions, live.alive)
-    assert differences(patches(made.found), expected_patches(VIEWS, sources)) == []
+    assert differences(patches(made.found), expected_patches(views, sources)) == []
 
     letters = Reader(log_settings, DEAD_LETTERS, 1)
-    letters.until(bool, live.alive)
-    assert {json.loads(value)["reason"] for _, value in letters.found} == {
-        'not an event: malformed JSON, or no "specversion"'
-    }
+    reasons = {'not an event: malformed JSON, or no "specversion"', *versioned.REASONS}
+    letters.until(lambda found: {json.loads(value)["reason"] for _, value in found} == reasons, live.alive)
 
 
 def _holds(expected: Mapping[tuple[str, int, int], Any]) -> Callable[[list[tuple[str, bytes]]], bool]:

@@ -9,10 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from commands.aggregate import Event
-from commands.steps import after, convert, default, rename, scaled
-from eventlog.envelope import Position, decode
 from eventlog.settings import LogSettings
-from projections.expressions import Source
 from projections.folds import count, last
 from projections.reading import problem
 from projections.spark.events import LogSchema, parse
@@ -21,9 +18,9 @@ from projections.spark.upcasting import current_data, recorded_columns
 from projections.view import Postgres, TableView
 from tests.event_histories import ANNOTATIONS, events, recorded
 from tests.spark_rows import differences, expected_patches, expected_states, frame, made_of, patches, records_of, states
+from tests.versioned import REASONS, Weighed, readable, source, unreadable, weighed
 
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
-FIRST_MS = 1_767_323_045_000
 together = settings(
     max_examples=5,
     deadline=None,
@@ -36,15 +33,6 @@ together = settings(
 def view_of(event: type[Event]) -> TableView:
     columns = {name: last({event: name}) for name in ANNOTATIONS}
     return TableView("probed", "probe", {**columns, "events": count(event)}, (Postgres(),))
-
-
-def source(number: int, version: Any, data: Any) -> Source:
-    document = {"specversion": "1.0", "id": f"probe/1/{number + 1}", "source": "/t", "type": "probe.probed"}
-    document |= {"subject": "probe/1", "time": "2026-01-01T00:00:00Z", "sequence": number + 1, "data": data}
-    if version is not None:
-        document["dataversion"] = version
-    text = json.dumps(document, ensure_ascii=number % 2 == 0)
-    return Source(decode(text), Position(0, number), FIRST_MS + number, text)
 
 
 @given(st.data())
@@ -81,16 +69,6 @@ def _plain(rows: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
     }
 
 
-class Weighed(Event, type="probe.probed", version=3, history=(
-    after(1, rename("grams", "weight")),
-    after(2, convert("weight", scaled(1000)), default("scale", "old")),
-)):  # fmt: skip
-    probe: str
-    note: str
-    weight: int
-    scale: str
-
-
 def _weighed(name: str) -> TableView:
     return TableView("weighed", "probe", {name: last({Weighed: name})}, (Postgres(),))
 
@@ -117,26 +95,12 @@ def test_rows_of_the_current_version_are_not_parsed_again() -> None:
     assert plan.count("from_json") == 2, "the text is parsed once more for each field"
 
 
-def test_one_field_may_have_had_another_type_in_each_version() -> None:
-    sources = [
-        source(0, 1, {"probe": "a", "note": "", "grams": 2}),
-        source(1, 2, {"probe": "b", "note": "", "weight": 3}),
-        source(2, 3, {"probe": "c", "note": "", "weight": 4, "scale": "new"}),
-        source(3, 4, {"probe": "d", "note": "", "mass": 4}),
-        source(4, None, {"probe": "e", "note": "", "weight": 4, "scale": "new"}),
-        source(5, 1, {"probe": "f", "note": "", "grams": "2"}),
-    ]
-    view = _weighed("weight")
-    rows = [row.asDict() for row in folded(frame(records_of(sources)), view).collect()]
+def test_one_field_may_have_had_another_type_or_unit_in_each_version() -> None:
+    sources = [*readable(), *unreadable()]
+    rows = [row.asDict() for row in folded(frame(records_of(sources)), weighed).collect()]
     assert {row["probe"]: row["weight"] for row in rows if not row[POISON]} == {"a": 2000, "b": 3000, "c": 4}
-    reasons = [fault(frame(records_of([each])), view) for each in sources[3:]]
-    assert reasons == [
-        '"probe.probed" has version 4, and 3 is the newest known here: '
-        "it was written by a newer version of the code, deploy that here too",
-        '"probe.probed" has no "dataversion", where a whole number of at least 1 belongs',
-        '"probe.probed" lacks a field, or has it with another type: weight',
-    ]
-    assert reasons == [problem([view], each.envelope) for each in sources[3:]]
+    assert [fault(frame(records_of([each])), weighed) for each in unreadable()] == list(REASONS)
+    assert [problem([weighed], each.envelope) for each in unreadable()] == list(REASONS)
 
 
 def test_an_event_s_past_is_part_of_what_a_view_means_where_the_view_reads_it() -> None:
