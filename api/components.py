@@ -21,6 +21,7 @@ COLUMNS: Final[dict[ColumnType, Schema]] = {
     ColumnType.TIME: {"type": "string", "format": "date-time"},
     ColumnType.POINT: POINT,
     ColumnType.JSON: {"type": "string", "description": "a JSON text"},
+    ColumnType.LIST: {"type": "array", "items": {}},
 }
 TEXT: Final[Schema] = {"type": "string"}
 POSITION: Final[Schema] = {"type": "string", "description": "partition:offset", "examples": ["3:1042"]}

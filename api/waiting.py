@@ -17,7 +17,7 @@ from api.ports import Applied, EventReader, GenerationGone, Generations, Live, V
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.reading import row_of
+from projections.reading import rows_of
 from projections.stores.names import patch_key
 from projections.view import TableView
 
@@ -30,10 +30,19 @@ MOST_POSITIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A position that a view must have applied; key: of the row that it changes, None where unknown."""
+    """A position that a view must have applied.
+
+    key: of the row that it changes, None where unknown. several: its event makes more than one patch, so that the last
+    is known to be applied only when something later is (a heartbeat, within a second).
+    """
 
     position: Position
     key: str | None
+    several: bool = False
+
+    def applied(self, applied: Applied) -> bool:
+        """Whether what was applied includes it."""
+        return applied.get(self.position.partition, -1) >= self.position.offset + self.several
 
 
 class Waiter:
@@ -87,8 +96,9 @@ class Waiter:
             event = await self._events.event_at(position)
             if event is None:
                 wanted.append(Wanted(position, None))
-            elif (key := row_of(view, event)) is not None:
-                wanted.append(Wanted(position, key))
+            else:
+                keys = rows_of(view, event)
+                wanted += [Wanted(position, key, len(keys) > 1) for key in dict.fromkeys(keys)]
         return wanted
 
     async def _not_applied(
@@ -111,14 +121,14 @@ class Waiter:
     async def _guarded(self, live: Live, reader: ViewReader, wanted: Wanted) -> bool:
         if wanted.key is None:
             return False
-        return covers(await reader.guard(live, wanted.key), wanted.position)
+        return wanted.applied(await reader.guard(live, wanted.key))
 
     def _in_ledger(self, live: Live, ledger: Mapping[int, Applied], wanted: Wanted) -> bool:
         if wanted.key is not None:
             partition = partition_of(patch_key(live.tag, wanted.key), self._patch_partitions)
-            return covers(ledger.get(partition, {}), wanted.position)
+            return wanted.applied(ledger.get(partition, {}))
         every = range(self._patch_partitions)
-        return all(covers(ledger.get(partition, {}), wanted.position) for partition in every)
+        return all(wanted.applied(ledger.get(partition, {})) for partition in every)
 
     async def _lag(self, view: TableView, reader: ViewReader) -> int | None:
         """Offsets between the ends of the log and what every partition's ledger has applied; None where unknown."""
@@ -129,11 +139,6 @@ class Waiter:
         except (GenerationGone, GenerationMissing, StoreUnavailable, LogUnavailable):
             return None
         return lag(live, ledger, ends, self._patch_partitions)
-
-
-def covers(applied: Applied, position: Position) -> bool:
-    """Whether what was applied includes the position."""
-    return applied.get(position.partition, -1) >= position.offset
 
 
 def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[int, int], patch_partitions: int) -> int:

@@ -10,17 +10,22 @@ from typing import Any, Final, Protocol
 
 from commands.aggregate import Event
 from eventlog.envelope import Envelope, Position
-from projections.types import SPARK_TYPES, ColumnType, field_types
+from projections.types import SPARK_TYPES, ColumnType, field_types, format_time
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One event as an expression sees it: its envelope, its place in the log, and the record's text."""
+    """One event as an expression sees it: its envelope, its place in the log, and the record's text.
+
+    item, index: where it is one item of a list in the event that is looked at (`projections/items.py`).
+    """
 
     envelope: Envelope
     position: Position
     timestamp_ms: int
     record: str
+    item: Mapping[str, Any] | None = None
+    index: int = 0
 
 
 class Expression(Protocol):
@@ -277,5 +282,5 @@ def literal(text: str) -> str:
 
 
 def format_milliseconds(timestamp_ms: int) -> str:
-    """RFC 3339 in UTC with milliseconds, as Spark's `to_json` writes a timestamp."""
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """RFC 3339 in UTC with milliseconds."""
+    return format_time(datetime.fromtimestamp(timestamp_ms / 1000, UTC))

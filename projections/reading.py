@@ -30,12 +30,15 @@ def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, 
     return made
 
 
-def row_of(view: TableView, envelope: Envelope) -> str | None:
-    """Key of the row that the event changes; None where the view does not handle it, or cannot read it."""
+def rows_of(view: TableView, envelope: Envelope) -> tuple[str, ...]:
+    """Keys of the rows that the event changes, one for each patch; none where the view does not or cannot read it.
+
+    What the view's `where` says is not looked at: a row may be named that the event leaves as it is.
+    """
     event = view.events.get(envelope.type)
     if (event is None and not view.handles_every) or problem([view], envelope) is not None:
-        return None
-    return view.key_of(current_data(event, envelope), envelope)
+        return ()
+    return view.keys_of(current_data(event, envelope), envelope)
 
 
 def problem(views: Sequence[TableView], envelope: Envelope) -> str | None:
@@ -48,8 +51,10 @@ def problem(views: Sequence[TableView], envelope: Envelope) -> str | None:
     if reason is not None:
         return reason
     data = current_data(event, envelope)
-    required = sorted({name for view in naming for name in required_fields(view, event)})
-    lacking = [name for name in required if data.get(name) is None]
+    required = sorted({name for view in naming for name in required_fields(view, event)}, key=str)
+    lacking = [
+        str(each) for each in required if (data.get(each) is None if isinstance(each, str) else each.is_missing(data))
+    ]
     if lacking:
         return f'"{event.type}" lacks a field, or has it with another type: {", ".join(lacking)}'
     return None

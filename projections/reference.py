@@ -4,63 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
-import orjson
-
 from projections.expressions import Source
-from projections.folds import EVERY, Case, Column, Edge, Ratio
-from projections.monoids import Pick, State, ordering_key
-from projections.reading import current_data, row_of
-from projections.types import ColumnType
-from projections.view import DELETED, TableView, lifted_cases
+from projections.folds.fold import EVERY, Case
+from projections.items import items_of
+from projections.monoids import State
+from projections.reading import current_data, problem
+from projections.stores.store import Patch, Place
+from projections.view import DELETED, TableView
 
 
-def lift(view: TableView, source: Source) -> State | None:
-    """The patch that one event makes of its row: state fields by name.
+def lift(view: TableView, source: Source) -> list[Patch]:
+    """The patches that one event makes of a view's rows, in order.
 
     None where the view does not handle it, or cannot read it: then it becomes a dead letter (see `reading.problem`).
     """
     event = view.events.get(source.envelope.type)
-    if row_of(view, source.envelope) is None:
-        return None
+    if (event is None and not view.handles_every) or problem([view], source.envelope) is not None:
+        return []
     case: Case = EVERY if event is None else event
     source = replace(source, envelope=replace(source.envelope, data=current_data(event, source.envelope)))
-    order = (
-        source.envelope.sequence
-        if view.per_stream
-        else ordering_key(source.timestamp_ms, source.position.partition, source.position.offset)
-    )
-    patch: State = {}
-    for name, read in lifted_cases(view, case).items():
-        if isinstance(read, tuple):
-            held = [(number, part.evaluate(source)) for number, part in read]
-            patch[name] = [{"v": value, "n": number} for number, value in held if value is not None]
-        else:
-            patch[name] = read.evaluate(source)
-    for each in view.layout.fields:
-        if each.name in patch:
-            patch[each.name] = canonical(patch[each.name], each.type)
-    for monoid in view.layout.monoids:
-        if isinstance(monoid, Pick) and any(field.name in patch for field in monoid.values):
-            patch[monoid.order.name] = order
-    return patch
-
-
-def canonical(value: Any, kind: ColumnType) -> Any:
-    """`value`, as JSON has it, in the one form that state fields keep: times in milliseconds, JSON as text."""
-    match value:
-        case str() if kind is ColumnType.TIME:
-            time = datetime.fromisoformat(value)
-            time = time if time.tzinfo else time.replace(tzinfo=UTC)
-            return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        case int() if kind is ColumnType.FLOAT:
-            return float(value)
-        case dict() | list() | bool() | int() | float() if kind is ColumnType.JSON:
-            return orjson.dumps(value).decode()
-        case _:
-            return value
+    key, condition, found = view.key_expression(case), view.condition(case), view.list_of(case)
+    lifted = view.layout.lifted(case)
+    fields = {field.name: field for field in view.layout.fields}
+    place = source.position
+    return [
+        Patch(
+            str(key.evaluate(each)),
+            place.partition,
+            Place(place.offset, each.index),
+            {name: fields[name].canonical(read.evaluate(each)) for name, read in lifted.items()},
+        )
+        for each in ([source] if found is None else items_of(source, found))
+        if condition is None or condition.evaluate(each)
+    ]
 
 
 def combine(view: TableView, row: State, patch: State) -> None:
@@ -76,28 +54,18 @@ def is_deleted(row: State) -> bool:
 
 def finish(view: TableView, key: str, row: State) -> dict[str, Any]:
     """The visible columns of a row, the key first."""
-    return {view.key_name: key} | {name: _show(view, column, row) for name, column in view.columns.items()}
+    return {view.key_name: key} | {name: shown.value(row) for name, shown in view.layout.shown.items()}
+
+
+def states(view: TableView, sources: Iterable[Source]) -> dict[str, State]:
+    """The state of every row after `sources`, deleted ones too, by key."""
+    rows: dict[str, State] = {}
+    for source in sources:
+        for patch in lift(view, source):
+            combine(view, rows.setdefault(patch.key, {}), patch.fields)
+    return rows
 
 
 def fold(view: TableView, sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
     """Every visible row after `sources`, by key."""
-    rows: dict[str, State] = {}
-    for source in sources:
-        patch, key = lift(view, source), row_of(view, source.envelope)
-        if patch is not None and key is not None:
-            combine(view, rows.setdefault(key, {}), patch)
-    return {key: finish(view, key, row) for key, row in rows.items() if not is_deleted(row)}
-
-
-def _show(view: TableView, column: Column, row: State) -> Any:
-    state_of = view.layout.state_of
-    match column:
-        case Ratio():
-            total, number = row.get(state_of[id(column.numerator)]), row.get(state_of[id(column.denominator)])
-            return total / number if total is not None and number else None
-        case Edge():
-            tally = row.get(state_of[id(column.of)]) or {}
-            held = [int(key) for key, number in tally.items() if number > 0]
-            return (max if column.highest else min)(held, default=None)
-        case _:
-            return row.get(state_of[id(column)])
+    return {key: finish(view, key, row) for key, row in states(view, sources).items() if not is_deleted(row)}

@@ -9,29 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from commands.aggregate import Event
+from projections import shown
+from projections.conditions import must_be_condition
 from projections.errors import ViewDeclarationError
-from projections.expressions import Expression, Field, FromEnvelope, Value
-from projections.folds import (
-    EVERY,
-    Bound,
-    Case,
-    Column,
-    Edge,
-    Fold,
-    Latest,
-    Members,
-    Ratio,
-    Total,
-    folds_of,
-    lifted_type,
-)
-from projections.monoids import Extreme, Monoid, Pick, StateField, Sum, Tally
-from projections.types import ColumnType, is_required
+from projections.expressions import Expression, Field, FromEnvelope
+from projections.folds.fold import EVERY, Case, Column, Fold, Ordering, described, event_of, folds_of
+from projections.items import Item, ItemField, ItemIndex, LogPlace, items_read, items_required
+from projections.layout import Layout, WrongColumn, arrange
+from projections.types import ColumnType, is_required, item_model
 
+DELETED = shown.DELETED
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 RESERVED = re.compile(r"ledger|generations|generation_numbers|live_views|.*__g\d+")
 """Names of Headwater's own tables, beside which a view's table stands."""
-DELETED = "_deleted"
 
 
 @dataclass(frozen=True)
@@ -62,39 +52,30 @@ Store = Postgres | Elasticsearch | Cache
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a view's row is stored: groups of state fields, and where each fold's values are among them."""
-
-    monoids: tuple[Monoid, ...]
-    state_of: Mapping[int, str]
-    """Name of the state field that holds a fold's value, by the fold's identity."""
-
-    @property
-    def fields(self) -> tuple[StateField, ...]:
-        """Every state field, in a fixed order."""
-        return tuple(each for monoid in self.monoids for each in monoid.fields)
-
-
-@dataclass(frozen=True)
 class TableView:
     """A view with a row per key; registered by having a name in `projections.views` or in HEADWATER_MODULES.
 
     name: of the table, index and API path. version: change it with the declaration; a new version is a rebuild.
-    key: the field that every handled event has and that names the row, or an `envelope(…)` text.
+    key: the field that every handled event has and that names the row, an `envelope(…)` text, or an `item(…)` of the
+    list that `each` goes through (then events without `each` have a field of that name).
     columns: the visible columns; the key is one too, under `key_name`.
     stores: where it lives; the first answers queries.
     deleted_by, restored_by: events that take the row out of sight, and bring it back.
     key_name: the name of the key column; needed where `key` is no field.
+    where: which events count, as a condition for each (or one for all); others make no patch.
+    each: by event, a list in it whose items make a patch each, with their index as the patch's number.
     """
 
     name: str
-    key: str | FromEnvelope
+    key: str | FromEnvelope | Item
     columns: Mapping[str, Column]
     stores: tuple[Store, ...]
     version: int = 1
     deleted_by: tuple[type[Event], ...] = ()
     restored_by: tuple[type[Event], ...] = ()
     key_name: str = ""
+    where: Expression | Mapping[type[Event], Expression] = field(default_factory=dict)
+    each: Mapping[type[Event], str] = field(default_factory=dict)
     doc: str = ""
     layout: Layout = field(init=False)
     types: Mapping[str, ColumnType] = field(init=False)
@@ -107,16 +88,25 @@ class TableView:
             raise ViewDeclarationError(self.name, "this name is Headwater's own: choose another")
         if not self.key_name:
             if not isinstance(self.key, str):
-                raise ViewDeclarationError(self.name, 'a key from the envelope needs a "key_name"')
+                raise ViewDeclarationError(self.name, 'a key that is no field needs a "key_name"')
             object.__setattr__(self, "key_name", self.key)
         for name in (self.key_name, *self.columns):
             if not NAME.fullmatch(name):
                 raise ViewDeclarationError(self.name, f'"{name}" is no column name: use a-z, 0-9 and _')
         if self.key_name in self.columns:
             raise ViewDeclarationError(self.name, f'the key "{self.key_name}" is a column already: leave it out')
-        self._check_key()
-        object.__setattr__(self, "layout", self._layout())
-        object.__setattr__(self, "types", {self.key_name: ColumnType.TEXT, **self._column_types()})
+        self._check_events()
+        try:
+            layout = arrange(self.columns, self._ordering(), self.deleted_by, self.restored_by)
+        except WrongColumn as error:
+            raise ViewDeclarationError(self.name, str(error)) from error
+        object.__setattr__(self, "layout", layout)
+        try:
+            if self.each and not item_kinds(self):
+                raise ValueError("`each` goes through a list, but nothing reads its items: use item()")
+        except ValueError as error:
+            raise ViewDeclarationError(self.name, str(error)) from error
+        object.__setattr__(self, "types", {self.key_name: ColumnType.TEXT, **layout.types})
         self._check_stores()
 
     @property
@@ -127,8 +117,8 @@ class TableView:
     @property
     def events(self) -> Mapping[str, type[Event]]:
         """The event classes that it handles, by type; empty where it handles EVERY."""
-        handled = [case for fold in self.folds for case in fold.cases if case is not EVERY]
-        return {case.type: case for case in (*handled, *self.deleted_by, *self.restored_by) if isinstance(case, type)}
+        handled = (event_of(case) for fold in self.folds for case in fold.cases)
+        return {event.type: event for event in (*handled, *self.deleted_by, *self.restored_by) if event is not None}
 
     @property
     def handles_every(self) -> bool:
@@ -157,10 +147,12 @@ class TableView:
     def declaration(self) -> list[str]:
         """All that decides the rows, as lines to compare."""
         parts = [self.tag, repr(self.key), self.key_name]
-        parts += [f"{name}={_describe(column)}" for name, column in sorted(self.columns.items())]
+        parts += [f"{name}={described(column)}" for name, column in sorted(self.columns.items())]
         parts += [f"{store}" for store in self.stores]
         parts += [f"deleted by {event.type}" for event in self.deleted_by]
         parts += [f"restored by {event.type}" for event in self.restored_by]
+        parts += [f"where {described(self.where)}"] if self.where else []
+        parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
         # where an older version of an event means something else now, the rows are others too
         return parts + [
             f"past of {event.type}: {version} {name}: {lineage!r}"
@@ -169,72 +161,65 @@ class TableView:
             for name, lineage in sorted(event.history.changed(version, fields_read(self, event)).items())
         ]
 
-    def key_of(self, data: Mapping[str, Any], envelope: Any) -> str:
-        """The row that an event belongs to, from its data and envelope."""
-        return str(getattr(envelope, self.key.name) if isinstance(self.key, FromEnvelope) else data[self.key])
+    def keys_of(self, data: Mapping[str, Any], envelope: Any) -> tuple[str, ...]:
+        """The rows that an event changes, from its data in the current version: a key for each patch that it makes."""
+        event = self.events.get(envelope.type)
+        found = None if event is None else self.each.get(event)
+        if isinstance(self.key, Item):
+            items = [data] if found is None else data[found]
+            return tuple(str(each[self.key.name]) for each in items)
+        key = getattr(envelope, self.key.name) if isinstance(self.key, FromEnvelope) else data[self.key]
+        return (str(key),) * (1 if found is None else len(data[found]))
 
-    def key_expression(self) -> Expression:
-        """The key as an expression."""
-        return self.key if isinstance(self.key, FromEnvelope) else Field(self.key)
+    def key_expression(self, case: Case) -> Expression:
+        """The key as an expression of this event."""
+        if isinstance(self.key, Item) and event_of(case) not in self.each:
+            return Field(self.key.name)
+        return Field(self.key) if isinstance(self.key, str) else self.key
+
+    def condition(self, case: Case) -> Expression | None:
+        """What decides whether this event counts; None where it always does."""
+        if not isinstance(self.where, Mapping):
+            return self.where
+        event = event_of(case)
+        return None if event is None else self.where.get(event)
+
+    def list_of(self, case: Case) -> str | None:
+        """The list of this event whose items make a patch each; None where the event makes one."""
+        event = event_of(case)
+        return None if event is None else self.each.get(event)
 
     def store(self, name: str) -> Store | None:
         """The view's store of this name, or None where it does not live there."""
         return next((store for store in self.stores if store.name == name), None)
 
-    def _check_key(self) -> None:
-        for case in (*(case for fold in self.folds for case in fold.cases), *self.deleted_by, *self.restored_by):
+    def _ordering(self) -> Ordering:
+        place: tuple[ColumnType, Expression] = (ColumnType.TEXT, LogPlace())
+        if self.per_stream:
+            place = (ColumnType.INTEGER, FromEnvelope("sequence"))
+        ordering = Ordering((place,))
+        return ordering.within((ColumnType.INTEGER, ItemIndex())) if self.each else ordering
+
+    def _check_events(self) -> None:
+        cases = {case for fold in self.folds for case in fold.cases} | {*self.deleted_by, *self.restored_by}
+        for event in (*self.each, *(self.where if isinstance(self.where, Mapping) else ())):
+            if event not in cases:
+                raise ViewDeclarationError(self.name, f'no column reads "{event.type}", which `where` or `each` names')
+        for case in cases:
+            event, found = event_of(case), self.list_of(case)
             try:
-                kind = self.key_expression().kind(case if isinstance(case, type) else None)
+                if isinstance(self.key, Item) and found not in (None, self.key.list):
+                    raise ValueError(f'it is an item of "{self.key.list}", but `each` goes through "{found}"')
+                kind = self.key_expression(case).kind(event)
+                condition = self.condition(case)
+                if condition is not None:
+                    must_be_condition(condition, event)
+                if event is not None and found is not None:
+                    item_model(event, found)
             except ValueError as error:
-                raise ViewDeclarationError(self.name, f"its key: {error}") from error
+                raise ViewDeclarationError(self.name, f"its key or condition: {error}") from error
             if kind is not ColumnType.TEXT:
                 raise ViewDeclarationError(self.name, f"its key must be text, not {kind.value}")
-
-    def _layout(self) -> Layout:
-        """Folds into monoids; `last`s (or `first`s) over the same events share one ordering key."""
-        order_type = ColumnType.INTEGER if self.per_stream else ColumnType.TEXT
-        names = {id(column): name for name, column in self.columns.items() if not isinstance(column, Edge)}
-        picks: dict[tuple[bool, frozenset[Case]], list[StateField]] = {}
-        monoids: list[Monoid] = []
-        state_of: dict[int, str] = {}
-        for number, fold in enumerate(self.folds):
-            kind = self._lifted_type(fold, names.get(id(fold), "a derived column"))
-            name = names.get(id(fold), f"_state{number}")
-            state_of[id(fold)] = name
-            match fold:
-                case Latest():
-                    picks.setdefault((fold.highest, frozenset(fold.cases)), []).append(StateField(name, kind))
-                case Total():
-                    monoids.append(Sum(StateField(name, kind)))
-                case Bound():
-                    monoids.append(Extreme(StateField(name, kind), fold.highest))
-                case Members():
-                    state_of[id(fold)] = f"_state{number}"
-                    monoids.append(Tally(StateField(f"_state{number}", ColumnType.COUNTS)))
-        for number, ((highest, _), fields) in enumerate(picks.items()):
-            order = StateField(f"_order{number}", order_type, ordering=True)
-            monoids.append(Pick(order, tuple(fields), highest))
-        if self.deleted_by:
-            order = StateField("_order_deleted", order_type, ordering=True)
-            monoids.append(Pick(order, (StateField(DELETED, ColumnType.BOOLEAN),), highest=True))
-        return Layout(tuple(monoids), state_of)
-
-    def _lifted_type(self, fold: Fold, column: str) -> ColumnType:
-        try:
-            return lifted_type(fold)
-        except ValueError as error:
-            raise ViewDeclarationError(self.name, f'column "{column}": {error}') from error
-
-    def _column_types(self) -> dict[str, ColumnType]:
-        kinds = {}
-        for name, column in self.columns.items():
-            if isinstance(column, Members):
-                raise ViewDeclarationError(
-                    self.name, f'column "{name}" shows members: wrap it in lowest() or highest()'
-                )
-            kind = lifted_type(folds_of(column)[0])
-            kinds[name] = ColumnType.FLOAT if isinstance(column, Ratio) else kind
-        return kinds
 
     def _check_stores(self) -> None:
         if not self.stores:
@@ -245,41 +230,37 @@ class TableView:
             unknown = [column for column in named if column not in self.types]
             if unknown:
                 raise ViewDeclarationError(self.name, f'{store.name} names the unknown column "{unknown[0]}"')
+            lists = [column for column in named if self.types[column] is ColumnType.LIST]
+            if lists:
+                raise ViewDeclarationError(self.name, f'{store.name} cannot index "{lists[0]}": it is a list')
 
 
-def lifted_cases(view: TableView, event: Case) -> dict[str, Any]:
-    """What one event brings to each state field, as expressions; ordering keys are left to the engine.
+def expressions_of(view: TableView, case: Case) -> list[Expression]:
+    """All that the view reads of one event."""
+    condition = view.condition(case)
+    return [view.key_expression(case), *view.layout.lifted(case).values(), *([condition] if condition else [])]
 
-    A Tally field has a tuple of (number, expression). Fields that the event does not touch are absent.
-    """
-    lifted: dict[str, Any] = {}
-    for fold in view.folds:
-        read = fold.cases.get(event, fold.cases.get(EVERY))
-        if read is not None:
-            lifted[view.layout.state_of[id(fold)]] = read
-    if event in view.deleted_by or event in view.restored_by:
-        lifted[DELETED] = Value(event in view.deleted_by)
-    return lifted
+
+def item_kinds(view: TableView) -> dict[str, ColumnType]:
+    """What the view reads of the items that `each` goes through, by name; raises ValueError where events differ."""
+    kinds: dict[str, ColumnType] = {}
+    for event, name in view.each.items():
+        for read in items_read(expressions_of(view, event)):
+            if read.list == name and kinds.setdefault(read.name, read.kind(event)) is not read.kind(event):
+                raise ValueError(f'items have "{read.name}" of different types: read events of one type only')
+    return kinds
 
 
 def fields_read(view: TableView, event: type[Event]) -> tuple[str, ...]:
     """The fields of `event` that the view reads, its key among them, in order of name."""
-    reads: list[Expression] = [view.key_expression()]
-    for read in lifted_cases(view, event).values():
-        reads += [part for _, part in read] if isinstance(read, tuple) else [read]
-    return tuple(sorted({name for read in reads for name in read.fields()}))
+    names = {name for read in expressions_of(view, event) for name in read.fields()}
+    return tuple(sorted(names | ({view.each[event]} if event in view.each else set())))
 
 
-def required_fields(view: TableView, event: type[Event]) -> tuple[str, ...]:
+def required_fields(view: TableView, event: type[Event]) -> tuple[str | ItemField, ...]:
     """Those of `fields_read` that every such event must have: the key, and what may be neither null nor left out."""
-    return tuple(name for name in fields_read(view, event) if name == view.key or is_required(event, name))
-
-
-def _describe(column: Column) -> str:
-    """A text that changes whenever the column's meaning does."""
-    return "; ".join(
-        f"{column.__class__.__name__} {getattr(column, 'highest', '')} {fold.__class__.__name__} "
-        f"{getattr(fold, 'highest', '')} "
-        + ", ".join(sorted(f"{getattr(case, 'type', case)}: {read!r}" for case, read in fold.cases.items()))
-        for fold in folds_of(column)
-    )
+    key = view.key_expression(event)
+    found = view.list_of(event)
+    always = key.fields() | ({found} if found else set())
+    names = tuple(name for name in fields_read(view, event) if name in always or is_required(event, name))
+    return (*names, *items_required(items_read(expressions_of(view, event)), event, key))

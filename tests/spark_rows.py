@@ -13,15 +13,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from eventlog.settings import LogSettings
 from projections import reference
 from projections.expressions import Source
-from projections.reading import row_of
+from projections.monoids import row_value
 from projections.spark.patches import patch_records
 from projections.spark.session import SparkSettings, start_session
-from projections.types import ColumnType
 from projections.view import TableView
 
 RECORDS = "key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
 
-Patches = dict[tuple[str, int, int], dict[str, Any]]
+Patches = dict[tuple[str, int, int, int], dict[str, Any]]
 
 
 @cache
@@ -52,13 +51,15 @@ def made_of(records: Sequence[Row], views: Sequence[TableView], settings: LogSet
 
 
 def patches(made: Iterable[tuple[str, bytes | str]]) -> Patches:
-    """The changes in patches, by record key, source partition and offset; progress left out."""
+    """The changes in patches, by record key, source partition, offset and number; progress left out."""
     found: Patches = {}
     for key, value in made:
         body = json.loads(value)
         if not key.startswith("progress/"):
-            assert body["i"] == 0
-            found[key, body["p"], body["o"]] = body["c"]
+            assert (key, body["p"], body["o"], body["i"]) not in found or found[
+                key, body["p"], body["o"], body["i"]
+            ] == body["c"]
+            found[key, body["p"], body["o"], body["i"]] = body["c"]
     return found
 
 
@@ -67,22 +68,15 @@ def expected_patches(views: Sequence[TableView], sources: Iterable[Source]) -> P
     found: Patches = {}
     for source in sources:
         for view in views:
-            patch = reference.lift(view, source)
-            if patch is not None:
-                key = f"{view.tag}/{row_of(view, source.envelope)}"
-                change = {name: value for name, value in patch.items() if value is not None}
-                found[key, source.position.partition, source.position.offset] = change
+            for patch in reference.lift(view, source):
+                change = {name: value for name, value in patch.fields.items() if value is not None}
+                found[f"{view.tag}/{patch.key}", patch.source, *patch.place] = change
     return found
 
 
 def expected_states(view: TableView, sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
     """The state fields of every row after these events, nulls left out."""
-    rows: dict[str, dict[str, Any]] = {}
-    for source in sources:
-        patch, key = reference.lift(view, source), row_of(view, source.envelope)
-        if patch is not None and key is not None:
-            reference.combine(view, rows.setdefault(key, {}), patch)
-    return {key: {name: value for name, value in row.items() if value is not None} for key, row in rows.items()}
+    return {key: touched(row) for key, row in reference.states(view, sources).items()}
 
 
 def states(view: TableView, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -90,20 +84,26 @@ def states(view: TableView, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         assert row[view.key_name] not in found, "a key has two rows"
-        fields = {each.name: _plain(row[each.name], each.type) for each in view.layout.fields}
-        found[row[view.key_name]] = {name: value for name, value in fields.items() if value is not None}
+        found[row[view.key_name]] = touched(
+            {each.name: row_value(_plain(row[each.name]), each.type) for each in view.layout.fields}
+        )
     return found
 
 
-def _plain(value: Any, kind: ColumnType) -> Any:
+def touched(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A list that events touched and left empty is as good as one that none touched."""
+    return {name: value for name, value in row.items() if value is not None and value not in ([], {})}
+
+
+def _plain(value: Any) -> Any:
+    """Spark's rows as Arrow has them."""
     match value:
         case datetime():
-            aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-            return aware.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        case list() if kind is ColumnType.COUNTS:
-            return {str(entry["v"]): entry["n"] for entry in value}
+            return value if value.tzinfo else value.replace(tzinfo=UTC)
+        case list():
+            return [_plain(each) for each in value]
         case Row():
-            return value.asDict()
+            return {name: _plain(each) for name, each in value.asDict().items()}
         case _:
             return value
 

@@ -11,6 +11,7 @@ from commands.steps import Kind
 from commands.upcasting import NO_VERSION, newer_version
 from eventlog.envelope import SPEC_VERSION
 from projections.expressions import identifier, literal
+from projections.items import ItemField
 from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
 from projections.types import SPARK_TYPES, ColumnType, field_types
 from projections.view import TableView, fields_read
@@ -128,18 +129,22 @@ def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
     )
 
 
-def unreadable(event: type[Event], names: Sequence[str]) -> str:
-    """Spark SQL of the condition that an event cannot be read: its version is not known, or one of `names` is null."""
+def unreadable(event: type[Event], required: Sequence[str | ItemField]) -> str:
+    """Spark SQL of the condition that an event cannot be read: its version is unknown, or one of `required` is null."""
     known = "<> 1" if event.version == 1 else f"not between 1 and {event.version}"
-    return " or ".join((f"data_version {known}", *(f"data.{identifier(name)} is null" for name in names)))
+    return " or ".join((f"data_version {known}", *map(_is_null, required)))
 
 
-def unreadable_reason(event: type[Event], names: Sequence[str]) -> str:
+def unreadable_reason(event: type[Event], required: Sequence[str | ItemField]) -> str:
     """Spark SQL of the reason why an event cannot be read: its version, or which of its required fields are null."""
     name, known = f'"{event.type}" ', event.version
     unsaid = literal(name + NO_VERSION)
     newer = f"concat({literal(name + 'has version ')}, data_version, {literal(', ' + newer_version(known))})"
-    found = ", ".join(f"if(data.{identifier(name)} is null, {literal(name)}, null)" for name in names)
+    found = ", ".join(f"if({_is_null(each)}, {literal(str(each))}, null)" for each in required)
     before = literal(name + "lacks a field, or has it with another type: ")
     lacking = f"concat({before}, array_join(array({found}), ', '))"
     return f"case when data_version < 1 then {unsaid} when data_version > {known} then {newer} else {lacking} end"
+
+
+def _is_null(required: str | ItemField) -> str:
+    return f"data.{identifier(required)} is null" if isinstance(required, str) else required.missing_spark()

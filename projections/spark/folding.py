@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from projections.expressions import identifier, literal
-from projections.monoids import Tally
+from projections.items import INDEX, ITEM, single_item
+from projections.monoids import Grouped, StateField
 from projections.spark.events import HEARTBEAT_ROW, TOMBSTONE_ROW, LogSchema, parse, unreadable_reason
 from projections.spark.lifting import Lifted, lifts
-from projections.types import SPARK_TYPES
-from projections.view import TableView, required_fields
+from projections.view import TableView, item_kinds, required_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +21,7 @@ POISON = "_poison"
 MARKER = "_objects"
 """Column without meaning. Spark would sort before each aggregation of text; it hashes where one aggregate is a list."""
 
-_KIND, _TALLY, _VALUE, _NUMBER = "_kind", "_tally", "_value", "_number"
+_KIND, _AT = "_kind", "_at"
 
 
 def folded(records: DataFrame, view: TableView) -> DataFrame:
@@ -32,30 +32,36 @@ def folded(records: DataFrame, view: TableView) -> DataFrame:
     """
     schema = LogSchema.of([view])
     kinds = lifts(view, schema)
-    lifted = parse(records, schema).selectExpr(*_kinds(kinds)).selectExpr(*_lifted(view, kinds))
-    tallies = [monoid.field.name for monoid in view.layout.monoids if isinstance(monoid, Tally)]
-    if not tallies:
-        return _grouped(lifted, view, [view.key_name, POISON])
-    # one row for the event, one for each value that it puts in or takes out: all grouped in the same pass
-    parts = ["array(named_struct('t', -1, 'v', cast(null as bigint), 'n', cast(null as bigint)))"]
-    for number, name in enumerate(tallies):
-        entry = f"named_struct('t', {number}, 'v', held.v, 'n', held.n)"
-        parts.append(f"transform(coalesce({identifier(name)}, array()), held -> {entry})")
-    others = [each.name for each in view.layout.fields if each.name not in tallies]
+    lifted = _counted(_parsed(records, view, kinds, schema), kinds).selectExpr(*_lifted(view, kinds))
+    lists = [monoid for monoid in view.layout.monoids if isinstance(monoid, Grouped)]
+    if not lists:
+        return _grouped(lifted, [view.key_name, POISON], _aggregates(view))
+    # one row for the event, one for each entry that it brings to a list: all grouped in the same pass
+    others = [each.name for each in view.layout.fields if not any(each is monoid.field for monoid in lists)]
     exploded = lifted.selectExpr(
-        identifier(view.key_name), POISON, *map(identifier, others), f"explode(concat({', '.join(parts)})) as part"
+        identifier(view.key_name), POISON, *map(identifier, others), f"explode({_parts(lists)}) as part"
     ).selectExpr(
         identifier(view.key_name),
         POISON,
-        *(f"if(part.t < 0, {identifier(name)}, null) as {identifier(name)}" for name in others),
-        f"part.t as {_TALLY}",
-        f"part.v as {_VALUE}",
-        f"part.n as {_NUMBER}",
+        *(f"if(part.at < 0, {identifier(name)}, null) as {identifier(name)}" for name in others),
+        f"part.at as {_AT}",
+        *(
+            f"part.{_entry(at)}.{identifier(each.name)} as {_column(at, each.name)}"
+            for at, monoid in enumerate(lists)
+            for each in monoid.field.entry
+        ),
     )
-    counted = _grouped(exploded, view, [view.key_name, POISON, _TALLY, _VALUE], f"sum({_NUMBER}) as {_NUMBER}")
-    return _grouped(
-        counted.drop(MARKER), view, [view.key_name, POISON], *(_tally(name, at) for at, name in enumerate(tallies))
-    )
+    keys = [_column(at, key.name) for at, monoid in enumerate(lists) for key in monoid.keys]
+    combined = [
+        f"{text} as {_column(at, name)}"
+        for at, monoid in enumerate(lists)
+        for name, text in monoid.spark_entry({each.name: _column(at, each.name) for each in monoid.field.entry}).items()
+    ]
+    entries = _grouped(exploded, [view.key_name, POISON, _AT, *keys], [*_aggregates(view), *combined])
+    gathered = [_gathered(at, monoid) for at, monoid in enumerate(lists)]
+    # what is not a list is whole already, in the one group that holds no entries
+    rest = [f"any_value(if({_AT} < 0, {identifier(name)}, null), true) as {identifier(name)}" for name in others]
+    return _grouped(entries.drop(MARKER), [view.key_name, POISON], [*rest, *gathered])
 
 
 def fault(records: DataFrame, view: TableView) -> str:
@@ -98,7 +104,7 @@ def _lifted(view: TableView, kinds: Mapping[str | None, Lifted]) -> list[str]:
     columns = [f"{_by_kind({at: kind.key for at, kind in numbered.items()})} as {identifier(view.key_name)}", POISON]
     for each in view.layout.fields:
         values = {at: kind.fields[each.name] for at, kind in numbered.items() if each.name in kind.fields}
-        columns.append(f"cast({_by_kind(values)} as {SPARK_TYPES[each.type]}) as {identifier(each.name)}")
+        columns.append(f"cast({_by_kind(values)} as {each.spark_type}) as {identifier(each.name)}")
     return columns
 
 
@@ -111,21 +117,81 @@ def _by_kind(texts: Mapping[int, str]) -> str:
     return f"case {branches} end"
 
 
-def _grouped(frame: DataFrame, view: TableView, keys: list[str], *also: str) -> DataFrame:
-    """`frame` by `keys`, every state field combined by its monoid: a fold of events, or of folds."""
-    names = {each.name: identifier(each.name) for each in view.layout.fields}
-    made = [
-        f"{text} as {identifier(name)}" for monoid in view.layout.monoids for name, text in monoid.spark(names).items()
-    ]
+def _parsed(records: DataFrame, view: TableView, kinds: Mapping[str | None, Lifted], schema: LogSchema) -> DataFrame:
+    """The log, a row for each event; or for each item of it, beside `ITEM` and `INDEX`, where its kind has items."""
+    parsed = parse(records, schema).selectExpr(*_kinds(kinds))
+    lists = {at: kind.items for at, kind in enumerate(kinds.values()) if kind.items is not None}
+    if not lists:
+        return parsed
+    # a record that cannot be read stays in sight, as one row
+    items = f"coalesce({_by_kind(lists)}, array())"
+    rows = f"if({POISON} is null and {_KIND} is not null, {items}, {single_item(item_kinds(view))})"
+    return parsed.selectExpr("*", f"posexplode({rows}) as ({INDEX}, {ITEM})")
+
+
+def _counted(parsed: DataFrame, kinds: Mapping[str | None, Lifted]) -> DataFrame:
+    """The same, where events that the view filters out are of no kind."""
+    conditions = {at: kind.condition for at, kind in enumerate(kinds.values()) if kind.condition is not None}
+    if not conditions:
+        return parsed
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    return parsed.withColumn(_KIND, F.expr(f"if(coalesce({_by_kind(conditions)}, true), {_KIND}, null)"))
+
+
+def _grouped(frame: DataFrame, keys: Sequence[str], aggregates: Sequence[str]) -> DataFrame:
+    """`frame` by `keys`."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     return frame.groupBy(*keys).agg(
-        *(F.expr(each) for each in (*made, *also, f"collect_list(cast(null as boolean)) as {MARKER}"))
+        *(F.expr(each) for each in (*aggregates, f"collect_list(cast(null as boolean)) as {MARKER}"))
     )
 
 
-def _tally(name: str, at: int) -> str:
-    """The aggregate that gathers what is held of one tally; null where no event touched it."""
-    entry = f"if({_TALLY} = {at} and {_NUMBER} <> 0, struct({_VALUE} as v, {_NUMBER} as n), null)"
-    touched = f"count(if({_TALLY} = {at}, 1, null)) > 0"
-    return f"if({touched}, collect_list({entry}), null) as {identifier(name)}"
+def _aggregates(view: TableView) -> list[str]:
+    """Every state field combined by its monoid, but for lists that are grouped by their entries' keys."""
+    names = {each.name: identifier(each.name) for each in view.layout.fields}
+    return [
+        f"{text} as {identifier(name)}" for monoid in view.layout.monoids for name, text in monoid.spark(names).items()
+    ]
+
+
+def _parts(lists: Sequence[Grouped]) -> str:
+    """The array of what an event's row becomes: itself, then an entry at a time, each with the number of its list."""
+
+    def part(number: str, entry: int | None, text: str) -> str:
+        fields = (
+            f"'{_entry(at)}', " + (text if at == entry else f"cast(null as {_entry_type(monoid)})")
+            for at, monoid in enumerate(lists)
+        )
+        return f"named_struct('at', {number}, {', '.join(fields)})"
+
+    entries = (
+        f"transform(coalesce({identifier(monoid.field.name)}, array()), held -> {part(str(at), at, 'held')})"
+        for at, monoid in enumerate(lists)
+    )
+    return f"concat(array({part('-1', None, '')}), {', '.join(entries)})"
+
+
+def _gathered(at: int, monoid: Grouped) -> str:
+    """The aggregate that gathers the entries of one list; null where no event brought any."""
+
+    def struct(fields: Sequence[StateField]) -> str:
+        members = ", ".join(f"{_column(at, each.name)} as {identifier(each.name)}" for each in fields)
+        return f"if({_AT} = {at}, struct({members}), null)"
+
+    gathered = monoid.spark_gather(struct(monoid.field.entry), struct(monoid.keys))
+    touched = f"count(if({_AT} = {at}, 1, null)) > 0"
+    return f"if({touched}, {gathered}, null) as {identifier(monoid.field.name)}"
+
+
+def _entry(at: int) -> str:
+    return f"entry{at}"
+
+
+def _entry_type(monoid: Grouped) -> str:
+    return monoid.field.spark_type.removeprefix("array<").removesuffix(">")
+
+
+def _column(at: int, field: str) -> str:
+    return identifier(f"_entry{at}_{field}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from projections.expressions import identifier, literal
+from projections.items import INDEX, ITEM, ItemField
 from projections.spark.events import HEARTBEAT_ROW, TOMBSTONE_ROW, LogSchema, parse, unreadable, unreadable_reason
 from projections.spark.lifting import Lifted, lifts
 from projections.view import TableView
@@ -41,27 +42,37 @@ def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: Lo
 
 def _of_type(event_type: str | None, lifted: dict[str, dict[str | None, Lifted]], settings: LogSettings) -> str:
     """The array for an event of this type (None: one that no view names)."""
-    made, event, required = [], None, set[str]()
+    made, exploded, required = list[str](), list[str](), set[str | ItemField]()
+    event = None
     for tag, kinds in lifted.items():
         case = kinds.get(event_type, kinds.get(None))
         if case is None:
             continue
         patch = _patch(tag, case, settings)
-        made.append(f"if({case.unreadable}, null, {patch})" if case.unreadable else patch)
+        if case.items is not None:
+            patch = f"transform({case.items}, ({ITEM}, {INDEX}) -> {patch})"
+        readable = f"if({case.unreadable}, null, {patch})" if case.unreadable else patch
+        (made if case.items is None else exploded).append(readable)
         if case.event is not None:
             event, required = case.event, required | set(case.required)
     if event is not None:
-        names = sorted(required)
+        names = sorted(required, key=str)
         letter = _dead_letter(unreadable_reason(event, names), settings)
         made.append(f"if({unreadable(event, names)}, {letter}, null)")
-    return f"array_compact(array({', '.join(made)}))" if made else f"cast(null as array<{_RECORD}>)"
+    if not made and not exploded:
+        return f"cast(null as array<{_RECORD}>)"
+    arrays = [*([f"array({', '.join(made)})"] if made else []), *(f"coalesce({each}, array())" for each in exploded)]
+    return f"array_compact({arrays[0] if len(arrays) == 1 else 'concat(' + ', '.join(arrays) + ')'})"
 
 
 def _patch(tag: str, case: Lifted, settings: LogSettings) -> str:
     key = f"concat({literal(tag + '/')}, {case.key})"
     fields = ", ".join(f"{text} as {identifier(name)}" for name, text in case.fields.items())
-    head = "`partition` as p, `offset` as o, 0 as i, timestamp_ms as t"
-    return _record(PATCHES, key, f"to_json(struct({head}, struct({fields}) as c))", _partition(key, settings), settings)
+    number = "0" if case.items is None else INDEX
+    head = f"`partition` as p, `offset` as o, {number} as i, timestamp_ms as t"
+    value = f"to_json(struct({head}, struct({fields}) as c))"
+    made = _record(PATCHES, key, value, _partition(key, settings), settings)
+    return made if case.condition is None else f"if({case.condition}, {made}, null)"
 
 
 def _partition(key: str, settings: LogSettings) -> str:

@@ -37,7 +37,9 @@ def mapping(view: TableView) -> dict[str, Any]:
     declared = view.store("elasticsearch")
     searched = declared.text if isinstance(declared, Elasticsearch) else ()
     hidden = {"type": "object", "enabled": False}
-    properties = {name: _property(kind, name in searched) for name, kind in view.types.items()}
+    properties = {
+        name: _property(kind, name in searched) for name, kind in view.types.items() if kind is not ColumnType.LIST
+    }
     return {
         "dynamic": False,
         "properties": {**properties, STATE: hidden, GUARD: hidden, DELETED: {"type": "boolean"}},

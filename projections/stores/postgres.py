@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import orjson
 import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
@@ -16,7 +15,7 @@ from projections.monoids import State
 from projections.settings import StoreSettings
 from projections.stores import ledgers, postgres_ddl
 from projections.stores.names import table_name
-from projections.stores.postgres_bulk import NAME, NUL, REPLACEMENT, PostgresWriter
+from projections.stores.postgres_bulk import NAME, NUL, REPLACEMENT, PostgresWriter, json_text
 from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
 from projections.types import ColumnType
 
@@ -177,8 +176,8 @@ def _columns(target: Target, rows: Mapping[str, State]) -> list[list[Any]]:
         column = [row.get(field.name) for row in rows.values()]
         if field.type in (ColumnType.TEXT, ColumnType.JSON):
             column = [value.replace(NUL, REPLACEMENT) if value and NUL in value else value for value in column]
-        elif field.type is ColumnType.COUNTS:
-            column = [None if value is None else orjson.dumps(value).decode() for value in column]
+        elif field.entry:
+            column = [json_text(value, field.type) for value in column]
         elif field.type is ColumnType.POINT:
             column = [None if value is None else f"({value['lon']},{value['lat']})" for value in column]
         columns.append(column)

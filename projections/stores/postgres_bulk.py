@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from projections.errors import StoreUnavailable
+from projections.monoids import row_value
 from projections.types import ColumnType
 
 NAME: Final = "PostgreSQL"
@@ -62,8 +63,9 @@ class PostgresWriter:
         for number, name in enumerate(batch.schema.names):
             column = batch.column(number)
             match self.kinds.get(name, ColumnType.TEXT):
-                case ColumnType.COUNTS:
-                    stored = pa.array([_tally(held) for held in column.to_pylist()], pa.string())
+                case ColumnType.COUNTS | ColumnType.SKETCH | ColumnType.ENTRIES as kind:
+                    held = (row_value(each, kind) for each in column.to_pylist())
+                    stored = pa.array([json_text(each, kind) for each in held], pa.string())
                 case ColumnType.POINT:
                     stored = pa.array([_point(place) for place in column.to_pylist()], pa.binary())
                 case ColumnType.TEXT | ColumnType.JSON:
@@ -74,8 +76,25 @@ class PostgresWriter:
         return batch
 
 
-def _tally(held: list[dict[str, int]] | None) -> str | None:
-    return None if held is None else orjson.dumps({str(each["v"]): each["n"] for each in held if each["n"]}).decode()
+def json_text(held: Any, kind: ColumnType) -> str | None:
+    """A state field with entries as its column has it: a sketch is text already, others are JSON."""
+    if held is None or kind is ColumnType.SKETCH:
+        return held  # type: ignore[no-any-return]
+    text = orjson.dumps(held).decode()
+    return orjson.dumps(without_nul(held)).decode() if "\\u0000" in text else text
+
+
+def without_nul(value: Any) -> Any:
+    """`value` with every NUL in its texts replaced."""
+    match value:
+        case str():
+            return value.replace(NUL, REPLACEMENT)
+        case list():
+            return [without_nul(each) for each in value]
+        case dict():
+            return {without_nul(name): without_nul(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 def _point(place: dict[str, Any] | None) -> bytes | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from projections.folds import Column, Edge, Ratio
+from projections.shown import DELETED, Itself
 from projections.stores.names import table_name
+from projections.stores.postgres_functions import FUNCTIONS
 from projections.stores.store import Target
 from projections.types import POSTGRES_TYPES, ColumnType
-from projections.view import DELETED, Postgres, TableView
+from projections.view import Postgres
 
-SCHEMA = """
+TABLES = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 
 -- what each generation has taken in from each partition of `patches`
@@ -20,31 +21,9 @@ CREATE TABLE IF NOT EXISTS {schema}.ledger (
     applied    jsonb NOT NULL,
     PRIMARY KEY (view, generation, partition)
 ) WITH (fillfactor = 50);
-
--- two tallies, {{"value": count}}, added up; what is held zero times is dropped
-CREATE OR REPLACE FUNCTION {schema}.tally_add(ours text, theirs text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT coalesce(jsonb_object_agg(key, held), '{{}}')::text
-    FROM (
-        SELECT key, sum(value::bigint) AS held
-        FROM (
-            SELECT key, value FROM jsonb_each_text(coalesce(ours, '{{}}')::jsonb)
-            UNION ALL
-            SELECT key, value FROM jsonb_each_text(coalesce(theirs, '{{}}')::jsonb)
-        ) AS entries
-        GROUP BY key
-        HAVING sum(value::bigint) <> 0
-    ) AS sums
-$$;
-
--- the lowest and the highest value that a tally holds
-CREATE OR REPLACE FUNCTION {schema}.tally_lowest(held text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT min(key::bigint) FROM jsonb_each_text(held::jsonb) WHERE value::bigint > 0
-$$;
-CREATE OR REPLACE FUNCTION {schema}.tally_highest(held text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT max(key::bigint) FROM jsonb_each_text(held::jsonb) WHERE value::bigint > 0
-$$;
 """
+
+SCHEMA = TABLES + FUNCTIONS
 
 READ_LEDGERS = """
 SELECT partition, next, applied FROM {schema}.ledger WHERE view = %s AND generation = %s
@@ -81,10 +60,10 @@ def create_table(schema: str, target: Target) -> str:
     for field in view.layout.fields:
         collation = ' COLLATE "C"' if field.ordering and field.type is ColumnType.TEXT else ""
         columns.append(f'"{field.name}" {POSTGRES_TYPES[field.type]}{collation}')
-    for name, column in view.columns.items():
-        if isinstance(column, Ratio | Edge):
+    for name, shown in view.layout.shown.items():
+        if not isinstance(shown, Itself):
             kind = POSTGRES_TYPES[view.types[name]]
-            columns.append(f'"{name}" {kind} GENERATED ALWAYS AS ({_derived(schema, view, column)}) STORED')
+            columns.append(f'"{name}" {kind} GENERATED ALWAYS AS ({shown.sql(schema)}) STORED')
     return f"CREATE TABLE {_table(schema, target)} ({', '.join(columns)}) WITH (fillfactor = 80)"
 
 
@@ -130,19 +109,6 @@ def upsert(schema: str, target: Target) -> str:
         f"INSERT INTO {_table(schema, target)} AS ours ({columns}) SELECT * FROM unnest({arrays}) "  # noqa: S608
         f'ON CONFLICT ("{view.key_name}") DO UPDATE SET {assignments}'
     )
-
-
-def _derived(schema: str, view: TableView, column: Column) -> str:
-    state_of = view.layout.state_of
-    match column:
-        case Ratio():
-            numerator, denominator = state_of[id(column.numerator)], state_of[id(column.denominator)]
-            return f'CASE WHEN "{denominator}" <> 0 THEN "{numerator}"::float8 / "{denominator}"::float8 END'
-        case Edge():
-            name = "tally_highest" if column.highest else "tally_lowest"
-            return f'"{schema}".{name}("{state_of[id(column.of)]}")'
-        case _:
-            raise TypeError(f"{column!r} is stored, not derived")
 
 
 def _table(schema: str, target: Target) -> str:

@@ -20,13 +20,15 @@ from commands.registry import CommandRegistry
 from compose.ports import free_port
 from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
-from projections.monoids import State
-from projections.reference import combine, fold, lift
+from projections.monoids import State, StateField
+from projections.monoids.sketches import ZERO
+from projections.reference import fold, states
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.store import Batch, Patch, Place, Target, ViewStore
 from projections.types import ColumnType
 from projections.view import TableView
+from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import (
     BY_GROUP,
@@ -41,7 +43,7 @@ from tests.contracts.view_histories import (
 
 MODULES = LogSettings.from_environment(os.environ).modules
 REGISTERED = ViewRegistry.load(MODULES).views
-VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP}
+VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP, **FOLD_VIEWS}
 SERVERS = {"postgres": OnPostgres, "elasticsearch": OnElasticsearch, "valkey": OnValkey}
 MOMENTS = {
     "memory": ("rows written", "ledger written"),
@@ -193,7 +195,9 @@ def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) 
 
 
 @pytest.mark.parametrize(
-    "view", [BY_THING, BY_GROUP, REGISTERED["city_market"], REGISTERED["streams"]], ids=lambda v: v.name
+    "view",
+    [BY_THING, BY_GROUP, LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, REGISTERED["city_market"], REGISTERED["streams"]],
+    ids=lambda v: v.name,
 )
 def test_bulk_then_live_counts_every_event_once(server: Server, view: TableView) -> None:
     told = history(view, events_of(view), 11, repeated=False)
@@ -363,16 +367,6 @@ def order_of(view: TableView, name: str, order: Any) -> State:
     return {monoid.fields[0].name: order}
 
 
-def states(view: TableView, sources: Any) -> dict[str, State]:
-    """The state of every row, deleted ones too, as the bulk job folds it."""
-    rows: dict[str, State] = {}
-    for source in sources:
-        patch = lift(view, source)
-        if patch is not None:
-            combine(view, rows.setdefault(view.key_of(source.envelope.data, source.envelope), {}), patch)
-    return rows
-
-
 ARROW = {
     ColumnType.TEXT: pa.string(),
     ColumnType.INTEGER: pa.int64(),
@@ -381,7 +375,6 @@ ARROW = {
     ColumnType.TIME: pa.timestamp("us", "UTC"),
     ColumnType.POINT: pa.struct([("lat", pa.float64()), ("lon", pa.float64())]),
     ColumnType.JSON: pa.string(),
-    ColumnType.COUNTS: pa.list_(pa.struct([("v", pa.int64()), ("n", pa.int64())])),
 }
 
 
@@ -389,14 +382,29 @@ def arrow(view: TableView, rows: Mapping[str, State]) -> pa.RecordBatch:
     """Rows in the Arrow form that Spark hands to a BulkWriter."""
     columns = {view.key_name: pa.array(list(rows), pa.string())}
     for field in view.layout.fields:
-        values = [_spark(row.get(field.name), field.type) for row in rows.values()]
-        columns[field.name] = pa.array(values, ARROW[field.type])
+        values = [_spark(row.get(field.name), field) for row in rows.values()]
+        columns[field.name] = pa.array(values, arrow_type(field))
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _spark(value: Any, kind: ColumnType) -> Any:
-    if value is not None and kind is ColumnType.TIME:
-        return datetime.fromisoformat(value)
-    if value is not None and kind is ColumnType.COUNTS:
-        return [{"v": int(each), "n": number} for each, number in value.items()]
-    return value
+def arrow_type(field: StateField) -> pa.DataType:
+    if not field.entry:
+        return ARROW[field.type]
+    return pa.list_(pa.struct([(each.name, arrow_type(each)) for each in field.entry]))
+
+
+def _spark(value: Any, field: StateField) -> Any:
+    if value is None:
+        return None
+    match field.type:
+        case ColumnType.TIME:
+            return datetime.fromisoformat(value)
+        case ColumnType.COUNTS:
+            whole = field.entry[0].type is ColumnType.INTEGER
+            return [{"v": int(each) if whole else each, "n": number} for each, number in value.items()]
+        case ColumnType.SKETCH:
+            return [{"v": at, "n": ord(each) - ZERO} for at, each in enumerate(value) if ord(each) > ZERO]
+        case ColumnType.ENTRIES:
+            return [{each.name: _spark(entry.get(each.name), each) for each in field.entry} for entry in value]
+        case _:
+            return value

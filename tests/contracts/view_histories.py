@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import orjson
+from pydantic import BaseModel
 
 from commands.aggregate import Event
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
@@ -19,7 +20,7 @@ from projections.expressions import field as read
 from projections.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
 from projections.reference import lift
 from projections.stores.names import patch_key
-from projections.stores.store import Batch, Patch, Place
+from projections.stores.store import Batch, Patch
 from projections.types import ColumnType, column_type
 from projections.view import Cache, Elasticsearch, Postgres, TableView
 
@@ -184,6 +185,8 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
         data[event.id_field] = chance.choice(KEYS)
         if isinstance(view.key, str) and view.key in data:
             data[view.key] = chance.choice(KEYS)
+        if "sku" in data:
+            data["sku"] = chance.choice(KEYS[:8])
         stream = f"{event.type.partition('.')[0]}/{data[event.id_field]}"
         version = versions[stream] = versions.get(stream, 0) + 1
         partition = partition_of(stream, SOURCES)
@@ -206,17 +209,21 @@ def _patches(
         partition = chance.choice(unread)
         source = logs[partition][at[partition]]
         at[partition] += 1
-        fields = lift(view, source)
-        if fields is not None:
-            key = view.key_of(source.envelope.data, source.envelope)
-            patch = Patch(key, partition, Place(source.position.offset, 0), orjson.loads(orjson.dumps(fields)))
-            found[partition_of(patch_key(view.tag, key), PARTITIONS)].append(Emission(view.tag, patch))
+        for patch in lift(view, source):
+            sent = patch._replace(fields=orjson.loads(orjson.dumps(patch.fields)))
+            found[partition_of(patch_key(view.tag, patch.key), PARTITIONS)].append(Emission(view.tag, sent))
         if chance.random() < 0.1:
             for each in found.values():
                 each.append(Emission(view.tag, progress=(partition, source.position.offset)))
         if repeated and chance.random() < 0.05:
             at[partition] = max(0, at[partition] - chance.randrange(12))
     return found
+
+
+def _item(model: type[BaseModel], chance: random.Random) -> dict[str, Any]:
+    drawn = {name: _value(info.annotation, chance) for name, info in model.model_fields.items()}
+    # few keys, so that items meet
+    return drawn | {name: chance.choice(KEYS[:8]) for name in drawn if name == "sku"}
 
 
 def _value(annotation: Any, chance: random.Random) -> Any:
@@ -227,6 +234,9 @@ def _value(annotation: Any, chance: random.Random) -> Any:
     )
     if literal is not None:
         return chance.choice(typing.get_args(literal))
+    inner = next(iter(typing.get_args(annotation)), None)
+    if isinstance(inner, type) and issubclass(inner, BaseModel):
+        return [_item(inner, chance) for _ in range(chance.choice((0, 1, 2, 5)))]
     match column_type(annotation):
         case ColumnType.TEXT:
             return chance.choice(TEXTS)

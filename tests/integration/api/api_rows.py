@@ -16,7 +16,7 @@ from projections.generations import Generations
 from projections.registry import ViewRegistry
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
-from projections.stores.store import Batch, Patch, Place, Target
+from projections.stores.store import Batch, Target
 
 CITIES = ("SACRAMENTO", "GALT", "ELK GROVE", "Zürich/West 100%", "o'hara")
 PARTITIONS = range(4)
@@ -66,11 +66,8 @@ def load(deployment: Deployment, name: str, found: list[Source]) -> Target:
     target = Target(view, begun.generation)
     batches = {partition: Batch(next=len(found)) for partition in PARTITIONS}
     for source in found:
-        fields = reference.lift(view, source)
-        if fields is not None:
-            key = view.key_of(source.envelope.data, source.envelope)
-            patch = Patch(key, source.position.partition, Place(source.position.offset, 0), fields)
-            batches[partition_of(patch_key(view.tag, key), 4)].patches.setdefault(view.tag, []).append(patch)
+        for patch in reference.lift(view, source):
+            batches[partition_of(patch_key(view.tag, patch.key), 4)].patches.setdefault(view.tag, []).append(patch)
     for declared in view.stores:
         store = open_store(declared.name, deployment.stores)
         store.create(target, {}, dict.fromkeys(PARTITIONS, 0))

@@ -104,12 +104,11 @@ class Deployed:
     def emit(self, views: Sequence[TableView]) -> None:
         """Make the patches of what was appended since the last call, as the live query does, with its progress."""
         for source in self.sources[self.emitted :]:
-            place = {"p": source.position.partition, "o": source.position.offset, "i": 0, "t": source.timestamp_ms}
             for view in views:
-                fields = lift(view, source)
-                if fields is not None:
-                    key = patch_key(view.tag, view.key_of(source.envelope.data, source.envelope))
-                    self._patch(key, {**place, "c": fields}, partition_of(key, self.settings.patch_partitions))
+                for patch in lift(view, source):
+                    key, (offset, number) = patch_key(view.tag, patch.key), patch.place
+                    value = {"p": patch.source, "o": offset, "i": number, "t": source.timestamp_ms, "c": patch.fields}
+                    self._patch(key, value, partition_of(key, self.settings.patch_partitions))
         self.emitted = len(self.sources)
         for partition in range(self.settings.partitions):
             progress = {

@@ -6,22 +6,42 @@ from collections.abc import Mapping
 from copy import deepcopy
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from projections.monoids import Extreme, Monoid, Pick, State, StateField, Sum, Tally
+from projections.monoids import Extreme, Keyed, Monoid, Pick, Ranked, Sketch, State, StateField, Sum, Tally
+from projections.monoids.sketches import REGISTERS, estimate, register_of, sketch_field
+from projections.monoids.tallies import tally_field
+from projections.shown import DELETED, Values
 from projections.types import ColumnType
 
 ORDER = StateField("_order", ColumnType.INTEGER, ordering=True)
 VALUE, OTHER = StateField("value", ColumnType.INTEGER), StateField("other", ColumnType.TEXT)
-LAST, FIRST = Pick(ORDER, (VALUE, OTHER), highest=True), Pick(ORDER, (VALUE, OTHER), highest=False)
+LAST, FIRST = Pick((ORDER,), (VALUE, OTHER), highest=True), Pick((ORDER,), (VALUE, OTHER), highest=False)
+RANK, KEY = StateField("rank", ColumnType.INTEGER), StateField("key", ColumnType.TEXT)
+LIST = StateField("value", ColumnType.ENTRIES, entry=(RANK, ORDER, OTHER))
+REMOVED = StateField(DELETED, ColumnType.BOOLEAN)
+PART = (KEY, VALUE, RANK, ORDER, REMOVED)
+PARTS = Keyed(
+    StateField("value", ColumnType.ENTRIES, entry=PART),
+    KEY,
+    (Sum(VALUE), Extreme(RANK, highest=True), Pick((ORDER,), (REMOVED,), highest=True)),
+    3,
+)
+drawn = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MONOIDS: Mapping[str, Monoid] = {
     "last": LAST,
     "first": FIRST,
     "sum": Sum(VALUE),
     "maximum": Extreme(VALUE, highest=True),
     "minimum": Extreme(VALUE, highest=False),
-    "tally": Tally(VALUE),
+    "tally": Tally(tally_field("value", ColumnType.INTEGER)),
+    "newest": Ranked(LIST, (ORDER,), 2, highest=True),
+    "oldest": Ranked(LIST, (ORDER,), 3, highest=False),
+    "top": Ranked(LIST, (RANK, ORDER), 2, highest=True),
+    "distinct": Keyed(StateField("value", ColumnType.ENTRIES, entry=(VALUE,)), VALUE, (), 3),
+    "nested": PARTS,
+    "sketch": Sketch(sketch_field("value")),
 }
 NUMBERS = st.integers(-(2**40), 2**40)
 
@@ -33,6 +53,15 @@ def patches(monoid: Monoid) -> st.SearchStrategy[State]:
     if isinstance(monoid, Tally):
         entry = st.fixed_dictionaries({"v": st.integers(0, 3), "n": st.sampled_from([1, -1])})
         return st.fixed_dictionaries({"value": st.lists(entry, max_size=3)})
+    if isinstance(monoid, Ranked):
+        entry = st.fixed_dictionaries({"rank": st.integers(0, 2), "other": st.text(max_size=3)})
+        return st.fixed_dictionaries({"value": st.lists(entry, max_size=1)})
+    if isinstance(monoid, Keyed):
+        part = {"key": st.sampled_from("abcdef"), "value": st.integers(0, 5)}
+        more = {"rank": st.integers(0, 9), DELETED: st.booleans()} if monoid is PARTS else {}
+        return st.fixed_dictionaries({"value": st.lists(st.fixed_dictionaries(part, optional=more), max_size=3)})
+    if isinstance(monoid, Sketch):
+        return st.fixed_dictionaries({"value": st.lists(st.integers(0, 50).map(register_of), max_size=2)})
     return st.fixed_dictionaries({"value": st.none() | NUMBERS})
 
 
@@ -42,6 +71,10 @@ def histories(draw: st.DrawFn, monoid: Monoid) -> list[State]:
     if isinstance(monoid, Pick):
         orders = draw(st.permutations(range(len(drawn))))
         return [patch | {"_order": order} for patch, order in zip(drawn, orders, strict=True)]
+    if isinstance(monoid, Ranked | Keyed):
+        entries = [entry for patch in drawn for entry in patch["value"]]
+        for entry, order in zip(entries, draw(st.permutations(range(len(entries)))), strict=True):
+            entry["_order"] = order
     return drawn
 
 
@@ -58,6 +91,7 @@ def shown(monoid: Monoid, row: State) -> State:
 
 
 @pytest.mark.parametrize("monoid", MONOIDS.values(), ids=list(MONOIDS))
+@drawn
 @given(data=st.data())
 def test_parts_combined_anyhow_make_the_same_row(monoid: Monoid, data: st.DataObject) -> None:
     history = data.draw(histories(monoid))
@@ -74,6 +108,7 @@ def test_parts_combined_anyhow_make_the_same_row(monoid: Monoid, data: st.DataOb
 
 
 @pytest.mark.parametrize("monoid", MONOIDS.values(), ids=list(MONOIDS))
+@drawn
 @given(data=st.data())
 def test_the_order_of_arrival_never_shows(monoid: Monoid, data: st.DataObject) -> None:
     history = data.draw(histories(monoid))
@@ -82,6 +117,7 @@ def test_the_order_of_arrival_never_shows(monoid: Monoid, data: st.DataObject) -
 
 
 @pytest.mark.parametrize("monoid", MONOIDS.values(), ids=list(MONOIDS))
+@drawn
 @given(data=st.data())
 def test_a_patch_is_left_as_it_was(monoid: Monoid, data: st.DataObject) -> None:
     history = data.draw(histories(monoid))
@@ -93,9 +129,49 @@ def test_a_patch_is_left_as_it_was(monoid: Monoid, data: st.DataObject) -> None:
 
 
 def test_a_tally_takes_back_and_drops_what_is_held_no_more() -> None:
-    tally, row = Tally(VALUE), {}
+    tally, row = Tally(tally_field("value", ColumnType.INTEGER)), {}
     tally.combine(row, {"value": [{"v": 350, "n": 1}, {"v": 360, "n": 1}]})
     tally.combine(row, {"value": [{"v": 350, "n": -1}]})
     assert row == {"value": {"360": 1}}
     tally.combine(row, {"value": {"360": -1}})
     assert row == {"value": {}}
+
+
+@drawn
+@given(data=st.data())
+def test_a_list_is_what_sorting_everything_would_leave(data: st.DataObject) -> None:
+    history = data.draw(histories(MONOIDS["top"]))
+    entries = [entry for patch in history for entry in patch["value"]]
+    best = sorted(entries, key=lambda entry: (entry["rank"], entry["_order"]))[-2:]
+    assert combined(MONOIDS["top"], history).get("value", []) == best
+
+
+@drawn
+@given(data=st.data())
+def test_a_part_that_was_deleted_last_stays_deleted_whatever_comes_late(data: st.DataObject) -> None:
+    history = data.draw(histories(PARTS))
+    gone = {"value": [{"key": "a", "_order": 1_000, DELETED: True}]}
+    at = data.draw(st.integers(0, len(history)))
+    row = combined(PARTS, [*history[:at], gone, *history[at:]])
+    assert "a" not in [part["key"] for part in Values("value", ("key",)).value(row)]
+    PARTS.combine(row, {"value": [{"key": "a", "_order": 1_001, DELETED: False}]})
+    assert "a" in [part["key"] for part in Values("value", ("key",)).value(row)]
+
+
+@drawn
+@given(data=st.data())
+def test_what_a_limit_left_out_never_comes_back(data: st.DataObject) -> None:
+    history = data.draw(histories(PARTS))
+    keys = sorted({entry["key"] for patch in history for entry in patch["value"]})
+    assert [part["key"] for part in combined(PARTS, history).get("value", [])] == keys[:3]
+
+
+@pytest.mark.parametrize("number", [0, 1, 10, 1_000, 5_000, 50_000])
+def test_a_sketch_is_right_within_three_standard_errors_and_repeats_change_nothing(number: int) -> None:
+    sketch: State = {}
+    entries = [register_of(f"customer-{each}") for each in range(number)]
+    MONOIDS["sketch"].combine(sketch, {"value": entries})
+    found = estimate(sketch.get("value"))
+    assert abs(found - number) <= 3 * 1.04 / REGISTERS**0.5 * number
+    MONOIDS["sketch"].combine(sketch, {"value": entries[::-3]})
+    assert estimate(sketch.get("value")) == found

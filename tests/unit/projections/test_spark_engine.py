@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,20 +12,24 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row
 
 from commands.aggregate import Event
 from commands.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position, encode, partition_of
 from eventlog.settings import LogSettings
+from projections import reference
 from projections.expressions import Source, envelope, minus, point, value, when
 from projections.folds import EVERY, count, last, maximum, members, minimum
 from projections.folds import lowest as lowest_of
+from projections.monoids import State
 from projections.registry import ViewRegistry
 from projections.spark.events import LogSchema
 from projections.spark.folding import POISON, fault, folded
 from projections.spark.live import checkpoint_directory
 from projections.types import ColumnType
 from projections.view import Postgres, TableView
+from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.contracts.view_histories import history as random_history
 from tests.spark_histories import history
@@ -38,6 +43,7 @@ from tests.spark_rows import (
     record,
     records_of,
     states,
+    touched,
 )
 
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
@@ -163,6 +169,11 @@ def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
     _check([view], random_history(view, [Put, Taken, Removed, Restored], 1).sources)
 
 
+@pytest.mark.parametrize("view", FOLD_VIEWS.values(), ids=list(FOLD_VIEWS))
+def test_every_list_where_and_each_are_the_references(view: TableView) -> None:
+    _check([view], random_history(view, list(view.events.values()), 2, length=150).sources)
+
+
 def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:
     made = made_of(records_of(sources), views, SETTINGS)
     assert differences(patches((row.key, row.value) for row in made), expected_patches(views, sources)) == []
@@ -170,9 +181,33 @@ def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:
         assert row.topic == "t_unit.patches"
         assert row.partition == partition_of(row.key, SETTINGS.patch_partitions)
     for view in views:
+        assert differences(_recombined(view, made), expected_states(view, sources)) == [], view.name
         found = folded(frame(records_of(sources)), view).collect()
         rows = [row.asDict() for row in found if row[view.key_name] is not None]
         assert differences(states(view, rows), expected_states(view, sources)) == [], view.name
+
+
+def _recombined(view: TableView, made: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """The states of a view's rows from its live patches, combined in another order and in parts of any size."""
+    chance = random.Random(len(made))
+    parts: dict[str, list[State]] = {}
+    for (key, *_), change in patches((row.key, row.value) for row in made if row.topic.endswith("patches")).items():
+        tag, _, row = key.partition("/")
+        if tag == view.tag:
+            parts.setdefault(row, []).append(change)
+    found: dict[str, dict[str, Any]] = {}
+    for key, changes in parts.items():
+        chance.shuffle(changes)
+        while len(changes) > 1:
+            at = chance.randrange(len(changes) - 1)
+            left: State = {}
+            for each in changes[at : at + 2]:
+                reference.combine(view, left, each)
+            changes[at : at + 2] = [left]
+        whole: State = {}
+        reference.combine(view, whole, changes[0])
+        found[key] = touched(whole)
+    return found
 
 
 BAD = {

@@ -1,0 +1,27 @@
+"""The ways in which two parts of a row combine, a file per family. May import the types of columns, nothing else.
+
+A fold (`projections/folds`) puts one event into the form that a monoid combines. Every monoid is associative with null
+as its identity; that is what lets one declaration run event by event (live) and as one aggregation (replay).
+"""
+
+from projections.monoids.entries import Keyed, Ranked
+from projections.monoids.monoid import Grouped, Monoid, State, StateField
+from projections.monoids.rows import row_value
+from projections.monoids.scalars import Extreme, Pick, Sum
+from projections.monoids.sketches import Sketch
+from projections.monoids.tallies import Tally
+
+__all__ = [
+    "Extreme",
+    "Grouped",
+    "Keyed",
+    "Monoid",
+    "Pick",
+    "Ranked",
+    "Sketch",
+    "State",
+    "StateField",
+    "Sum",
+    "Tally",
+    "row_value",
+]
