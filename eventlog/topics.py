@@ -40,9 +40,11 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     was empty for a week), the commands that are decided again have their receipts still. Segments of a day bound by how
     much a record outlives its time.
     """
-    written = {"max.message.bytes": str(MAX_RECORD_BYTES), "message.timestamp.after.max.ms": str(2**63 - 1)}
+    # what is acknowledged is on most copies: it outlives any broker
+    safe = {"min.insync.replicas": str(settings.replication // 2 + 1)}
+    written = {**safe, "max.message.bytes": str(MAX_RECORD_BYTES), "message.timestamp.after.max.ms": str(2**63 - 1)}
     commands_days = min(COMMANDS_DAYS, settings.receipts_days)
-    kept = {"cleanup.policy": "delete", "retention.ms": str(commands_days * DAY_MS), "segment.ms": str(DAY_MS)}
+    kept = {"cleanup.policy": "delete", "retention.ms": str(commands_days * DAY_MS), "segment.ms": str(DAY_MS), **safe}
     compact = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS), **written}
     receipts_ms = (settings.receipts_days + 2) * DAY_MS
     receipts = {"cleanup.policy": "compact,delete", "retention.ms": str(receipts_ms), **written}

@@ -1,10 +1,11 @@
-"""Kafka 4.3.1: one node that is broker and controller (KRaft), from Maven artifacts."""
+"""Kafka 4.3.1: nodes that are broker and controller (KRaft), from Maven artifacts. The local stack has one."""
 
 import os
 import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -21,18 +22,11 @@ _CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsLQ"
 
 PROPERTIES = {
     "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "PLAINTEXT",
-    # one node
-    "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "4",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     # librdkafka speaks the older transaction protocol: the broker itself must check each partition
     "transaction.partition.verification.enable": "true",
@@ -51,27 +45,58 @@ PROPERTIES = {
 }
 
 
+def internal_topics(nodes: int) -> dict[str, str]:
+    """How many copies Kafka keeps of its own topics, and on how many a record must be."""
+    copies, enough = str(min(3, nodes)), str(min(3, nodes) // 2 + 1)
+    return {
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": enough,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": enough,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One of a cluster's nodes: its number, from 1, and its ports."""
+
+    number: int
+    port: int
+    controller_port: int
+
+
 def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
-    """How the broker runs; `jars` is its classpath."""
-    java, data = wheels.java(), settings.state / "kafka"
-    config = settings.state / "kafka.properties"
+    """How the stack's one broker runs; `jars` is its classpath."""
+    (one,) = cluster(settings, jars, [Node(1, settings.ports.kafka, settings.ports.kafka_controller)])
+    return one
+
+
+def cluster(settings: StackSettings, jars: Sequence[Path], nodes: Sequence[Node]) -> list[ProcessSpec]:
+    """How the nodes of one cluster run, each with data of its own; internal topics have up to three copies."""
+    return [_node(settings, jars, node, nodes) for node in nodes]
+
+
+def _node(settings: StackSettings, jars: Sequence[Path], node: Node, nodes: Sequence[Node]) -> ProcessSpec:
+    name = "kafka" if node.number == 1 else f"kafka-{node.number}"
+    java, data, config = wheels.java(), settings.state / name, settings.state / f"{name}.properties"
     environment = {"CLASSPATH": os.pathsep.join(map(str, jars))}
     options = ["-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
     native = ["--enable-native-access=ALL-UNNAMED", f"-Dlog4j2.configurationFile={_LOG4J}"]
     return ProcessSpec(
-        name="kafka",
+        name=name,
         argv=(str(java), *options, *native, "kafka.Kafka", str(config)),
         env=environment,
-        log=settings.logs / "kafka.log",
-        prepare=lambda: _prepare(settings, java, environment, config, data),
-        probe=lambda: _probe(settings.ports.kafka),
+        log=settings.logs / f"{name}.log",
+        prepare=lambda: _prepare(_properties(node, nodes, data), java, environment, config, data),
+        probe=lambda: _probe(node.port),
         stop_timeout_s=30.0,
     )
 
 
-def _prepare(settings: StackSettings, java: Path, environment: dict[str, str], config: Path, data: Path) -> None:
-    settings.state.mkdir(parents=True, exist_ok=True)
-    config.write_text(_properties(settings, data))
+def _prepare(properties: str, java: Path, environment: dict[str, str], config: Path, data: Path) -> None:
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(properties)
     if (data / "meta.properties").exists():
         return
     shutil.rmtree(data, ignore_errors=True)  # a format that was interrupted
@@ -82,15 +107,15 @@ def _prepare(settings: StackSettings, java: Path, environment: dict[str, str], c
         raise ComposeError(f"Kafka's storage could not be formatted: {(ran.stderr or ran.stdout).strip()[-500:]}")
 
 
-def _properties(settings: StackSettings, data: Path) -> str:
-    broker, controller = settings.ports.kafka, settings.ports.kafka_controller
+def _properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
     here = {
+        "node.id": str(node.number),
         "log.dirs": str(data),
-        "listeners": f"PLAINTEXT://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{broker}",
-        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        "listeners": f"PLAINTEXT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port}",
+        "controller.quorum.voters": ",".join(f"{each.number}@{HOST}:{each.controller_port}" for each in nodes),
     }
-    return "".join(f"{name}={value}\n" for name, value in (PROPERTIES | here).items())
+    return "".join(f"{name}={value}\n" for name, value in (PROPERTIES | internal_topics(len(nodes)) | here).items())
 
 
 def _probe(port: int) -> str | None:

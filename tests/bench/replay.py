@@ -108,8 +108,8 @@ def prepared() -> Iterator[Bench]:
             connection.execute(f'DROP SCHEMA IF EXISTS "{settings.environment}" CASCADE')
 
 
-def fill(settings: LogSettings, log: KafkaLog) -> float:
-    """Append the events: each listing is repriced in turn. Returns the mean size of a record's value in bytes."""
+def fill(settings: LogSettings, log: KafkaLog, events: int = EVENTS) -> float:
+    """Append so many events: each listing is repriced in turn. Returns the mean size of a record's value in bytes."""
     producer = Producer(
         log.client(
             **{"linger.ms": 20, "queue.buffering.max.messages": 2_000_000, "queue.buffering.max.kbytes": 1 << 20}
@@ -126,7 +126,7 @@ def fill(settings: LogSettings, log: KafkaLog) -> float:
         sequence=987654321,
     )
     text = encode(sample).decode().replace('"@price@"', "@price@").replace(":987654321", ":@version@")
-    for number in range(EVENTS):
+    for number in range(events):
         listing, version = f"L{number % STREAMS:06d}", number // STREAMS + 1
         value = (
             text.replace("L@@@@@@", listing).replace(marks[1], str(version)).replace(marks[2], str(250000 + version))
@@ -139,7 +139,7 @@ def fill(settings: LogSettings, log: KafkaLog) -> float:
             producer.poll(0)
     if producer.flush(120):
         raise TimeoutError("the events could not be produced")
-    return total / EVENTS
+    return total / events
 
 
 def rebuild(bench: Bench) -> Rebuilt:

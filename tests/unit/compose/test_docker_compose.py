@@ -33,7 +33,8 @@ def test_java_servers_have_the_locked_versions():
 
 def test_kafka_has_the_same_properties():
     given = SERVICES["kafka"]["environment"]
-    expected = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in kafka.PROPERTIES.items()}
+    properties = kafka.PROPERTIES | kafka.internal_topics(1)
+    expected = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
     assert {name: given.get(name) for name in expected} == expected
 
 

@@ -1,0 +1,168 @@
+"""Bench `live_throughput`: events through the live path, into three PostgreSQL views each, with two loaders.
+
+`python -m tests.bench.live live` and `… load` are the processes that the bench starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psycopg
+
+from commands.aggregates.listing import PriceChanged
+from eventlog import admin
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from projections.expressions import envelope, minus
+from projections.folds import add, count, last, maximum
+from projections.loader import Loader
+from projections.settings import StoreSettings
+from projections.stores.names import table_name
+from projections.stores.open import open_store
+from projections.stores.store import Target
+from projections.view import Postgres, TableView
+from tests.bench.replay import fill
+
+NAMES = ("live_throughput",)
+LOADERS = 2
+WARM_UP_EVENTS, EVENTS_MEASURED = 300_000, 600_000
+BOUND_S = 200.0
+
+VIEWS = (
+    TableView(
+        name="bench_prices",
+        key="listing_id",
+        columns={
+            "city": last({PriceChanged: "city"}),
+            "price": last({PriceChanged: "price"}),
+            "changes": count(PriceChanged),
+        },
+        stores=(Postgres(),),
+    ),
+    TableView(
+        name="bench_cities",
+        key="city",
+        columns={
+            "changes": count(PriceChanged),
+            "gained": add({PriceChanged: minus("price", "previous_price")}),
+            "highest": maximum({PriceChanged: "price"}),
+        },
+        stores=(Postgres(),),
+    ),
+    TableView(
+        name="bench_streams",
+        key="listing_id",
+        columns={"latest": last({PriceChanged: envelope("id")}), "events": count(PriceChanged)},
+        stores=(Postgres(),),
+    ),
+)
+
+
+def run(name: str) -> Iterator[dict[str, Any]]:
+    """A full log, then the live path: from the end of the warm-up to the last row."""
+    settings = replace(LogSettings.from_environment(os.environ), environment=f"bench_{uuid.uuid4().hex[:8]}")
+    stores = replace(StoreSettings.from_environment(os.environ), environment=settings.environment)
+    admin.prepare(settings)
+    log, store = KafkaLog(settings), open_store("postgres", stores)
+    targets = [Target(view, 1) for view in VIEWS]
+    try:
+        with ExitStack() as running:
+            rows = running.enter_context(psycopg.connect(stores.postgres, autocommit=True))
+            for target in targets:
+                store.create(target, {}, dict.fromkeys(range(settings.patch_partitions), 0))
+                store.finish(target)
+            folder = running.enter_context(TemporaryDirectory(prefix="headwater-bench-"))
+            fill(settings, log, WARM_UP_EVENTS + EVENTS_MEASURED)
+            for part in ("live", *["load"] * LOADERS):
+                running.enter_context(_Process(part, settings.environment, folder))
+
+            def applied() -> int:
+                """How many events are in the rows of every view."""
+                counted = "changes", "changes", "events"
+                tables = (f'"{settings.environment}"."{table_name(view.name, 1)}"' for view in VIEWS)
+                parts = (f"(SELECT sum({c}) FROM {t})" for c, t in zip(counted, tables, strict=True))
+                (found,) = rows.execute(f"SELECT coalesce(least({', '.join(parts)}), 0)").fetchone() or (0,)
+                return int(found)
+
+            _until(lambda: applied() >= WARM_UP_EVENTS)
+            began, first = time.monotonic(), applied()
+            _until(lambda: applied() >= WARM_UP_EVENTS + EVENTS_MEASURED)
+            seconds, measured = time.monotonic() - began, WARM_UP_EVENTS + EVENTS_MEASURED - first
+        yield {
+            "value": round(measured / seconds),
+            "unit": "events/s",
+            "conditions": f"{measured} events after {first} of warm-up, "
+            f"a patch for each of {len(VIEWS)} views in PostgreSQL, "
+            f"{LOADERS} loaders, {os.cpu_count()} cores shared with the servers",
+            "patches_per_s": round(len(VIEWS) * measured / seconds),
+        }
+    finally:
+        store.close()
+        log.close()
+        admin.remove(settings)
+        with psycopg.connect(stores.postgres) as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{settings.environment}" CASCADE')
+
+
+class _Process:
+    """One part of the live path, as a process; a context that ends it."""
+
+    def __init__(self, part: str, environment: str, folder: str) -> None:
+        variables = os.environ | {"HEADWATER_ENVIRONMENT": environment, "HEADWATER_STATE": folder}
+        with (Path(folder) / f"{part}.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.bench.live", part], env=variables, stdout=output, stderr=output
+            )
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _until(done: Any) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the live path is not done after {BOUND_S:g} s")
+        time.sleep(0.5)
+
+
+def main(part: str) -> None:
+    """The live query, or a loader, until it is told to stop."""
+    from projections.spark.live import SPARE_THREADS, run_live
+    from projections.spark.session import SparkSettings, start_session
+
+    logging.basicConfig(level=logging.INFO)
+    settings, stop = LogSettings.from_environment(os.environ), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0) if part == "live" else stop.set())
+    if part == "live":
+        threads = settings.partitions + SPARE_THREADS
+        session = start_session(SparkSettings.from_environment(os.environ), name="live", threads=threads)
+        run_live(session, VIEWS, settings, checkpoint=settings.state.absolute() / "checkpoint")
+    else:
+        store = open_store("postgres", StoreSettings.from_environment(os.environ))
+        Loader(store, lambda: [Target(view, 1) for view in VIEWS], settings).run(stop)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,183 @@
+"""The live query, bulk replay and loaders on a Spark cluster and three brokers, of which one each is lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compose.settings import StackSettings
+from eventlog import admin
+from eventlog.envelope import Position, decode, encode
+from eventlog.errors import EventLogError
+from eventlog.kafka import KafkaLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from projections.expressions import Source
+from projections.generations import Generations
+from projections.loader import Loader
+from projections.rebuild import Rebuilder
+from projections.reference import fold
+from projections.settings import StoreSettings
+from projections.spark.session import SparkSettings, lazy_session
+from projections.stores.open import open_store
+from projections.stores.store import Target
+from projections.supervision.process import Backoff, ProcessSpec
+from projections.supervision.supervisor import Supervisor
+from tests.contracts.opened_stores import OnPostgres
+from tests.contracts.view_histories import BY_GROUP, history
+from tests.integration.cluster.machines import Machines, machines
+
+BOUND_S = 120.0
+VIEW = replace(BY_GROUP, name="far_apart", stores=BY_GROUP.stores[:1])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with machines(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+def test_views_are_right_when_a_broker_and_a_worker_are_lost(
+    cluster: Machines, stack: StackSettings, tmp_path: Path
+) -> None:
+    settings = LogSettings("far_apart", cluster.bootstrap, partitions=2, replication=3, state=tmp_path)
+    stores = StoreSettings(settings.environment, stack.endpoints.postgres, patch_partitions=settings.patch_partitions)
+    admin.prepare(settings)
+    log, sources = KafkaLog(settings), _sources(settings)
+    generations = Generations(stores.postgres, settings.environment)
+    with OnPostgres(stores) as server:
+        generations.prepare()
+        _append(log, sources[:100])
+        _rebuild(cluster, settings, stores, log, generations)
+        assert server.rows(VIEW) == fold(VIEW, _logged(log))
+
+        target = Target(VIEW, generations.live()[VIEW.name].generation)
+        with _live(cluster, settings, tmp_path), _loading(settings, stores, target):
+            _append(log, sources[100:200])
+            _eventually(lambda: server.rows(VIEW) == fold(VIEW, _logged(log)))
+            cluster.kill("kafka-2")
+            _append(log, sources[200:250])
+            _eventually(lambda: server.rows(VIEW) == fold(VIEW, _logged(log)))
+            cluster.kill("worker-1")
+            _append(log, sources[250:])
+            _eventually(lambda: server.rows(VIEW) == fold(VIEW, _logged(log)))
+
+        _rebuild(cluster, settings, stores, log, generations)
+        assert generations.live()[VIEW.name].generation == target.generation + 1
+        assert server.rows(VIEW) == fold(VIEW, _logged(log))
+    log.close()
+
+
+def main() -> None:
+    """The live query of the view, on the cluster, as `python -m projections live` runs it."""
+    from projections.spark.live import SPARE_THREADS, run_live
+    from projections.spark.session import start_session
+
+    settings = LogSettings.from_environment(os.environ)
+    spark = SparkSettings.from_environment(os.environ)
+    session = start_session(spark, name="live", threads=settings.partitions + SPARE_THREADS)
+    run_live(session, [VIEW], settings, checkpoint=settings.state.absolute() / "checkpoint")
+
+
+def _sources(settings: LogSettings) -> list[Source]:
+    made = history(VIEW, list(VIEW.events.values()), 5, length=600).sources
+    return [each for each in made if each.position.partition < settings.partitions]
+
+
+def _append(log: KafkaLog, sources: Sequence[Source]) -> None:
+    """Append as the owner of each partition does, again where a broker is lost in the middle; no event twice."""
+    for partition in range(log.partitions):
+        mine = [each for each in sources if each.position.partition == partition]
+        deadline = time.monotonic() + BOUND_S
+        while True:
+            try:
+                writer = log.own(partition)
+                known = {record.key for record in log.read(EVENTS, partition, 0)}
+                new = [each for each in mine if each.envelope.id not in known]
+                transaction = writer.begin()
+                transaction.append([Entry(EVENTS, e.envelope.id, encode(e.envelope), e.timestamp_ms) for e in new])
+                transaction.commit()
+                writer.close()
+                # the next owner sees the end of what the last one did
+                log.own(partition).close()
+                assert {e.envelope.id for e in mine} <= {r.key for r in log.read(EVENTS, partition, 0)}
+                break
+            except EventLogError:
+                assert time.monotonic() < deadline
+                time.sleep(0.5)
+
+
+def _logged(log: KafkaLog) -> list[Source]:
+    found = []
+    for partition in range(log.partitions):
+        for record in log.read(EVENTS, partition, 0):
+            value = record.value or b""
+            place = Position(partition, record.offset)
+            found.append(Source(decode(value), place, record.timestamp_ms, value.decode()))
+    return found
+
+
+def _rebuild(
+    cluster: Machines, settings: LogSettings, stores: StoreSettings, log: KafkaLog, generations: Generations
+) -> None:
+    spark = SparkSettings(cluster.master, memory="600m")
+    with lazy_session(spark, name="bulk", threads=2) as session:
+        Rebuilder(settings, stores, log, generations, session).rebuild(VIEW)
+
+
+@contextmanager
+def _loading(settings: LogSettings, stores: StoreSettings, target: Target) -> Iterator[None]:
+    stop, store = threading.Event(), open_store("postgres", stores)
+    thread = threading.Thread(target=Loader(store, lambda: [target], settings).run, args=[stop])
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        store.close()
+
+
+@contextmanager
+def _live(cluster: Machines, settings: LogSettings, folder: Path) -> Iterator[None]:
+    """The live query, started again when it dies, as the supervisor of the read side does."""
+    part = ProcessSpec(
+        name="live",
+        argv=(sys.executable, "-m", "tests.integration.cluster.test_many_machines"),
+        log=folder / "live.log",
+        probe=lambda: None,
+        env={
+            "SPARK_MASTER": cluster.master,
+            "HEADWATER_SPARK_MEMORY": "600m",
+            "HEADWATER_ENVIRONMENT": settings.environment,
+            "HEADWATER_KAFKA": settings.bootstrap,
+            "HEADWATER_PARTITIONS": str(settings.partitions),
+            "HEADWATER_STATE": str(folder),
+        },
+    )
+    supervisor = Supervisor([part], Backoff(limit=1000))
+    supervisor.start()
+    try:
+        yield
+    finally:
+        supervisor.stop()
+
+
+def _eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {BOUND_S:g} s"
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()
