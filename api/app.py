@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 
 from api import problems, schemas
+from api.routes.audit import audit_routes
 from api.routes.bulk import bulk_routes
 from api.routes.commands import command_routes
 from api.routes.health import health_routes
@@ -43,7 +44,15 @@ def create_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    for routes in (bulk_routes, command_routes, observation_routes, view_routes, stream_routes, health_routes):
+    for routes in (
+        bulk_routes,
+        command_routes,
+        observation_routes,
+        view_routes,
+        audit_routes,
+        stream_routes,
+        health_routes,
+    ):
         app.include_router(routes(service))
     problems.install(app)
     schemas.install(app, service)

@@ -57,6 +57,27 @@ RECEIPT: Final[Schema] = {
     },
     "required": ["command_id", "type", "stream", "outcome", "version", "events"],
 }
+POSITIONS: Final[Schema] = {"type": "string", "pattern": r"^\d{1,5}:\d{1,18}(,\d{1,5}:\d{1,18})*$"}
+ALL_STREAMS: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "events": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "position": POSITION,
+                    "event": {"type": "object", "description": "a CloudEvents 1.0 document"},
+                },
+                "required": ["position", "event"],
+            },
+        },
+        "unreadable": {"type": "array", "items": POSITION, "description": "records that are no events"},
+        "position": {**POSITIONS, "description": "where to go on, for `from`"},
+        "links": {"type": "object", "additionalProperties": TEXT},
+    },
+    "required": ["events", "unreadable", "position", "links"],
+}
 VIEWS: Final[Schema] = {
     "type": "object",
     "properties": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from api.ports import Resource
+from api.reads.audit import AuditReader
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.log import LogReader
@@ -42,12 +43,12 @@ def compose_service(settings: ApiSettings) -> Service:
     views = ViewRegistry.load(settings.log.modules)
     log = KafkaLog(settings.log)
     gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s)
-    events = LogReader(log)
+    events, audit = LogReader(log), AuditReader(log)
     database = Database(stores.postgres, environment)
     generations = LiveGenerations(database, environment)
     elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
     cache = ValkeyReader(stores.valkey, environment)
-    resources: tuple[Resource, ...] = (events, database, elasticsearch, cache, Receiving(gateway))
+    resources: tuple[Resource, ...] = (events, audit, database, elasticsearch, cache, Receiving(gateway))
     return Service(
         commands=commands,
         observations=ObservationRegistry.load(settings.log.modules),
@@ -55,6 +56,7 @@ def compose_service(settings: ApiSettings) -> Service:
         gateway=gateway,
         recorder=ObservationRecorder(log),
         events=events,
+        audit=audit,
         generations=generations,
         readers={"postgres": PostgresReader(database, environment), "elasticsearch": elasticsearch, "valkey": cache},
         waiter=Waiter(events, generations, settings.log.partitions, settings.log.patch_partitions),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from api.query import Query
+from api.reads.audit import AuditPage, Wanted
 from commands.observation import Report
 from commands.receipt import Receipt
 from eventlog.envelope import Envelope, Position
@@ -71,6 +72,13 @@ class EventReader(Protocol):
 
     async def ends(self) -> Mapping[int, int]:
         """The offset after the last event of each partition; raises LogUnavailable."""
+
+
+class Auditor(Protocol):
+    """The events of all streams."""
+
+    async def page(self, starts: Mapping[int, int], wanted: Wanted, limit: int) -> AuditPage:
+        """At most `limit` events from these offsets on, after a bounded amount of reading; raises LogUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)

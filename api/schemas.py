@@ -8,9 +8,11 @@ from pydantic import BaseModel
 
 from api.components import (
     ACCEPTED,
+    ALL_STREAMS,
     COLUMNS,
     COMMAND_ANSWER,
     HEALTH,
+    POSITIONS,
     RECEIPT,
     REPORTED,
     REPORTED_LINES,
@@ -68,7 +70,7 @@ def observation_request(observation_type: str) -> Schema:
 def waiting_parameters() -> list[Schema]:
     """The parameters to wait for a position."""
     return [
-        query("after", {"type": "string", "pattern": r"^\d{1,5}:\d{1,18}(,\d{1,5}:\d{1,18})*$"}, "wait until applied"),
+        query("after", POSITIONS, "wait until applied"),
         query("wait_ms", {"type": "integer", "minimum": 0, "maximum": 30000}, "how long to wait for `after`"),
     ]
 
@@ -137,6 +139,7 @@ def _components(service: Service) -> Schema:
         "ReportedLines": REPORTED_LINES,
         "Views": VIEWS,
         "Stream": STREAM,
+        "AllStreams": ALL_STREAMS,
         "Health": HEALTH,
     }
     for name, kind in service.commands.commands.items():

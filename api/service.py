@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from api.ports import EventReader, Gateway, Generations, Recorder, Resource, ViewReader
+from api.ports import Auditor, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
 from api.settings import Limits
 from api.waiting import Waiter
 from commands.observation import ObservationRegistry
@@ -26,6 +26,7 @@ class Service:
     gateway: Gateway
     recorder: Recorder
     events: EventReader
+    audit: Auditor
     generations: Generations
     readers: Mapping[str, ViewReader]
     waiter: Waiter

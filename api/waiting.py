@@ -50,7 +50,7 @@ class Waiter:
 
     def __init__(self, events: EventReader, generations: Generations, partitions: int, patch_partitions: int) -> None:
         self._events, self._generations = events, generations
-        self._partitions, self._patch_partitions = partitions, patch_partitions
+        self.partitions, self._patch_partitions = partitions, patch_partitions
 
     def read_token(self, token: str) -> tuple[Position, ...]:
         """The positions of a token, a comma-separated list; raises BadParameter."""
@@ -62,9 +62,9 @@ class Waiter:
         except ValueError as error:
             raise BadParameter("after", f"holds no position: {error}") from error
         for position in positions:
-            if position.partition >= self._partitions or position.offset >= 2**63:
+            if position.partition >= self.partitions or position.offset >= 2**63:
                 raise BadParameter(
-                    "after", f"names {position}, which the log cannot have: it has {self._partitions} partitions"
+                    "after", f"names {position}, which the log cannot have: it has {self.partitions} partitions"
                 )
         return tuple(sorted(positions))
 

@@ -100,6 +100,13 @@ class KafkaLog:
         """See EventLog.end: the last stable offset, which an open transaction holds back."""
         return self._bounds(topic, partition)[1]
 
+    def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        """See EventLog.offset_at."""
+        with self.reader() as consumer, translated(f'looking for a time in "{topic}"', partition):
+            asked = [TopicPartition(self.settings.topic(topic), partition, time_ms)]
+            found: int = consumer.offsets_for_times(asked, timeout=TIMEOUT_S)[0].offset
+        return found if found >= 0 else self.end(topic, partition)
+
     def first(self, topic: str, partition: int) -> int:
         """See EventLog.first."""
         return self._bounds(topic, partition)[0]

@@ -83,6 +83,11 @@ class MemoryLog:
         with self._changed:
             return self._end(topic, partition)
 
+    def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        """See EventLog.offset_at."""
+        later = (record.offset for record in self.read(topic, partition, 0) if record.timestamp_ms >= time_ms)
+        return next(later, self.end(topic, partition))
+
     def first(self, topic: str, partition: int) -> int:
         """See EventLog.first; nothing is deleted from memory."""
         return 0

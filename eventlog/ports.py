@@ -138,6 +138,9 @@ class EventLog(Protocol):
     def end(self, topic: str, partition: int) -> int:
         """The offset after the last committed record: where the next may appear."""
 
+    def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        """An offset before which no record has this time or a later one."""
+
     def first(self, topic: str, partition: int) -> int:
         """The lowest offset that retention has left: what is asked for below it is gone."""
 

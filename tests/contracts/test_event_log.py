@@ -95,6 +95,16 @@ def test_offsets_tell_each_record_of_several_topics(log: EventLog) -> None:
         assert found[topic, offset] == key
 
 
+def test_a_time_tells_an_offset_before_which_nothing_is_as_late(log: EventLog) -> None:
+    transaction = log.own(0).begin()
+    offsets = transaction.append([entry(str(time), timestamp_ms=time) for time in (100, 300, 200, 400)])
+    transaction.commit()
+    settle(log)
+    assert [log.offset_at(EVENTS, 0, time) for time in (1, 100, 101, 200, 301)] == [offsets[i] for i in (0, 0, 1, 1, 3)]
+    assert keys(log, start=log.offset_at(EVENTS, 0, 401)) == []
+    assert log.offset_at(EVENTS, 1, 1) == 0
+
+
 def test_a_read_stops_at_its_end_and_starts_where_it_is_told(log: EventLog) -> None:
     writer = log.own(0)
     for name in "abc":

@@ -6,6 +6,7 @@ import socket
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -215,3 +216,32 @@ def test_observations_are_in_the_log_when_they_are_answered(api: httpx.Client, d
     log.close()
     mine = [key for key in found if key.startswith(f"listing_viewed/{source}/")]
     assert mine == [f"listing_viewed/{source}/v{number}" for number in (0, *range(500))]
+
+
+def test_what_a_request_brings_is_found_in_the_whole_log(client: httpx.Client) -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    traced = {"X-Correlation-ID": "c-1", "X-Causation-ID": "b-1", "traceparent": trace, "Idempotency-Key": "k-1"}
+    listing_id, since = f"traced-{uuid.uuid4().hex}", datetime.now(UTC).isoformat()
+    first = send(client, "list_property", {"listing_id": listing_id} | DETAILS, **traced)
+    second = send(client, "change_price", {"listing_id": listing_id, "price": 5})
+    query = {"since": since, "type": ["listing.listed", "listing.price_changed"]}
+    page = client.get("/streams/$all", params=query).json()
+    listed, changed = (each["event"] for each in page["events"])
+    assert [each["position"] for each in page["events"]] == [answer.json()["position"] for answer in (first, second)]
+    assert (listed["correlationid"], listed["causationid"], listed["traceparent"]) == ("c-1", "k-1", trace)
+    command_id = second.json()["command_id"]
+    assert (changed["correlationid"], changed["causationid"]) == (command_id, command_id)
+    assert "next" not in page["links"]
+
+
+def test_the_whole_log_in_pages(client: httpx.Client, listed: str) -> None:
+    found, path = [], "/streams/$all?limit=7"
+    while path:
+        page = client.get(path).json()
+        found += [each["event"]["id"] for each in page["events"]]
+        path = page["links"].get("next")
+    whole = client.get("/streams/$all?limit=1000").json()
+    assert found == [each["event"]["id"] for each in whole["events"]]
+    assert len(set(found)) == len(found) > 7
+    assert f"listing/{listed}/1" in found
+    assert not any(each.startswith("heartbeat") for each in found)

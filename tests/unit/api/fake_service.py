@@ -11,6 +11,7 @@ from typing import Any
 from api.cursor import typed_beyond
 from api.ports import Applied, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Query
+from api.reads.audit import AuditReader
 from api.service import Service
 from api.settings import Limits
 from api.waiting import Waiter
@@ -19,6 +20,7 @@ from commands.observation import ObservationRegistry, Report
 from commands.receipt import Receipt, RecordedEvent
 from commands.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position
+from eventlog.memory import MemoryLog
 from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
 from projections.view import TableView
@@ -200,6 +202,7 @@ def fake_service(limits: Limits | None = None) -> Service:
         gateway=FakeGateway(commands),
         recorder=FakeRecorder(),
         events=events,
+        audit=AuditReader(MemoryLog(PARTITIONS)),
         generations=generations,
         readers={name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")},
         waiter=Waiter(events, generations, PARTITIONS, PARTITIONS),

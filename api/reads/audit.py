@@ -1,0 +1,144 @@
+"""The whole log by position: events of all streams, page after page, with a bounded amount of reading for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from eventlog import topics
+from eventlog.envelope import HEARTBEAT, Envelope, Position, decode, timestamp_ms
+from eventlog.errors import NotAnEnvelope
+from eventlog.ports import EventLog, Record
+
+FIRST_CHUNK: Final = 200
+LONGEST_CHUNK: Final = 5_000
+MOST_OFFSETS: Final = 50_000
+"""Offsets that one page may look at, in all partitions together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events: of these types (empty: any), at `since` or later, before `until`."""
+
+    types: frozenset[str] = frozenset()
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def takes(self, event: Envelope) -> bool:
+        """Whether it is one of them."""
+        return (
+            event.type != HEARTBEAT
+            and (not self.types or event.type in self.types)
+            and (self.since is None or event.time >= self.since)
+            and (self.until is None or event.time < self.until)
+        )
+
+
+@dataclass(slots=True)
+class AuditPage:
+    """Some events, with their places; where to go on, by partition; and whether the log ends there for now.
+
+    unreadable: places of records that are no events.
+    """
+
+    events: list[tuple[Position, bytes]] = field(default_factory=list)
+    unreadable: list[Position] = field(default_factory=list)
+    following: Mapping[int, int] = field(default_factory=dict)
+    ended: bool = False
+
+
+class AuditReader:
+    """Reads all of `events`, in threads, since reading blocks.
+
+    The partitions are merged by their records' times, then by partition: the same log gives the same order. Nothing is
+    missed or repeated, for a page goes on from an offset in each partition.
+    """
+
+    def __init__(self, log: EventLog, threads: int = 2) -> None:
+        self._log = log
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="audit")
+
+    async def open(self) -> None:
+        """Nothing to do: the log connects when it is first asked."""
+
+    async def close(self) -> None:
+        """Let the threads end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def page(self, starts: Mapping[int, int], wanted: Wanted, limit: int) -> AuditPage:
+        """At most `limit` events from these offsets on; a partition without one starts at `wanted.since`.
+
+        Raises LogUnavailable.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._page, starts, wanted, limit)
+
+    def _page(self, starts: Mapping[int, int], wanted: Wanted, limit: int) -> AuditPage:
+        merged = _Merged(self._log, {p: self._start(p, starts, wanted) for p in range(self._log.partitions)})
+        page = AuditPage()
+        while len(page.events) < limit and (record := merged.take()) is not None:
+            if record.value is None or record.key.startswith("heartbeat/"):
+                continue  # erased, or no event
+            position = Position(record.partition, record.offset)
+            try:
+                if wanted.takes(decode(record.value)):
+                    page.events.append((position, record.value))
+            except NotAnEnvelope:
+                page.unreadable.append(position)
+        page.following, page.ended = merged.following, merged.ended
+        return page
+
+    def _start(self, partition: int, starts: Mapping[int, int], wanted: Wanted) -> int:
+        if partition in starts:
+            return starts[partition]
+        if wanted.since is None:
+            return 0
+        return self._log.offset_at(topics.EVENTS, partition, timestamp_ms(wanted.since))
+
+
+class _Merged:
+    """The records of all partitions in one order, up to their ends as of now, or until enough was looked at."""
+
+    def __init__(self, log: EventLog, starts: Mapping[int, int]) -> None:
+        self._log = log
+        self._ends = {partition: log.end(topics.EVENTS, partition) for partition in starts}
+        # a place beyond the end is one that a client made up, or of another deployment
+        self._read = {partition: min(start, self._ends[partition]) for partition, start in starts.items()}
+        self._ahead: dict[int, deque[Record]] = {partition: deque() for partition in starts}
+        self._chunk = dict.fromkeys(starts, FIRST_CHUNK)
+        self._left = MOST_OFFSETS
+
+    @property
+    def following(self) -> dict[int, int]:
+        """The offset to go on from, by partition."""
+        return {p: ahead[0].offset if ahead else self._read[p] for p, ahead in self._ahead.items()}
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything was taken."""
+        return all(offset >= self._ends[partition] for partition, offset in self.following.items())
+
+    def take(self) -> Record | None:
+        """The next record; None at the end, or where enough was looked at."""
+        for partition, ahead in self._ahead.items():
+            while not ahead and self._read[partition] < self._ends[partition]:
+                if self._left <= 0:
+                    return None
+                self._fetch(partition)
+        heads = [ahead[0] for ahead in self._ahead.values() if ahead]
+        if not heads:
+            return None
+        first = min(heads, key=lambda record: (record.timestamp_ms, record.partition))
+        return self._ahead[first.partition].popleft()
+
+    def _fetch(self, partition: int) -> None:
+        start = self._read[partition]
+        stop = min(start + self._chunk[partition], self._ends[partition])
+        self._ahead[partition].extend(self._log.read(topics.EVENTS, partition, start, stop))
+        self._read[partition] = stop
+        self._left -= stop - start
+        self._chunk[partition] = min(2 * self._chunk[partition], LONGEST_CHUNK)

@@ -1,0 +1,99 @@
+"""`GET /streams/$all`: the events of all streams, by position, with filters by type and time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from api import schemas
+from api.components import POSITIONS
+from api.errors import BadParameter
+from api.problems import documented
+from api.query import MOST_ROWS, check_names, read_integer, read_time
+from api.reads.audit import Wanted
+from api.service import Service
+from eventlog.envelope import Position
+
+PATH: Final = "/streams/$all"
+PARAMETERS: Final = ("type", "since", "until", "from", "limit")
+MOST_TYPES: Final = 100
+DESCRIPTION: Final = """\
+Committed events, oldest first as far as partitions can be compared, exactly as they were recorded; heartbeats and
+erased events are left out. A page looks at a bounded part of the log, so it may be empty and yet have a `next`. Where it
+has none, the log ends for now: go on later from its `position`.
+"""
+
+
+def audit_routes(service: Service) -> APIRouter:
+    """The route of the whole log."""
+    router = APIRouter(tags=["streams"])
+
+    async def read_all(request: Request) -> Response:
+        parameters = request.query_params.multi_items()
+        plain = check_names(parameters, PARAMETERS, repeatable=("type",))
+        types = frozenset(value for name, value in parameters if name == "type")
+        if len(types) > MOST_TYPES:
+            raise BadParameter("type", f"has more than {MOST_TYPES} values: ask in parts")
+        wanted = Wanted(
+            types=types,
+            since=read_time("since", plain["since"]) if "since" in plain else None,
+            until=read_time("until", plain["until"]) if "until" in plain else None,
+        )
+        starts = read_positions("from", plain["from"], service.waiter.partitions) if "from" in plain else {}
+        limit = read_integer("limit", plain.get("limit", "100"), 1, MOST_ROWS)
+        page = await service.audit.page(starts, wanted, limit)
+        position = write_positions(page.following)
+        kept = [each for each in parameters if each[0] != "from"]
+        document: dict[str, Any] = {
+            "events": [{"position": str(at), "event": orjson.Fragment(record)} for at, record in page.events],
+            "unreadable": [str(at) for at in page.unreadable],
+            "position": position,
+            "links": {} if page.ended else {"next": f"{PATH}?{urlencode([*kept, ('from', position)], safe=':,')}"},
+        }
+        return Response(orjson.dumps(document), media_type="application/json")
+
+    time = {"type": "string", "format": "date-time"}
+    router.add_api_route(
+        PATH,
+        read_all,
+        methods=["GET"],
+        operation_id="read all streams",
+        summary="The events of all streams.",
+        description=DESCRIPTION,
+        response_class=Response,
+        responses={200: schemas.answer("One page of events.", "AllStreams"), **documented(422, 500, 503)},
+        openapi_extra={
+            "parameters": [
+                schemas.query("type", {"type": "array", "items": {"type": "string"}}, "any of these types of event"),
+                schemas.query("since", time, "at this time or later"),
+                schemas.query("until", time, "before this time"),
+                schemas.query("from", POSITIONS, "where to go on, in each partition: `position` of a page"),
+                schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS}, "events on a page"),
+            ]
+        },
+    )
+    return router
+
+
+def read_positions(name: str, token: str, partitions: int) -> dict[int, int]:
+    """The offset of each partition in `0:12,1:99`; raises BadParameter."""
+    try:
+        positions = [Position.parse(part) for part in token.split(",")[: partitions + 1]]
+    except ValueError as error:
+        raise BadParameter(name, f"holds no position: {error}") from error
+    found = {each.partition: each.offset for each in positions}
+    if len(found) < len(positions):
+        raise BadParameter(name, "names a partition more than once")
+    for position in positions:
+        if position.partition >= partitions or position.offset >= 2**63:
+            raise BadParameter(name, f"names {position}, which cannot be: there are {partitions} partitions")
+    return found
+
+
+def write_positions(offsets: Mapping[int, int]) -> str:
+    """`0:12,1:99`."""
+    return ",".join(str(Position(partition, offset)) for partition, offset in sorted(offsets.items()))
