@@ -23,8 +23,8 @@ PARAMETERS: Final = ("type", "since", "until", "from", "limit")
 MOST_TYPES: Final = 100
 DESCRIPTION: Final = """\
 Committed events, oldest first as far as partitions can be compared, exactly as they were recorded; heartbeats and
-erased events are left out. A page looks at a bounded part of the log, so it may be empty and yet have a `next`. Where it
-has none, the log ends for now: go on later from its `position`.
+erased events are left out. A page looks at a bounded part of the log, so it may be empty and yet have a `next`. Where
+it has none, the log ends for now: go on later from its `position`.
 """
 
 
