@@ -101,6 +101,9 @@ class Generations(Protocol):
     async def live(self, view: TableView, fresh: bool = False) -> Live:
         """The live generation, at most 250 ms old, or asked for anew; raises GenerationMissing, StoreUnavailable."""
 
+    async def made_from(self, name: str) -> str | None:
+        """The declared view that the view `name` was made from (`replay rebuild --as`); None where there is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Page:

@@ -18,6 +18,7 @@ from eventlog.topics import EVENTS, PATCHES
 from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
 from projections.generations import Right
 from projections.loader import Loader
+from projections.selection import ALL, Selection
 from projections.settings import StoreSettings
 from projections.stores.open import open_store
 from projections.stores.store import Target, ViewStore
@@ -40,8 +41,9 @@ FEW_RECORDS: Final = 10_000
 class Step:
     """How far a rebuild is.
 
-    phase: create, bulk, index, catch-up, swap or hand-over; told when it begins, and as it goes on. done, total: events
-    (bulk), patches (catch-up), or places that name the live generation (swap: the registry, then each store).
+    phase: create, bulk, index, catch-up (or top-up), swap or hand-over; told when it begins, and as it goes on.
+    done, total: events (bulk), patches (catch-up), or places that name the live generation (swap: the registry, then
+    each store).
     """
 
     view: str
@@ -52,14 +54,30 @@ class Step:
 
 @dataclass
 class Rebuilt:
-    """What a rebuild did. events: read by bulk; rows: written by bulk; seconds: to the swap, and by phase."""
+    """What a rebuild did.
+
+    events: read by bulk; rows: written by bulk; skipped: records that could not be read; seconds: to the swap, and by
+    phase.
+    """
 
     view: str
     generation: int
     events: int = 0
     rows: int = 0
+    skipped: int = 0
     seconds: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to build. selection: of the events. skip_poison: leave out what cannot be read, or else stop there."""
+
+    selection: Selection = ALL
+    skip_poison: bool = False
+
+
+DEFAULT: Final = Options()
 
 
 @dataclass
@@ -80,8 +98,15 @@ class Build:
     base: Mapping[int, int]
     start: Mapping[int, int]
     on_step: Callable[[Step], None]
+    measured: Callable[[int, float], None]
     result: Rebuilt
+    options: Options
     doing: str = "start"
+
+    @property
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """What bulk reads: by partition of `events`, the first offset and the one after the last."""
+        return self.options.selection.ranges(self.base)
 
     def load(self) -> None:
         """Create the generation, load every event below `base` into it, and build its indexes."""
@@ -123,25 +148,27 @@ class Build:
         from projections.spark.bulk import bulk_load  # noqa: PLC0415 - Spark is loaded where it is used
 
         view = self.target.view
-        ranges = {partition: (0, end) for partition, end in self.base.items() if end > 0}
         loaded = bulk_load(
             self.session(),
             view,
             self.settings,
-            ranges,
+            self.ranges,
             [store.bulk_writer(self.target) for store in self.stores],
             lambda done, total: self.on_step(Step(view.name, "bulk", done, total)),
+            selection=self.options.selection,
+            skip_poison=self.options.skip_poison,
         )
-        self.result.events, self.result.rows = loaded.events, loaded.rows
+        self.result.events, self.result.rows, self.result.skipped = loaded.events, loaded.rows, loaded.skipped
+        self.measured(loaded.events, loaded.seconds)
 
     def _holds_events(self) -> bool:
         """Whether the log holds more than heartbeats; a look is quicker than Spark where there is little to look at."""
-        if sum(self.base.values()) > FEW_RECORDS:
+        if sum(end - start for start, end in self.ranges.values()) > FEW_RECORDS:
             return True
         return any(
             not record.key.startswith("heartbeat/")
-            for partition, end in self.base.items()
-            for record in self.log.read(EVENTS, partition, 0, end)
+            for partition, (start, end) in self.ranges.items()
+            for record in self.log.read(EVENTS, partition, start, end)
         )
 
 

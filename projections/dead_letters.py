@@ -33,6 +33,12 @@ class DeadLetters:
         """Bury a part of a record, under a key of its own."""
         self._send(key, {"topic": key.partition("/")[0]}, reason, what, None)
 
+    def put(self, key: str, letter: bytes | None) -> None:
+        """Put a letter as it is, or (None) take it away."""
+        if self._producer is None:
+            self._producer = Producer(self._settings)
+        self._producer.produce(self._topic, letter, key)
+
     def close(self) -> None:
         """Wait until everything is stored."""
         if self._producer is not None:

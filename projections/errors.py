@@ -9,6 +9,7 @@ ProjectionError
 ├── LedgerWentBack       a store has lost its last writes
 ├── PoisonEvent          a replay met a record that no view can read
 ├── BulkLoadFailed       the Spark job that folds a view's log died
+├── WrongCondition       a condition on events that Spark cannot read
 ├── LiveQueryFailed      the Spark query that makes patches died
 ├── LoaderDied           a loader stopped while a generation caught up
 ├── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
@@ -79,13 +80,14 @@ class LedgerWentBack(ProjectionError):
 class PoisonEvent(ProjectionError):
     """A replay met a record that cannot be read; the live query sends such a one to `dead-letters`."""
 
-    def __init__(self, view: str, position: str, reason: str, others: int) -> None:
+    def __init__(self, view: str, position: str, reason: str, others: int, event: str) -> None:
         more = f" ({others} more in this view)" if others else ""
         super().__init__(
-            f'view "{view}": record {position} of "events" cannot be read: {reason}{more}; '
-            "correct the declaration, erase the record, or leave such records out, as the live query does"
+            f'view "{view}": record {position} of "events" cannot be read: {reason}{more}; correct the declaration, '
+            "erase the record, or leave such records out, as the live query does (--skip-poison); "
+            f"the record: {event}"
         )
-        self.view, self.position, self.reason, self.others = view, position, reason, others
+        self.view, self.position, self.reason, self.others, self.event = view, position, reason, others, event
 
 
 class BulkLoadFailed(ProjectionError):
@@ -94,6 +96,17 @@ class BulkLoadFailed(ProjectionError):
     def __init__(self, view: str, cause: str) -> None:
         super().__init__(f'bulk load of view "{view}" died: {cause}; correct the cause and start it again')
         self.view, self.cause = view, cause
+
+
+class WrongCondition(ProjectionError):
+    """A condition on events that Spark cannot read."""
+
+    def __init__(self, condition: str, cause: str) -> None:
+        super().__init__(
+            f'the condition "{condition}" cannot be used: {cause}; write Spark SQL over id, type, stream, sequence, '
+            "time, partition, offset and data.<field>"
+        )
+        self.condition, self.cause = condition, cause
 
 
 class LiveQueryFailed(ProjectionError):

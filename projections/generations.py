@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,6 +97,8 @@ ON CONFLICT (view) DO UPDATE SET generation = excluded.generation
 """
 
 PUBLISHED = "UPDATE {schema}.generations SET published = (generation = %s) WHERE view = %s"
+
+WITHDRAW = "DELETE FROM {schema}.live_views WHERE view = %s"
 
 FORGET = "DELETE FROM {schema}.generations WHERE view = %s AND generation = %s AND state <> 'live'"
 
@@ -224,6 +227,12 @@ class Generations:
         with self._connect() as connection:
             connection.execute(self._sql(MEASURED), [events, seconds, view, generation])
 
+    def withdraw(self, view: str) -> None:
+        """Let no generation of `view` be live any more."""
+        with self._connect() as connection:
+            connection.execute(self._sql(WITHDRAW), [view])
+            connection.execute(self._sql(RETIRE), [view])
+
     def forget(self, view: str, generation: int) -> None:
         """Take a generation that is not live out of the registry."""
         with self._connect() as connection:
@@ -251,9 +260,7 @@ class Generations:
         """
         live = self.live().get(view.name)
         if live is not None and live.version == view.version and live.fingerprint != view.fingerprint:
-            raise ViewDeclarationError(
-                view.name, f"its declaration changed, but it is still version {view.version}: raise its version"
-            )
+            raise ViewDeclarationError(view.name, _changed(view, live))
         return live
 
     def _generations(self, query: str) -> list[Generation]:
@@ -273,3 +280,12 @@ class Generations:
 
     def _lock_name(self, what: str) -> str:
         return f"headwater/{self._environment}/{what}"
+
+
+def _changed(view: TableView, live: Generation) -> str:
+    """Why a live generation of the same version, and another declaration, cannot be this view's."""
+    if live.source is not None:
+        return f'a view of this name was made from "{live.source}" with --as: remove it with `replay drop {view.name}`'
+    lines = [line for line in difflib.ndiff(live.declaration, view.declaration) if line[0] in "-+"]
+    changes = "".join(f"\n  {line}" for line in lines if live.declaration)
+    return f"its declaration changed, but it is still version {view.version}: raise its version{changes}"

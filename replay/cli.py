@@ -1,39 +1,24 @@
-"""`replay list | status | rebuild`. Exit codes: 0 done, 1 failed, 2 asked wrongly."""
+"""`replay`: where views stand, and building, checking and dropping their generations.
+
+Exit codes: 0 done, or nothing differs; 1 failed; 2 asked wrongly; 3 rows differ, or a declaration is refused.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
-from rich.text import Text
 
 from eventlog.errors import EventLogError
-from projections.building import Rebuilt, Step
 from projections.errors import ProjectionError, UnknownView
 from projections.lag import Lags
-from projections.rebuild import Rebuilder, publish_live
-from projections.view import TableView
-from replay.deployment import open_deployment, start_spark
+from replay import building, comparing, keeping, letters, planning
+from replay.deployment import open_deployment
+from replay.errors import NameTaken, NoSuchLetter, NothingToDrop, ReplayError
+from replay.output import AsJson, console, fail, print_json
 
 app = typer.Typer(
     help="Rebuild Headwater's views from the log, and see where they stand.",
@@ -42,30 +27,31 @@ app = typer.Typer(
 )
 STALLED_S = 3.0
 """A view that is behind and does not move for so long, while heartbeats come every second, is stalled."""
-console = Console()
-errors = Console(stderr=True)
 
-
-class RateColumn(ProgressColumn):
-    """Events or patches a second."""
-
-    def render(self, task: Task) -> Text:
-        """The rate so far, empty until there is one."""
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
+for command in (
+    building.rebuild,
+    building.rollback,
+    comparing.verify,
+    comparing.diff,
+    keeping.prune,
+    keeping.drop,
+    keeping.publish,
+    planning.plan,
+):
+    app.command()(command)
+app.add_typer(letters.app, name="dead-letters")
 
 
 def main() -> None:
     """Run the command; every error that Headwater knows ends in one line and exit code 1 or 2."""
     logging.basicConfig(level=os.environ.get("HEADWATER_LOG_LEVEL", "WARNING"), stream=sys.stderr)
+    logging.getLogger("elastic_transport").setLevel(logging.WARNING)  # a line a request
     try:
         app()
-    except UnknownView as error:
-        _fail(error, 2)
-    except (EventLogError, ProjectionError) as error:
-        _fail(error, 1)
+    except (UnknownView, NameTaken, NothingToDrop, NoSuchLetter) as error:
+        fail(error, 2)
+    except (EventLogError, ProjectionError, ReplayError) as error:
+        fail(error, 1)
 
 
 @app.command("list")
@@ -74,7 +60,7 @@ def list_views(as_json: AsJson = False) -> None:
     with open_deployment(os.environ) as deployment:
         views = list(deployment.views.views.values())
     if as_json:
-        print(json.dumps([{"view": each.name, "version": each.version, "key": each.key_name} for each in views]))
+        print_json([{"view": each.name, "version": each.version, "key": each.key_name} for each in views])
         return
     table = Table("view", "version", "key", "stores", "what it is")
     for view in views:
@@ -90,7 +76,7 @@ def status(as_json: AsJson = False) -> None:
         lags = Lags(opened.settings, opened.stores, opened.views, opened.generations, opened.log)
         found = lags.watch(STALLED_S)
     if as_json:
-        print(json.dumps([each.to_json() for each in found]))
+        print_json([each.to_json() for each in found])
         return
     table = Table("view", "store", "version", "generation", "position", "lag (events)", "behind (s)", "")
     for each in found:
@@ -99,89 +85,3 @@ def status(as_json: AsJson = False) -> None:
         shown = [each.generation, position, each.lag_events, each.freshness_s, told]
         table.add_row(each.view, each.store, str(each.version), *("-" if x is None else str(x) for x in shown))
     console.print(table)
-
-
-@app.command()
-def rebuild(
-    views: Annotated[list[str] | None, typer.Argument(help="The views to rebuild.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Rebuild every view.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Build a new generation of each VIEW from offset zero, beside the live one, and swap it in.
-
-    Queries and live updates go on. The generation before is kept. When a rebuild fails, the live one is untouched.
-    """
-    if bool(views) == everything:
-        raise typer.BadParameter("name the views to rebuild, or say --all")
-    with open_deployment(os.environ) as deployment:
-        chosen = [deployment.views.view(name) for name in views or deployment.views.views]
-        started = time.monotonic()
-        session = start_spark()
-        startup_s = time.monotonic() - started
-        rebuilder = deployment.rebuilder(lambda: session)
-        deployment.generations.prepare()
-        done = [_rebuild(rebuilder, view, quiet=as_json) for view in chosen]
-    _report(done, startup_s, as_json)
-
-
-@app.command()
-def publish(views: Annotated[list[str], typer.Argument(help="The views.")], as_json: AsJson = False) -> None:
-    """Point the plain names of each VIEW (SQL view, index alias, key pointer) at its live generation again.
-
-    A rebuild does it after the swap; this repairs them where it was killed, or a store was away, at that moment.
-    """
-    with open_deployment(os.environ) as deployment:
-        deployment.generations.prepare()
-        chosen = [deployment.views.view(name) for name in views]
-        done = {view.name: publish_live(view, deployment.generations, deployment.stores).generation for view in chosen}
-    if as_json:
-        print(json.dumps({"views": [{"view": name, "generation": number} for name, number in done.items()]}))
-        return
-    for name, number in done.items():
-        console.print(f"{name}: the plain names lead to generation {number}")
-
-
-def _rebuild(rebuilder: Rebuilder, view: TableView, quiet: bool) -> Rebuilt:
-    if quiet:
-        return rebuilder.rebuild(view)
-    with _progress() as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def show(step: Step) -> None:
-            if step.phase not in tasks:
-                tasks[step.phase] = progress.add_task(f"{step.view}: {step.phase}", total=step.total or None)
-            progress.update(tasks[step.phase], completed=step.done, total=step.total or None)
-
-        return rebuilder.rebuild(view, show)
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    columns = (
-        TextColumn("{task.description:32}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        RateColumn(),
-        TimeRemainingColumn(compact=True),
-    )
-    with Progress(*columns, console=errors) as progress:
-        yield progress
-
-
-def _report(done: list[Rebuilt], startup_s: float, as_json: bool) -> None:
-    events, seconds = sum(each.events for each in done), sum(each.seconds for each in done)
-    rate = events / seconds if seconds else 0.0
-    if as_json:
-        views = [asdict(each) for each in done]
-        print(json.dumps({"views": views, "events_per_s": rate, "startup_s": round(startup_s, 3)}))
-        return
-    for each in done:
-        console.print(
-            f"{each.view} is generation {each.generation} now: {each.events:,} events, {each.rows:,} rows, "
-            f"{each.seconds:.1f} s"
-        )
-
-
-def _fail(error: Exception, code: int) -> None:
-    errors.print(f"replay: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-    raise SystemExit(code)

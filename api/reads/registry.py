@@ -15,7 +15,7 @@ from projections.view import TableView
 CACHED_S = 0.25
 
 LIVE = sql.SQL("""
-    SELECT live.view, live.generation, generations.tag, generations.base
+    SELECT live.view, live.generation, generations.tag, generations.base, generations.source
     FROM {live_views} AS live
     JOIN {generations} AS generations ON generations.view = live.view AND generations.generation = live.generation
 """)
@@ -34,22 +34,31 @@ class LiveGenerations:
             generations=sql.Identifier(environment, "generations"),
         )
         self._known: dict[str, tuple[int, str, dict[int, int]]] = {}
+        self._sources: dict[str, str | None] = {}
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
 
     async def live(self, view: TableView, fresh: bool = False) -> Live:
         """The live generation; see `Generations`."""
-        called = time.monotonic()
-        # a view that was not there a moment ago may be now
-        if fresh or called - self._asked > CACHED_S or view.name not in self._known:
-            fresh = fresh or view.name not in self._known
-            async with self._asking:
-                if self._asked < (called if fresh else called - CACHED_S):
-                    await self._ask()
+        await self._know(view.name, fresh)
         found = self._known.get(view.name)
         if found is None:
             raise GenerationMissing(view.name)
         return Live(view, *found)
+
+    async def made_from(self, name: str) -> str | None:
+        """See `Generations`."""
+        await self._know(name, fresh=False)
+        return self._sources.get(name)
+
+    async def _know(self, name: str, fresh: bool) -> None:
+        called = time.monotonic()
+        # a view that was not there a moment ago may be now
+        if fresh or called - self._asked > CACHED_S or name not in self._known:
+            fresh = fresh or name not in self._known
+            async with self._asking:
+                if self._asked < (called if fresh else called - CACHED_S):
+                    await self._ask()
 
     async def _ask(self) -> None:
         asked = time.monotonic()
@@ -59,6 +68,7 @@ class LiveGenerations:
             rows = []
         self._known = {
             view: (generation, tag, {int(source): end for source, end in (base or {}).items()})
-            for view, generation, tag, base in rows
+            for view, generation, tag, base, _ in rows
         }
+        self._sources = {view: source for view, *_, source in rows}
         self._asked = asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -31,8 +32,16 @@ def view_routes(service: Service) -> APIRouter:
         described = [await _describe(service, view) for _, view in sorted(service.views.items())]
         return Response(orjson.dumps({"views": described}), media_type="application/json")
 
-    async def unknown_view(view: str) -> Response:
-        raise UnknownView(view, tuple(service.views))
+    async def other_view(request: Request, view: str) -> Response:
+        """A view made with `replay rebuild --as`: it answers as the one that it was made from."""
+        name, _, rest = view.partition("/")
+        source = service.views.get(await service.generations.made_from(name) or "")
+        if source is None:
+            raise UnknownView(view, tuple(service.views))
+        made = _ViewRoutes(service, replace(source, name=name))
+        if not rest:
+            return await made.rows(request)
+        return await (made.search(request) if rest == "search" and made.searcher else made.row(request, rest))
 
     router.add_api_route(
         "/views",
@@ -43,7 +52,7 @@ def view_routes(service: Service) -> APIRouter:
     )
     for view in service.views.values():
         _add_routes(router, _ViewRoutes(service, view))
-    router.add_api_route("/views/{view:path}", unknown_view, methods=["GET"], include_in_schema=False)
+    router.add_api_route("/views/{view:path}", other_view, methods=["GET"], include_in_schema=False)
     return router
 
 

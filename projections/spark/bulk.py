@@ -16,15 +16,20 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from eventlog.topics import DEAD_LETTERS, EVENTS
+from projections.dead_letters import DeadLetters
 from projections.errors import BulkLoadFailed, PoisonEvent
+from projections.selection import ALL, Selection
 from projections.spark.folding import MARKER, POISON, fault, folded
+from projections.spark.patches import patch_records
+from projections.spark.selecting import selected
 from projections.stores.store import BulkWriter
 from projections.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SHOWN_CHARACTERS: Final = 500
 LOOK_S: Final = 0.25
 """How often progress is looked at; tasks report once a second."""
 
@@ -39,7 +44,10 @@ _SOURCE: Final[Mapping[str, str]] = {
 TASK_EVENTS: Final = 250_000
 """Log offsets of one task at most: progress is told task by task."""
 
-_WRITTEN = "written bigint, poison bigint, first string"
+NAMED_POISON: Final = 1_000
+"""Of one task at most: poison records are counted all, and written to `dead-letters` as far as they are named."""
+
+_WRITTEN = "written bigint, poison bigint, named array<string>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +73,16 @@ def bulk_load(
     writers: Sequence[BulkWriter],
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
     *,
+    selection: Selection = ALL,
     skip_poison: bool = False,
 ) -> BulkResult:
     """Fold the events in `ranges` (by source partition: start, end exclusive) and write the rows through `writers`.
 
     writers: one a store; the rows are folded once, and kept on disk meanwhile where there is more than one.
     on_progress: called from another thread with (log records read, offsets in all); the first may end below the second,
-    for offsets have gaps. skip_poison: leave out what the live query sends to `dead-letters`; otherwise such a record
-    raises PoisonEvent, after the other rows are written. Raises BulkLoadFailed where the job dies.
+    for offsets have gaps. selection: of the events in `ranges`. skip_poison: send to `dead-letters`, as the live query
+    does, what cannot be read; otherwise it raises PoisonEvent, after the other rows are written. Raises BulkLoadFailed
+    where the job dies.
     """
     total = sum(end - start for start, end in ranges.values())
     started = time.monotonic()
@@ -80,7 +90,8 @@ def bulk_load(
         on_progress(0, 0)
         return BulkResult(0, 0, 0.0, {})
     try:
-        rows = folded(read_ranges(session, settings, ranges), view)
+        records = selected(read_ranges(session, settings, ranges), view, selection)
+        rows = folded(records, view)
         planned = time.monotonic()
         with _watched(session, total, on_progress), _kept(rows, len(writers) > 1):
             written = [rows.mapInArrow(_write_with(each, view.key_name), _WRITTEN).collect() for each in writers]
@@ -89,11 +100,11 @@ def bulk_load(
     ended = time.monotonic()
     tasks = written[0]
     poison = sum(task.poison for task in tasks)
-    if poison and not skip_poison:
-        first = min((task.first for task in tasks if task.first), key=_place)
-        partition, offset = _place(first)
-        there = read_ranges(session, settings, {partition: (offset, offset + 1)})
-        raise PoisonEvent(view.name, first, fault(there, view), poison - 1)
+    if poison:
+        named = sorted(_place(place) for task in tasks for place in task.named)
+        if not skip_poison:
+            raise _poison_event(session, settings, view, named[0], poison - 1)
+        _bury(session, settings, view, named)
     phases = {"plan": planned - started, "fold_and_write": ended - planned}
     return BulkResult(total, sum(task.written for task in tasks), ended - started, phases, poison)
 
@@ -111,6 +122,31 @@ def _kept(rows: DataFrame, kept: bool) -> Iterator[None]:
         yield
     finally:
         rows.unpersist()
+
+
+def _poison_event(
+    session: SparkSession, settings: LogSettings, view: TableView, place: tuple[int, int], others: int
+) -> PoisonEvent:
+    partition, offset = place
+    there = read_ranges(session, settings, {partition: (offset, offset + 1)})
+    (record,) = there.selectExpr("cast(key as string) as key", "cast(value as string) as value").collect()
+    shown = f"{record['key']} {record['value']}"[:SHOWN_CHARACTERS]
+    return PoisonEvent(view.name, f"{partition}:{offset}", fault(there, view), others, shown)
+
+
+def _bury(session: SparkSession, settings: LogSettings, view: TableView, places: Sequence[tuple[int, int]]) -> None:
+    """Write the letters that the live query writes of these records."""
+    ranges: dict[int, tuple[int, int]] = {}
+    for partition, offset in places:
+        first, _ = ranges.get(partition, (offset, 0))
+        ranges[partition] = (first, offset + 1)
+    listed = ", ".join(f"({partition}, {offset}L)" for partition, offset in places)
+    records = read_ranges(session, settings, ranges).where(f"(`partition`, `offset`) in ({listed})")
+    made = patch_records(records, [view], settings)
+    letters = DeadLetters(settings)
+    for row in made.where(made.topic == settings.topic(DEAD_LETTERS)).toLocalIterator():
+        letters.put(row["key"], row["value"].encode())
+    letters.close()
 
 
 def _last_cause(trace: str) -> str:
@@ -151,12 +187,11 @@ def _write_with(writer: BulkWriter, key: str) -> Callable[[Iterator[pa.RecordBat
                 yield view if pc.all(keep).as_py() else view.filter(keep)
 
         written = writer.write(rows())
-        first = min(poison, key=_place, default=None)
         yield pa.RecordBatch.from_pydict(
             {
                 "written": pa.array([written], pa.int64()),
                 "poison": [len(poison)],
-                "first": pa.array([first], pa.string()),
+                "named": pa.array([sorted(poison, key=_place)[:NAMED_POISON]], pa.list_(pa.string())),
             }
         )
 

@@ -39,15 +39,15 @@ class LogSchema:
     older: Older
 
     @classmethod
-    def of(cls, views: Sequence[TableView]) -> LogSchema:
-        """The schema that serves all of `views`."""
+    def of(cls, views: Sequence[TableView], *, every_field: bool = False) -> LogSchema:
+        """The schema that serves all of `views`; every_field: also what they do not read of the events they handle."""
         events: dict[str, type[Event]] = {}
         kinds: dict[str, set[ColumnType]] = {}
         read: dict[str, set[str]] = {}
         for view in views:
             for event in view.events.values():
                 events[event.type] = event
-                names = fields_read(view, event)
+                names = tuple(sorted(field_types(event))) if every_field else fields_read(view, event)
                 read.setdefault(event.type, set()).update(names)
                 for name in names:
                     kinds.setdefault(name, set()).add(field_types(event)[name])

@@ -97,6 +97,9 @@ class ValkeyStore:
         with translated():
             # the ledger first: from here on nothing writes a row
             self._client.unlink(self._ledgers_key(target))
+            pointer = cache_pointer(self._settings.environment, target.view.name)
+            if self._client.get(pointer) == str(target.generation).encode():
+                self._client.unlink(pointer)
             found = self._client.scan_iter(match=rows, count=BULK_ROWS)
             while keys := list(islice(found, BULK_ROWS)):
                 self._client.unlink(*keys)

@@ -92,6 +92,11 @@ class Deployed:
         self.sources += placed
         self.beat()
 
+    def append_raw(self, key: str, value: bytes, partition: int) -> None:
+        """Append a record that may be no event."""
+        self.producer.produce(self.settings.topic(EVENTS), value, key, partition)
+        self.producer.flush(BOUND_S)
+
     def beat(self) -> None:
         """What each partition's handler does every second."""
         for partition in range(self.settings.partitions):

@@ -109,6 +109,7 @@ class FakeGenerations:
     """Generation 1 of every view but the `missing` ones."""
 
     missing: set[str] = field(default_factory=set)
+    made: dict[str, str] = field(default_factory=dict)
     base: dict[int, int] = field(default_factory=dict)
     number: int = 1
     error: Exception | None = None
@@ -119,6 +120,9 @@ class FakeGenerations:
         if view.name in self.missing:
             raise GenerationMissing(view.name)
         return Live(view, self.number, view.tag, self.base)
+
+    async def made_from(self, name: str) -> str | None:
+        return self.made.get(name)
 
 
 @dataclass

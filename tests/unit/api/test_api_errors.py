@@ -29,6 +29,7 @@ NEVER_ANSWERED = {
     "projections.LiveQueryFailed",
     "projections.RebuildFailed",
     "projections.LoaderDied",
+    "projections.WrongCondition",
     "projections.NotPublished",
 }
 """Errors that no request can meet, for they stay in another process; were one met, its root's meaning would hold."""

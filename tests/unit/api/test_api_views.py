@@ -36,6 +36,18 @@ def test_a_row_by_its_key(client: AppClient, stored: MemoryReader) -> None:
     assert answer.headers["headwater-generation"] == "1"
 
 
+def test_a_view_made_from_some_events_answers_as_the_one_it_was_made_from(
+    client: AppClient, stored: MemoryReader, service: Service
+) -> None:
+    service.generations.made["listings_then"] = "listings"
+    stored.rows["listings_then"] = {"a/b ü": {**stored.rows["listings"]["a/b ü"], "price": 1}}
+    answer = client.get(f"/views/listings_then/{quote('a/b ü', safe='')}")
+    assert (answer.status_code, answer.json()["price"]) == (200, 1)
+    assert [row["price"] for row in client.get("/views/listings_then?price.lte=5").json()["rows"]] == [1]
+    assert client.get("/views/listings_then/nobody").status_code == 404
+    assert client.get("/views/listings_then?nothing=1").status_code == 422
+
+
 @pytest.mark.parametrize("key", ["nobody", "", "x" * 10_000, "%ff", "%ED%A0%80", "日本", "..%2F..%2Fetc", "%0A"])
 def test_no_such_row(client: AppClient, key: str) -> None:
     answer = client.get(f"/views/listings/{key}")

@@ -1,0 +1,118 @@
+"""Two generations of a view compared row by row, in one store, also while both take in patches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from projections.monoids import State
+from projections.stores.reading import CHUNK_ROWS, RowReader
+from projections.stores.store import Target
+
+SAMPLE: Final = 10
+ROUNDS: Final = 10
+"""How often rows that differ while they are in motion are read again."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that differs. fields: what is stored in each, of the fields that differ; None: the row is not there."""
+
+    key: str
+    left: State | None
+    right: State | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"key": self.key, "left": self.left, "right": self.right}
+
+
+@dataclass
+class Comparison:
+    """What comparing found in one store.
+
+    rows: compared. differences: how many rows differ; sample: the first of them. undecided: rows that were changed each
+    time they were looked at.
+    """
+
+    store: str
+    rows: int = 0
+    differences: int = 0
+    sample: list[Difference] = field(default_factory=list)
+    undecided: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {**vars(self), "sample": [each.to_json() for each in self.sample]}
+
+    def add(self, difference: Difference) -> None:
+        """Count a row that differs."""
+        self.differences += 1
+        if len(self.sample) < SAMPLE:
+            self.sample.append(difference)
+
+
+def compare(
+    reader: RowReader, store: str, left: Target, right: Target, in_motion: Callable[[], Callable[[], Set[str]]]
+) -> Comparison:
+    """Compare every row of `left` and `right`.
+
+    in_motion: called before rows are read; what it returns, called afterwards, gives the keys of the rows that may have
+    changed in between. A row that differs and was in motion is read again, and only one that was not counts.
+    """
+    result = Comparison(store)
+    moving = in_motion()
+    differing = []
+    for number, difference in _differing(reader, left, right):
+        result.rows += number
+        if difference is not None:
+            differing.append(difference)
+    for _ in range(ROUNDS):
+        changed = moving() if differing else frozenset()
+        for each in differing:
+            if each.key not in changed:
+                result.add(each)
+        again = [each.key for each in differing if each.key in changed]
+        if not again:
+            return result
+        moving = in_motion()
+        differing = [
+            difference
+            for keys in _chunks(again)
+            for difference in _between(keys, reader.rows_of(left, keys), reader.rows_of(right, keys))
+        ]
+    result.undecided = len(differing)
+    return result
+
+
+def _differing(reader: RowReader, left: Target, right: Target) -> Iterator[tuple[int, Difference | None]]:
+    """How many rows were read, with each difference; rows of `left` first, then those that only `right` has."""
+    for rows in _chunks(reader.rows(left)):
+        ours = dict(rows)
+        yield len(ours), None
+        yield from ((0, each) for each in _between(list(ours), ours, reader.rows_of(right, list(ours))))
+    for rows in _chunks(reader.rows(right)):
+        theirs = dict(rows)
+        ours = reader.rows_of(left, list(theirs))
+        only = {key: state for key, state in theirs.items() if key not in ours}
+        yield len(only), None
+        yield from ((0, Difference(key, None, state)) for key, state in only.items())
+
+
+def _between(keys: Sequence[str], left: Mapping[str, State], right: Mapping[str, State]) -> Iterator[Difference]:
+    for key in keys:
+        ours, theirs = left.get(key), right.get(key)
+        if ours is None or theirs is None:
+            if ours is not theirs:
+                yield Difference(key, ours, theirs)
+        elif ours != theirs:
+            names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+            yield Difference(key, {each: ours.get(each) for each in names}, {each: theirs.get(each) for each in names})
+
+
+def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, CHUNK_ROWS)):
+        yield chunk

@@ -1,0 +1,104 @@
+"""A rebuild aside, compared with the live generation at the same position."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Final
+
+from eventlog.topics import PATCHES
+from projections.building import Build, Step, loading
+from projections.lag import position
+from projections.rebuild import Rebuilder
+from projections.stores.reading import open_reader
+from projections.stores.store import Target, ViewStore
+from projections.view import TableView
+from replay.comparison import Comparison, compare
+from replay.errors import CannotVerify
+
+COVER_S: Final = 60.0
+"""How long the live generation may take to confirm that it has what the rebuild aside read: heartbeats do it."""
+LOOK_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a verification found. generation: the live one; events: read by the rebuild aside."""
+
+    view: str
+    generation: int
+    events: int
+    stores: list[Comparison]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every row was seen to be equal."""
+        return not any(each.differences or each.undecided for each in self.stores)
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        stores = [each.to_json() for each in self.stores]
+        return {"view": self.view, "generation": self.generation, "events": self.events, "stores": stores}
+
+
+def verify(rebuilder: Rebuilder, view: TableView, on_step: Callable[[Step], None] = lambda _: None) -> Verified:
+    """Build `view` aside, let it catch up, compare every row in every store, and drop it.
+
+    Raises RebuildFailed where the rebuild aside fails, and CannotVerify, in it, where the live generation cannot be
+    compared.
+    """
+    live = rebuilder.generations.live().get(view.name)
+    if live is None:
+        raise CannotVerify(view.name, "it has no live generation: rebuild it")
+    if live.fingerprint != view.fingerprint:
+        raise CannotVerify(view.name, f"its live generation is {live.tag}, declared otherwise: run that version's code")
+    current = Target(view, live.generation)
+    with rebuilder.building(view, on_step) as build:
+        build.load()
+        with loading(build.target, rebuilder.settings, rebuilder.stores) as loaders:
+            build.catch_up(loaders)
+            with build.phase("compare"):
+                found = [_compare(rebuilder, build, store, current) for store in build.stores]
+        return Verified(view.name, live.generation, build.result.events, found)
+
+
+def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Comparison:
+    _wait_until_covered(store, current, build.base)
+
+    def in_motion() -> Callable[[], Set[str]]:
+        both = [store.ledgers(current), store.ledgers(build.target)]
+        starts = {each: min(ledgers[each].next for ledgers in both) for each in both[0]}
+        return lambda: _touched(rebuilder, current.view, starts)
+
+    return compare(open_reader(store.name, rebuilder.stores), store.name, current, build.target, in_motion)
+
+
+def _touched(rebuilder: Rebuilder, view: TableView, starts: Mapping[int, int]) -> Set[str]:
+    """The keys of the rows that patches from these offsets on change."""
+    prefix = f"{view.tag}/"
+    return {
+        record.key.removeprefix(prefix)
+        for partition, start in starts.items()
+        for record in rebuilder.log.read(PATCHES, partition, start)
+        if record.key.startswith(prefix)
+    }
+
+
+def _wait_until_covered(store: ViewStore, current: Target, base: Mapping[int, int]) -> None:
+    """Until the live generation has all that bulk read: only then do both have taken in the same."""
+    deadline = time.monotonic() + COVER_S
+    while behind := _uncovered(store, current, base):
+        if time.monotonic() > deadline:
+            listed = ", ".join(map(str, behind))
+            raise CannotVerify(
+                current.view.name,
+                f"{store.name} does not confirm that it is up to date with partition {listed}: see `replay status`; "
+                "where nothing happens, the heartbeats of `python -m commands` confirm it",
+            )
+        time.sleep(LOOK_S)
+
+
+def _uncovered(store: ViewStore, current: Target, base: Mapping[int, int]) -> Sequence[int]:
+    reached = position(store.ledgers(current), base)
+    return [each for each, end in base.items() if reached[each] < end]

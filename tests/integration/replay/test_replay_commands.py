@@ -1,0 +1,258 @@
+"""The commands on a real deployment: what they do, what they say, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+from projections.building import Step
+from projections.dead_letters import DeadLetters
+from projections.rebuild import Rebuilder
+from projections.reference import fold
+from projections.view import TableView
+from replay import cli
+from tests.integration.replay.deployed import Deployed
+from tests.integration.replay.things import by_group, things
+from tests.spark_rows import differences, session
+
+
+@dataclass
+class Told:
+    """How a command ended: its exit code, its document, and its complaint."""
+
+    code: int
+    document: Any
+    complaint: str
+
+
+Command = Callable[..., Told]
+
+
+@pytest.fixture
+def replay(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `replay` with `--json` in this process, whose Spark session it shares."""
+    for name, value in deployed.variables.items():
+        monkeypatch.setenv(name, value)
+    session()
+
+    def run(*words: str) -> Told:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["replay", *words, "--json"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        output = capsys.readouterr()
+        code = ended.value.code
+        return Told(code if isinstance(code, int) else 0, json.loads(output.out) if output.out else None, output.err)
+
+    return run
+
+
+def rebuilder(deployed: Deployed) -> Rebuilder:
+    deployed.generations.prepare()
+    return Rebuilder(deployed.settings, deployed.stores, deployed.log, deployed.generations, session)
+
+
+@contextmanager
+def traffic(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
+    """Events and their patches, a few at a time, until the end of the block."""
+    stop, events = threading.Event(), things(4_000, seed=9)
+
+    def go() -> None:
+        at = 0
+        while not stop.wait(0.05):
+            deployed.append(events[at : at + 5])
+            deployed.emit(views)
+            at += 5
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_with(
+    deployed: Deployed, replay: Command
+) -> None:
+    rebuilder(deployed).rebuild(by_group)
+    deployed.append(things(60))
+    deployed.emit([by_group])
+    with deployed.served([by_group]):
+        with traffic(deployed, [by_group]):
+            told = replay("verify", "by_group")
+        assert (told.code, told.complaint) == (0, "")
+        assert {each["store"] for each in told.document["stores"]} == set(deployed.servers)
+        assert all(each["rows"] > 0 and not each["differences"] for each in told.document["stores"])
+        deployed.rows_become_the_references(by_group)
+
+        schema = deployed.settings.environment
+        with psycopg.connect(deployed.stores.postgres) as connection:
+            connection.execute(f'UPDATE "{schema}".by_group__g1 SET total = total + 1 WHERE "group" = %s', ["a"])
+            connection.execute(f'DELETE FROM "{schema}".by_group__g1 WHERE "group" = %s', ["b"])
+        told = replay("verify", "by_group")
+    assert told.code == 3
+    found = {each["store"]: each for each in told.document["stores"]}
+    assert {each["key"]: set(each["right"]) for each in found["postgres"]["sample"]}.keys() == {"a", "b"}
+    (tampered,) = (each for each in found["postgres"]["sample"] if each["key"] == "a")
+    assert tampered["left"]["total"] == tampered["right"]["total"] + 1
+    assert not found["elasticsearch"]["differences"]
+    assert not found["valkey"]["differences"]
+    assert [each.state for each in deployed.generations.of("by_group")] == ["live"], "what was built aside is dropped"
+
+
+def test_a_view_as_of_then_stands_beside_the_live_one_until_it_is_dropped(deployed: Deployed, replay: Command) -> None:
+    deployed.append(things(120))
+    assert replay("rebuild", "by_group").code == 0
+    times = sorted(each.timestamp_ms for each in deployed.sources)
+    half_ms = times[len(times) // 2]
+    until = datetime.fromtimestamp(half_ms / 1000, UTC).isoformat()
+    then = replace(by_group, name="then")
+
+    told = replay("rebuild", "by_group", "--until", until, "--as", "then")
+    assert told.code == 0, told.complaint
+    early = [each for each in deployed.sources if each.timestamp_ms <= half_ms]
+    for name, server in deployed.servers.items():
+        assert differences(server.rows(then), fold(by_group, early)) == [], name
+    deployed.rows_become_the_references(by_group)
+    told = replay("diff", "by_group", "then", "--store", "valkey")
+    assert told.code == 3
+    assert told.document["differences"] > 0
+
+    places = ",".join(f"{each}:{deployed.log.end('events', each) // 2}" for each in range(2))
+    told = replay("rebuild", "by_group", "--from", places, "--where", "data.`group` = 'a'", "--as", "then")
+    assert told.code == 0, told.complaint
+    firsts = {int(each.split(":")[0]): int(each.split(":")[1]) for each in places.split(",")}
+    late = [
+        each
+        for each in deployed.sources
+        if each.position.offset >= firsts[each.position.partition] and each.envelope.data["group"] == "a"
+    ]
+    assert late
+    for name, server in deployed.servers.items():
+        assert differences(server.rows(then), fold(by_group, late)) == [], name
+
+    told = replay("rebuild", "by_group", "--where", "no_such_column = 1", "--as", "then")
+    assert told.code == 1
+    assert "no_such_column" in told.complaint
+    assert replay("rebuild", "by_group", "--until", until).code == 2
+    assert replay("rebuild", "by_group", "--until", "yesterday", "--as", "then").code == 2
+    assert replay("rebuild", "by_group", "--as", "by_thing").code == 2
+    assert replay("drop", "by_group").code == 2
+    assert {each["generation"] for each in replay("drop", "then").document["dropped"]} == {1, 2}
+    assert [each.view for each in deployed.generations.all()] == ["by_group"]
+    deployed.rows_become_the_references(by_group)
+
+
+def test_rollback_takes_in_what_came_since_and_prune_ends_it(deployed: Deployed, replay: Command) -> None:
+    deployed.append(things(40))
+    assert replay("rollback", "by_group").code == 1
+    assert replay("rebuild", "by_group").code == 0
+    assert replay("rebuild", "by_group").code == 0
+    with deployed.served([by_group]):
+        deployed.append(things(40, seed=2))  # no live query made patches of these
+        told = replay("rollback", "by_group")
+        assert told.code == 0, told.complaint
+        assert told.document["generation"] == 1
+        deployed.rows_become_the_references(by_group)
+        deployed.emitted = len(deployed.sources)
+        deployed.append(things(40, seed=3))
+        deployed.emit([by_group])
+        deployed.rows_become_the_references(by_group)
+        assert replay("rollback", "by_group").document["generation"] == 2
+        deployed.rows_become_the_references(by_group)
+    assert replay("diff", "by_group@g1", "by_group@g3").code == 1
+    assert replay("prune").document == {"dropped": [{"view": "by_group", "generation": 1}]}
+    told = replay("rollback", "by_group")
+    assert (told.code, "no generation before" in told.complaint) == (1, True)
+
+
+def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters(
+    deployed: Deployed, replay: Command
+) -> None:
+    deployed.append(things(30))
+    letters = DeadLetters(deployed.settings)
+    letters.add("patches/postgres/by_thing@1/0/5", "refused", b"a")
+    letters.close()
+    told = replay("dead-letters", "retry", "--all")
+    assert told.document == {"retried": ["patches/postgres/by_thing@1/0/5"], "rebuilt": ["by_thing"]}
+    assert replay("dead-letters", "list").document == {"letters": []}
+
+    place = deployed.log.end("events", 1)
+    deployed.append_raw("poor thing", b'{"specversion":"1.0"}', 1)
+    deployed.append(things(30, seed=2))
+    told = replay("rebuild", "by_group")
+    assert told.code == 1
+    for part in (f"record 1:{place}", "poor thing", "--skip-poison", "untouched"):
+        assert part in told.complaint
+    assert deployed.generations.of("by_group") == []
+
+    told = replay("rebuild", "by_group", "--skip-poison")
+    assert (told.code, told.document["views"][0]["skipped"]) == (0, 1), told.complaint
+    deployed.rows_become_the_references(by_group)
+    (letter,) = replay("dead-letters", "list").document["letters"]
+    assert letter["key"] == f"events/1/{place}"
+    assert '"id" is missing' in letter["reason"]
+    told = replay("dead-letters", "retry", letter["key"])
+    assert (told.code, f"record 1:{place}" in told.complaint) == (1, True)
+    assert len(replay("dead-letters", "list").document["letters"]) == 1
+    assert replay("dead-letters", "retry", "events/9/9").code == 2
+
+
+def test_two_rebuilds_of_one_view_and_a_plan_before_and_after_a_new_version(
+    deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed.append(things(60))
+    deployed.generations.prepare()
+    with deployed.generations.rebuilding("by_group"):
+        told = replay("rebuild", "by_group")
+        assert (told.code, "is running (replay, process" in told.complaint) == (1, True), told.complaint
+        assert replay("rebuild", "by_thing").code == 0
+    assert replay("rebuild", "by_group").code == 0
+    told = replay("rebuild", "by_group", "--dry-run")
+    assert told.document["views"][0]["offsets"] == sum(deployed.log.end("events", each) for each in range(2))
+    assert told.document["views"][0]["seconds"] > 0
+    actions = {each["view"]: each["action"] for each in replay("plan").document["views"]}
+    assert (actions["by_group"], actions["listings"]) == ("nothing", "build")
+
+    fewer = {name: column for name, column in by_group.columns.items() if name != "least"}
+    same_version = replace(by_group, columns=fewer)
+    monkeypatch.setattr("tests.integration.replay.things.by_group", same_version)
+    told = replay("plan")
+    (planned,) = (each for each in told.document["views"] if each["view"] == "by_group")
+    assert (told.code, planned["action"]) == (3, "refuse")
+    assert any(line.startswith("- least=") for line in planned["changes"])
+
+    next_version = replace(same_version, version=2)
+    old, new = by_group, next_version
+    deployed.emit([old])
+    with deployed.served([old]):
+
+        def events_come(step: Step) -> None:
+            """For which only the old version's live query makes patches."""
+            if step.phase == "index":
+                deployed.append(things(60, seed=5))
+                deployed.emit([old])
+                deployed.rows_become_the_references(old)
+
+        built = rebuilder(deployed).rebuild(new, events_come)
+    assert (built.generation, deployed.generations.live()["by_group"].tag) == (2, "by_group@2")
+    deployed.rows_become_the_references(new)
+    deployed.append(things(60, seed=6))
+    deployed.emit([old])  # the old one's progress says nothing of the new one
+    deployed.emitted -= 60
+    with deployed.served([new]):
+        deployed.emit([new])
+        deployed.rows_become_the_references(new)
+    told = replay("rollback", "by_group")
+    assert (told.code, "run the code of that version" in told.complaint) == (1, True)

@@ -1,0 +1,98 @@
+"""Comparing two generations that are written to meanwhile: what is in motion is read again, and nothing is missed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence, Set
+from typing import Any
+
+import pytest
+
+from projections.stores.store import Target
+from projections.views.listings import listings
+from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
+
+LEFT, RIGHT = Target(listings, 1), Target(listings, 2)
+Rows = dict[str, dict[str, Any]]
+
+
+class Stored:
+    """Rows in memory that change while they are read. change: called with the rows before each chunk is read."""
+
+    def __init__(self, left: Rows, right: Rows, change: Callable[[dict[int, Rows]], None] = lambda _: None) -> None:
+        self.stored, self._change = {1: left, 2: right}, change
+
+    def rows(self, target: Target) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield from list(self.stored[target.generation].items())
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> Rows:
+        self._change(self.stored)
+        return {key: dict(row) for key in keys if (row := self.stored[target.generation].get(key)) is not None}
+
+
+def still() -> Callable[[], Set[str]]:
+    return frozenset
+
+
+def compared(stored: Stored, moving: Callable[[], Callable[[], Set[str]]] = still) -> Comparison:
+    return compare(stored, "memory", LEFT, RIGHT, moving)
+
+
+def test_equal_rows_and_every_kind_of_difference() -> None:
+    rows: Rows = {f"k{number}": {"price": number, "city": "x"} for number in range(2_500)}
+    assert (compared(Stored(rows, dict(rows))).differences, compared(Stored(rows, dict(rows))).rows) == (0, 2_500)
+    other = {**rows, "k7": {"price": 8, "city": "x", "_deleted": True}, "new": {"price": 1}}
+    del other["k9"]
+    found = compared(Stored(rows, other))
+    assert (found.differences, found.rows) == (3, 2_501)
+    told = {each.key: (each.left, each.right) for each in found.sample}
+    assert told == {
+        "k7": ({"price": 7, "_deleted": None}, {"price": 8, "_deleted": True}),
+        "k9": ({"price": 9, "city": "x"}, None),
+        "new": (None, {"price": 1}),
+    }
+
+
+def test_the_sample_is_short_and_the_count_is_not() -> None:
+    found = compared(Stored({str(each): {} for each in range(99)}, {}))
+    assert (found.differences, len(found.sample)) == (99, SAMPLE)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_in_motion_are_no_difference_and_hide_none(seed: int) -> None:
+    """Both sides take in the same changes, one later than the other."""
+    chance = random.Random(seed)
+    rows: Rows = {str(number): {"n": 0} for number in range(3_000)}
+    wrong = str(chance.randrange(3_000))
+    right = {key: dict(row) for key, row in rows.items()} | {wrong: {"n": -1_000_000}}
+    late: list[str] = []
+    touched: list[str] = []
+
+    def change(stored: dict[int, Rows]) -> None:
+        for key in late:
+            stored[2][key] = {"n": stored[2][key]["n"] + 1}
+        late[:] = [str(chance.randrange(3_000)) for _ in range(20)]
+        for key in late:
+            stored[1][key] = {"n": stored[1][key]["n"] + 1}
+        touched.extend(late)
+
+    def moving() -> Callable[[], Set[str]]:
+        start = len(touched) - len(late)  # what one side has and the other has not yet
+        return lambda: frozenset(touched[start:])
+
+    found = compared(Stored(rows, right, change), moving)
+    assert [each.key for each in found.sample] == [wrong]
+    assert (found.differences, found.undecided) == (1, 0)
+
+
+def test_a_row_that_never_rests_is_undecided() -> None:
+    reads = 0
+
+    def change(stored: dict[int, Rows]) -> None:
+        nonlocal reads
+        reads += 1
+        stored[1]["hot"] = {"n": reads}
+
+    found = compared(Stored({"hot": {"n": -1}}, {"hot": {"n": 0}}, change), lambda: lambda: frozenset({"hot"}))
+    assert (found.differences, found.undecided) == (0, 1)
+    assert reads > ROUNDS
