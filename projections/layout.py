@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from commands.aggregate import Event
 from projections.expressions import Expression, Value
@@ -31,12 +32,12 @@ class Layout:
     types: Mapping[str, ColumnType]
     """Of the visible columns."""
 
-    @property
+    @cached_property
     def monoids(self) -> tuple[Monoid, ...]:
         """The groups of state fields."""
         return tuple(each.monoid for each in self.stored)
 
-    @property
+    @cached_property
     def fields(self) -> tuple[StateField, ...]:
         """Every state field, in a fixed order."""
         return tuple(each for monoid in self.monoids for each in monoid.fields)

@@ -12,7 +12,7 @@ from projections.monoids.monoid import State, StateField
 class Pick:
     """Keep the values that stand beside the highest (or lowest) ordering key: `last` and `first`.
 
-    The key may have several parts, the most significant first; where one is null, nothing is brought.
+    The key may have several parts, the most significant first; where that is null, nothing is brought.
     """
 
     order: tuple[StateField, ...]
@@ -24,13 +24,17 @@ class Pick:
         return (*self.order, *self.values)
 
     def combine(self, row: State, patch: State) -> None:
-        theirs = [patch.get(each.name) for each in self.order]
-        if None in theirs:
+        first, *more = self.order
+        theirs, ours = patch.get(first.name), row.get(first.name)
+        if theirs is None:
             return
-        ours = [row.get(each.name) for each in self.order]
-        if None not in ours and (theirs < ours if self.highest else theirs > ours):
+        if more and theirs == ours:
+            theirs, ours = ([of[each.name] for each in more] for of in (patch, row))
+        if ours is not None and (theirs < ours if self.highest else theirs > ours):
             return
-        for field in self.fields:
+        for field in self.order:
+            row[field.name] = patch.get(field.name)
+        for field in self.values:
             row[field.name] = patch.get(field.name)
 
     def sql(self, row: str, patch: str) -> dict[str, str]:

@@ -38,6 +38,13 @@ def test_its_commands_make_its_view_and_a_rule_says_no(http: httpx.Client) -> No
     row = http.get("/views/product_demand/tea", params={"after": positions})
     assert row.status_code == 200, row.text
     assert row.json() == {"product": "tea", "pieces": 4, "put_back": 1}
+    basket = http.get("/views/baskets/b2", params={"after": positions}).json()
+    assert basket == {
+        "basket_id": "b2",
+        "lines": [{"product": "tea", "pieces": 2, "gift": False}],
+        "bought_at": None,
+    }
+    assert http.get("/views/baskets?sort=basket_id&limit=10", params={"after": positions}).status_code == 200
 
     refused = http.post("/commands/basket.remove_product", json={"basket_id": "b1", "product": "milk", "pieces": 1})
     assert (refused.status_code, refused.json()["code"]) == (409, "not_in_basket")

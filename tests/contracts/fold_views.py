@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -168,4 +171,17 @@ BY_PACKED_GROUP = TableView(
     },
     stores=STORES,
 )
-FOLD_VIEWS = {view.name: view for view in (LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, BY_PACKED_GROUP)}
+
+
+def documented(page: str) -> dict[str, Any]:
+    """The names that the Python samples of a page of `docs/` define."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    names: dict[str, Any] = {"__name__": "documented"}
+    samples = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    exec(compile("\n".join(samples), page, "exec", dont_inherit=True), names)  # noqa: S102 - our own text
+    return names
+
+
+ever = documented("adding-a-fold.md")["ever"]
+WITH_OWN_FOLD = TableView("with_own_fold", "group", {"flagged": ever({Put: "flag", Taken: "flag"})}, STORES)
+FOLD_VIEWS = {view.name: view for view in (LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, BY_PACKED_GROUP, WITH_OWN_FOLD)}

@@ -26,6 +26,8 @@ from projections.expressions import Source
 from projections.registry import ViewRegistry
 from projections.spark.bulk import bulk_load
 from tests import versioned
+from tests.contracts.fold_views import FOLD_VIEWS
+from tests.contracts.view_histories import history as random_history
 from tests.spark_histories import history
 from tests.spark_rows import (
     Patches,
@@ -164,7 +166,7 @@ from projections.spark.session import SparkSettings, start_session
 logging.basicConfig(level=logging.INFO)
 settings = LogSettings(environment={self._settings.environment!r}, bootstrap={self._settings.bootstrap!r},
                        partitions={self._settings.partitions}, state=pathlib.Path({str(self._settings.state)!r}))
-views = list(ViewRegistry.load(["tests.versioned"]).views.values())
+views = list(ViewRegistry.load(["tests.versioned", "tests.contracts.fold_views"]).views.values())
 session = start_session(SparkSettings(), name="live", threads=settings.partitions + SPARE_THREADS)
 run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch="5 seconds")
 """
@@ -248,10 +250,11 @@ def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
     log: Log, live: Live, log_settings: LogSettings
 ) -> None:
     events = history(AGGREGATES, 6, 150, log.settings.partitions)
-    views = [*VIEWS, versioned.weighed]
+    views = [*VIEWS, versioned.weighed, *FOLD_VIEWS.values()]
     made = Reader(log_settings, PATCHES, log_settings.patch_partitions)
     sources = log.append([*events[:50], *versioned.readable()])
     sources += log.append(versioned.unreadable())
+    sources += log.append(folded_events(log.settings.partitions))
     log.append(events[50:60], abort=True)
     log.append_raw("bad", NOTHING.encode(), 1)
     log.append_raw("listing/gone/1", None, 0)
@@ -270,7 +273,16 @@ def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
     letters.until(lambda found: {json.loads(value)["reason"] for _, value in found} == reasons, live.alive)
 
 
-def _holds(expected: Mapping[tuple[str, int, int], Any]) -> Callable[[list[tuple[str, bytes]]], bool]:
+def folded_events(partitions: int) -> list[Source]:
+    """Events for every fold, `where` and `each`."""
+    kinds = {event.type: event for view in FOLD_VIEWS.values() for event in view.events.values()}
+    return [
+        replace(each, position=Position(each.position.partition % partitions, each.position.offset))
+        for each in random_history(FOLD_VIEWS["lists_by_group"], list(kinds.values()), 7, length=60).sources
+    ]
+
+
+def _holds(expected: Mapping[tuple[str, int, int, int], Any]) -> Callable[[list[tuple[str, bytes]]], bool]:
     def done(found: list[tuple[str, bytes]]) -> bool:
         if len(found) < len(expected):
             return False

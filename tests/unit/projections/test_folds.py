@@ -35,7 +35,17 @@ from projections.items import item
 from projections.monoids import State
 from projections.reading import problem, rows_of
 from projections.view import Elasticsearch, Postgres, TableView
-from tests.contracts.fold_views import BY_PACKED_GROUP, BY_SKU, FOLD_VIEWS, PIECES, SKU, LineAdded, Packed
+from tests.contracts.fold_views import (
+    BY_PACKED_GROUP,
+    BY_SKU,
+    FOLD_VIEWS,
+    PIECES,
+    SKU,
+    WITH_OWN_FOLD,
+    LineAdded,
+    Packed,
+    ever,
+)
 from tests.contracts.view_histories import Put, Taken, history
 
 LINES = {"sku": "A", "pieces": 2, "price": 5, "weight": None, "at": None}
@@ -123,6 +133,14 @@ def test_an_average_counts_what_is_there() -> None:
     view = TableView("means", "group", {"mean": average({Put: "number"})}, (Postgres(),))
     rows = [placed({"thing_id": "T", "group": "g", "number": each}, "thing.put") for each in (1, None, 2)]
     assert reference.fold(view, rows) == {"g": {"group": "g", "mean": 1.5}}
+
+
+def test_the_fold_that_the_documentation_adds_refuses_what_it_cannot_fold() -> None:
+    with pytest.raises(ViewDeclarationError, match="needs booleans, not text"):
+        TableView("wrong", "group", {"n": ever({Put: "text"})}, (Postgres(),))
+    rows = [placed({"thing_id": "T", "group": "g", "flag": each}, "thing.put") for each in (None, False, True, False)]
+    shown = [reference.fold(WITH_OWN_FOLD, rows[: end + 1])["g"]["flagged"] for end in range(4)]
+    assert shown == [None, False, True, True]
 
 
 def _declared(**more: Any) -> Callable[[], TableView]:

@@ -1,9 +1,9 @@
-"""How many pieces of each product lie in all baskets, and how often it was put back."""
+"""What lies in the baskets, by product and by basket."""
 
-from projections.expressions import negative
-from projections.folds import add, count
-from projections.view import Postgres, TableView
-from shop.domain import ProductAdded, ProductRemoved
+from projections.expressions import envelope, negative
+from projections.folds import add, count, first, last, nested
+from projections.view import Cache, Postgres, TableView
+from shop.domain import CheckedOut, ProductAdded, ProductRemoved
 
 product_demand = TableView(
     name="product_demand",
@@ -13,5 +13,23 @@ product_demand = TableView(
         "put_back": count(ProductRemoved),
     },
     stores=(Postgres(indexes=(("pieces",),)),),
-    doc="What lies in the baskets, by product.",
+    doc="What lies in all baskets together, by product, and how often it was put back.",
+)
+
+baskets = TableView(
+    name="baskets",
+    key="basket_id",
+    columns={
+        "lines": nested(
+            "product",
+            key={ProductAdded: "product", ProductRemoved: "product"},
+            columns={
+                "pieces": add({ProductAdded: "pieces", ProductRemoved: negative("pieces")}),
+                "gift": last({ProductAdded: "gift"}),
+            },
+        ),
+        "bought_at": first({CheckedOut: envelope("time")}),
+    },
+    stores=(Postgres(), Cache()),
+    doc="A basket with its lines.",
 )
