@@ -163,7 +163,7 @@ class ItemField(NamedTuple):
         """Whether the list, or the field of one of its items, is not there."""
         items = data.get(self.list)
         return not isinstance(items, list) or any(
-            not isinstance(each, dict) or each.get(self.name) is None for each in items
+            not isinstance(each, dict) or not _fits(each.get(self.name), self.kind) for each in items
         )
 
 
@@ -196,6 +196,19 @@ def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
             slots = [getattr(each, name) for name in getattr(each, "__dataclass_fields__", ())]
             found |= items_read([part for slot in slots for part in _inside(slot)])
     return frozenset(found)
+
+
+def _fits(value: Any, kind: ColumnType) -> bool:
+    """Whether Spark reads a value of this JSON as one of this type; it reads any as text."""
+    match kind:
+        case ColumnType.INTEGER:
+            return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+        case ColumnType.FLOAT:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case ColumnType.BOOLEAN:
+            return isinstance(value, bool)
+        case _:
+            return value is not None
 
 
 def _inside(slot: Any) -> list[Expression]:

@@ -102,6 +102,7 @@ class TableView:
             raise ViewDeclarationError(self.name, str(error)) from error
         object.__setattr__(self, "layout", layout)
         try:
+            _check_items(self)
             if self.each and not item_kinds(self):
                 raise ValueError("`each` goes through a list, but nothing reads its items: use item()")
         except ValueError as error:
@@ -206,14 +207,13 @@ class TableView:
             if event not in cases:
                 raise ViewDeclarationError(self.name, f'no column reads "{event.type}", which `where` or `each` names')
         for case in cases:
-            event, found = event_of(case), self.list_of(case)
+            event, found, condition = event_of(case), self.list_of(case), self.condition(case)
             try:
+                if condition is not None:
+                    must_be_condition(condition, event)
                 if isinstance(self.key, Item) and found not in (None, self.key.list):
                     raise ValueError(f'it is an item of "{self.key.list}", but `each` goes through "{found}"')
                 kind = self.key_expression(case).kind(event)
-                condition = self.condition(case)
-                if condition is not None:
-                    must_be_condition(condition, event)
                 if event is not None and found is not None:
                     item_model(event, found)
             except ValueError as error:
@@ -249,6 +249,18 @@ def item_kinds(view: TableView) -> dict[str, ColumnType]:
             if read.list == name and kinds.setdefault(read.name, read.kind(event)) is not read.kind(event):
                 raise ValueError(f'items have "{read.name}" of different types: read events of one type only')
     return kinds
+
+
+def _check_items(view: TableView) -> None:
+    """Raise ValueError where something reads items of a list that nothing goes through."""
+    every: list[Case] = [EVERY] if view.handles_every else []
+    for case in [*every, *view.events.values()]:
+        for read in expressions_of(view, case):
+            through = (view.list_of(case), getattr(read, "each", None))
+            lost = [each for each in items_read([read]) if each.list not in through]
+            if lost:
+                name = lost[0].list
+                raise ValueError(f'items of "{name}" are read, but nothing goes through them: use `each` or nested()')
 
 
 def fields_read(view: TableView, event: type[Event]) -> tuple[str, ...]:

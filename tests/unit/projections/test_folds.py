@@ -111,6 +111,7 @@ def test_events_and_items_that_are_filtered_out_make_no_patch() -> None:
     [
         ([LINES, {"pieces": 1}], ("lines[].sku",)),
         ([LINES, 5], ("lines[].pieces", "lines[].sku")),
+        ([LINES | {"pieces": "two"}], ("lines[].pieces",)),
         ({"sku": "A"}, ("lines[].pieces", "lines[].sku")),
         (None, ("lines", "lines[].pieces", "lines[].sku")),
         ([], ()),
@@ -185,6 +186,8 @@ TEXT: Expression = field("text")
          "needs an event class"),
         (_declared(columns={"n": count(Packed)}, each={Packed: "lines"}), "nothing reads its items"),
         (_declared(columns={"n": count(Packed)}, each={Packed: "text"}), "no list of objects"),
+        (_column(add({Packed: PIECES})), "nothing goes through them"),
+        (_column(collect({Packed: PIECES})), "nothing goes through them"),
         (_declared(columns={"n": add({Packed: PIECES})}, each={Packed: "lines"}, key=item("others", "sku"),
                    key_name="sku"), 'goes through "lines"'),
         (_declared(columns={"n": nested("sku", {Packed: SKU}, {"n": count(Packed)}), "m": add({Packed: PIECES})},
