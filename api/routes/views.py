@@ -11,6 +11,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
+from api.components import CHANGES
 from api.cursor import continued, write_cursor
 from api.errors import BadParameter, KeyOnly, RowMissing
 from api.ports import Finder, Live, Page, Row, Searcher, ViewReader
@@ -233,7 +234,7 @@ def _add_routes(router: APIRouter, routes: _ViewRoutes) -> None:
         description=changes.DESCRIPTION,
         response_class=Response,
         responses={
-            200: {"description": "Events.", "content": {changes.MEDIA_TYPE: {"schema": {"type": "string"}}}},
+            200: {"description": "Events.", "content": {changes.MEDIA_TYPE: {"schema": CHANGES}}},
             **documented(422, 500, 503),
         },
         openapi_extra={"parameters": schemas.following_parameters(changes.MOST_KEYS, changes.LONGEST_MS)},
