@@ -111,6 +111,24 @@ def test_filters_place_and_facets(search: httpx.Client) -> None:
     assert found(search, near="-38.5,121.25", within_km=100)["total"] == 0
 
 
+def test_a_search_tells_how_each_row_matches(search: httpx.Client) -> None:
+    page = found(search, q="number 12", highlight="true", near="38.6,-121.25", fields="listing_id")
+    assert page["rows"]
+    for row, match in zip(page["rows"], page["matches"], strict=True):
+        assert set(row) == {"listing_id"}
+        assert "<em>number</em>" in match["highlights"]["description"][0]
+        assert match["score"] > 0
+        assert match["distance_km"] == pytest.approx(11.12, abs=0.05)  # a tenth of a degree of latitude
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_any_keys_at_once(api: httpx.Client, loaded: dict[str, Target], view: str) -> None:
+    rows = expected(view)
+    keys = [*list(rows)[:50], "search", "changes", "rows", "", "..", "nobody"]
+    answer = api.get(f"/views/{view}/rows", params={"key": keys})
+    assert answer.json()["rows"] == [rows.get(key) for key in keys]
+
+
 def test_a_forged_cursor(search: httpx.Client) -> None:
     query = "/views/listing_search?sort=price&limit=2"
     cursor = search.get(query).json()["next"]
@@ -145,24 +163,6 @@ def test_a_key_longer_than_an_id_may_be(api: httpx.Client, deployment: Deploymen
             break
         answer = api.get(f"/views/listing_search/{quote(key)}")
     assert (answer.status_code, answer.json()["listing_id"]) == (200, key)
-
-
-def test_a_search_tells_how_each_row_matches(search: httpx.Client) -> None:
-    page = found(search, q="number 12", highlight="true", near="38.6,-121.25", fields="listing_id")
-    assert page["rows"]
-    for row, match in zip(page["rows"], page["matches"], strict=True):
-        assert set(row) == {"listing_id"}
-        assert "<em>number</em>" in match["highlights"]["description"][0]
-        assert match["score"] > 0
-        assert match["distance_km"] == pytest.approx(11.12, abs=0.05)  # a tenth of a degree of latitude
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_any_keys_at_once(api: httpx.Client, loaded: dict[str, Target], view: str) -> None:
-    rows = expected(view)
-    keys = [*list(rows)[:50], "search", "changes", "rows", "", "..", "nobody"]
-    answer = api.get(f"/views/{view}/rows", params={"key": keys})
-    assert answer.json()["rows"] == [rows.get(key) for key in keys]
 
 
 def test_pages_stay_right_while_documents_come_and_go(api: httpx.Client, deployment: Deployment) -> None:
