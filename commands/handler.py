@@ -30,13 +30,13 @@ from commands.receipt import (
     Outcome,
     Receipt,
     ReceiptError,
-    RecordedEvent,
+    receipt_json,
     reuse_key,
 )
 from commands.registry import AnyAggregate, CommandRegistry
 from commands.state import StateStore
 from eventlog import topics
-from eventlog.envelope import Envelope, Position, decode, encode, format_time, partition_of, timestamp_ms
+from eventlog.envelope import Envelope, decode, encode, format_time, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import Entry, Record
 
@@ -89,22 +89,13 @@ class Batch:
     def receipts(self, offsets: Sequence[int]) -> dict[str, bytes | None]:
         """The receipts by record key, given the offset of each of `entries`."""
         written: dict[str, bytes | None] = dict(self.repeated)
+        events, types, partition = self.events, self.types, self.partition
         for key, answer in self.answers.items():
-            recorded = tuple(
-                RecordedEvent(self.events[i].key, self.types[i], Position(self.partition, offsets[i]))
+            recorded = [
+                {"id": events[i].key, "type": types[i], "position": f"{partition}:{offsets[i]}"}
                 for i in range(answer.first, answer.first + answer.made)
-            )
-            written[key] = Receipt(
-                answer.command_id,
-                answer.type,
-                answer.stream,
-                answer.outcome,
-                answer.version,
-                answer.fingerprint,
-                answer.time,
-                recorded,
-                answer.error,
-            ).to_json()
+            ]
+            written[key] = receipt_json(*answer[:8], recorded)
         return written
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -67,24 +68,18 @@ class Receipt:
 
     def to_json(self) -> bytes:
         """The record's value."""
-        document: dict[str, Any] = {
-            "command_id": self.command_id,
-            "type": self.type,
-            "stream": self.stream,
-            "outcome": self.outcome,
-            "version": self.version,
-            "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in self.events],
-            "fingerprint": self.fingerprint,
-            "time": self.time,
-        }
-        if self.error is not None:
-            document["error"] = {
-                "code": self.error.code,
-                "message": self.error.message,
-                "expected": self.error.expected,
-                "actual": self.error.actual,
-            }
-        return orjson.dumps(document)
+        events = [{"id": e.id, "type": e.type, "position": str(e.position)} for e in self.events]
+        return receipt_json(
+            self.command_id,
+            self.type,
+            self.stream,
+            self.outcome,
+            self.version,
+            self.fingerprint,
+            self.time,
+            self.error,
+            events,
+        )
 
     @classmethod
     def from_json(cls, value: bytes) -> Receipt:
@@ -107,6 +102,38 @@ class Receipt:
             )
         except (KeyError, TypeError, AttributeError) as wrong:
             raise ValueError(f"not a receipt: {wrong!r}") from wrong
+
+
+def receipt_json(
+    command_id: str,
+    type: str,
+    stream: str,
+    outcome: Outcome,
+    version: int,
+    fingerprint: str,
+    time: str,
+    error: ReceiptError | None,
+    events: Sequence[Mapping[str, str]],
+) -> bytes:
+    """The value of a receipt's record (see Receipt); events: each with `id`, `type` and `position`."""
+    document: dict[str, Any] = {
+        "command_id": command_id,
+        "type": type,
+        "stream": stream,
+        "outcome": outcome,
+        "version": version,
+        "events": events,
+        "fingerprint": fingerprint,
+        "time": time,
+    }
+    if error is not None:
+        document["error"] = {
+            "code": error.code,
+            "message": error.message,
+            "expected": error.expected,
+            "actual": error.actual,
+        }
+    return orjson.dumps(document)
 
 
 def reuse_key(command_id: str, asked: str) -> str:

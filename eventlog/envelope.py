@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -19,11 +19,12 @@ HEARTBEAT = "headwater.heartbeat"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
-Default = TypeVar("Default", int, None)
+_TEXTS = ("id", "type", "subject", "time", "source")
+_OPTIONAL_TEXTS = ("correlationid", "causationid", "traceparent")
+_COUNTS = ("dataversion", "sequence", "expectedversion")
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """A CloudEvents 1.0 context with Headwater's extensions (https://cloudevents.io, spec 1.0.2).
 
     id: of an event, its stream and version (`listing/L1/7`); of a command, the client's idempotency key.
@@ -126,21 +127,39 @@ def decode(value: bytes | str | None) -> Envelope:
         raise NotAnEnvelope(f"malformed JSON: {error}") from error
     if not isinstance(document, dict):
         raise NotAnEnvelope(f"a JSON {type(document).__name__}, where an object belongs")
-    if document.get("specversion") != SPEC_VERSION:
-        raise NotAnEnvelope(f'"specversion" is {document.get("specversion")!r}, where "1.0" belongs')
+    get = document.get
+    if get("specversion") != SPEC_VERSION:
+        raise NotAnEnvelope(f'"specversion" is {get("specversion")!r}, where "1.0" belongs')
+    # loops, because a call for each field costs more than all the rest
+    for name in _TEXTS:
+        if type(get(name)) is not str or not document[name]:
+            raise NotAnEnvelope(f'"{name}" is {get(name)!r}, where text belongs')
+    for name in _OPTIONAL_TEXTS:
+        text = get(name)
+        if text is not None and (type(text) is not str or not text):
+            raise NotAnEnvelope(f'"{name}" is {text!r}, where text belongs')
+    for name in _COUNTS:
+        count = get(name)
+        if count is not None and (type(count) is not int or count < 0):
+            raise NotAnEnvelope(f'"{name}" is {count!r}, where a whole number of at least 0 belongs')
+    data, data_version, sequence = get("data"), get("dataversion"), get("sequence")
+    if data is None and "data" not in document:
+        data = {}
+    if type(data) is not dict:
+        raise NotAnEnvelope(f'"data" is {type(data).__name__}, where an object belongs')
     return Envelope(
-        id=_text(document, "id"),
-        type=_text(document, "type"),
-        stream=_text(document, "subject"),
-        time=_time(document),
-        data=_data(document),
-        source=_text(document, "source"),
-        data_version=_count(document, "dataversion", 0),
-        sequence=_count(document, "sequence", 0),
-        expected_version=_count(document, "expectedversion", None),
-        correlation_id=_optional_text(document, "correlationid"),
-        causation_id=_optional_text(document, "causationid"),
-        traceparent=_optional_text(document, "traceparent"),
+        document["id"],
+        document["type"],
+        document["subject"],
+        _time(document["time"]),
+        data,
+        document["source"],
+        0 if data_version is None else data_version,
+        0 if sequence is None else sequence,
+        get("expectedversion"),
+        get("correlationid"),
+        get("causationid"),
+        get("traceparent"),
     )
 
 
@@ -152,37 +171,9 @@ def format_time(time: datetime) -> str:
     return f"{time.isoformat(timespec='microseconds')[:26]}Z"
 
 
-def _text(document: dict[str, Any], name: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str) or not value:
-        raise NotAnEnvelope(f'"{name}" is {value!r}, where text belongs')
-    return value
-
-
-def _optional_text(document: dict[str, Any], name: str) -> str | None:
-    return None if document.get(name) is None else _text(document, name)
-
-
-def _count(document: dict[str, Any], name: str, default: Default) -> int | Default:
-    value = document.get(name)
-    if value is None:
-        return default
-    if type(value) is not int or value < 0:
-        raise NotAnEnvelope(f'"{name}" is {value!r}, where a whole number of at least 0 belongs')
-    return value
-
-
-def _time(document: dict[str, Any]) -> datetime:
-    text = _text(document, "time")
+def _time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise NotAnEnvelope(f'"time" is {text!r}, where an RFC 3339 time belongs') from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-
-def _data(document: dict[str, Any]) -> Mapping[str, Any]:
-    data = document.get("data", {})
-    if not isinstance(data, dict):
-        raise NotAnEnvelope(f'"data" is {type(data).__name__}, where an object belongs')
-    return data

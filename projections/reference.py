@@ -24,7 +24,7 @@ def lift(view: TableView, source: Source) -> list[Patch]:
     if (event is None and not view.handles_every) or problem([view], source.envelope) is not None:
         return []
     case: Case = EVERY if event is None else event
-    source = replace(source, envelope=replace(source.envelope, data=current_data(event, source.envelope)))
+    source = replace(source, envelope=source.envelope._replace(data=current_data(event, source.envelope)))
     key, condition, found = view.key_expression(case), view.condition(case), view.list_of(case)
     lifted = view.layout.lifted(case)
     fields = {field.name: field for field in view.layout.fields}

@@ -202,9 +202,8 @@ def test_roles_own_the_same_partition_side_by_side_and_go_on_from_offsets_of_the
     settle(log)
     assert (log.next_offset(0), log.next_offset(0, other)) == (4, 5)
     assert keys(log) == ["a", "b", "c"]
-    late = process.begin()
     with pytest.raises(Fenced):
-        late.append([entry("d")])
+        process.begin().append([entry("d")])
 
 
 def test_commands_of_a_transaction_go_to_the_partitions_of_their_streams(log: EventLog) -> None:

@@ -30,7 +30,7 @@ def log() -> MemoryLog:
         time = START + timedelta(seconds=number)
         kind = "listing.sold" if number % 2 else "listing.listed"
         stored = event(f"listing/L{number}", 1, kind, number=number)
-        object.__setattr__(stored, "time", time)
+        stored = stored._replace(time=time)
         append(log, number % 3, stored.id, encode(stored), timestamp_ms(time))
         beat = heartbeat(number % 3, time)
         append(log, number % 3, beat.key, beat.value, beat.timestamp_ms)
