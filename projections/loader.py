@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -23,6 +22,7 @@ from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.dead_letters import DeadLetters
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
+from projections.loader_stats import LoaderStats
 from projections.patches import NotAPatch, read_into
 from projections.stores.store import Batch, Ledger, Target, ViewStore
 
@@ -40,18 +40,6 @@ Targets = Callable[[], Sequence[Target]]
 """The generations to serve now; raises StoreUnavailable where the registry is away."""
 
 
-@dataclass
-class Stats:
-    """What a loader has done since it started; read from other threads."""
-
-    patches: int = 0
-    batches: int = 0
-    dead_letters: int = 0
-    waits_for_store: int = 0
-    positions: dict[int, int] = field(default_factory=dict)
-    """The `patches` offset to read next, by partition, once what comes before is in the store."""
-
-
 class Loader:
     """One loader of one store; run it in a thread or process of its own.
 
@@ -66,7 +54,7 @@ class Loader:
     def __init__(
         self, store: ViewStore, targets: Targets, settings: LogSettings, partitions: Sequence[int] | None = None
     ) -> None:
-        self.stats = Stats()
+        self.stats = LoaderStats()
         self.failed = False
         self._store, self._targets, self._settings = store, targets, settings
         self._known: tuple[Target, ...] = ()
@@ -105,6 +93,8 @@ class Loader:
     def step(self, stop: threading.Event) -> None:
         """Look for new generations where it is time, then apply what has come."""
         self._refresh()
+        if self.stats.due():
+            log.info("%s", self.stats.report(self._store.name))
         if self._replace:
             self._place(stop)
         records = self._poll()
@@ -210,12 +200,14 @@ class Loader:
         return batches
 
     def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
+        began = time.monotonic()
         try:
             self._retrying(stop, self._store.apply, self._serving, batches)
         except Unloadable as error:
             log.warning("a patch cannot be loaded into %s (%s): applying one at a time", self._store.name, error)
             self._apply_singly(batches, stop)
         self.stats.batches += 1
+        self.stats.load_s.append(time.monotonic() - began)
 
     def _apply_singly(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
         """Apply each patch alone; those that the store refuses are dead letters, and the rest goes on."""

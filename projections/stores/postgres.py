@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import psycopg
@@ -80,7 +80,8 @@ class PostgresStore:
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         by_name = {(target.view.name, target.generation): target for target in targets}
-        with self._transaction() as connection:
+        # two round trips: one to lock the ledgers and read them, one for all that is written
+        with self._transaction(pipelined=True) as connection:
             locked = connection.execute(
                 self._sql(postgres_ddl.LOCK_LEDGERS),
                 ([name for name, _ in by_name], [number for _, number in by_name], list(batches)),
@@ -96,16 +97,13 @@ class PostgresStore:
                     for partition, batch in batches.items()
                     for patch in ledgers.take_new(held[name][partition], batch, target.view.tag)
                 ]
-            with connection.pipeline():
-                for name, patches in fresh.items():
-                    if patches:
-                        with ledgers.loadable(NAME):
-                            columns = _columns(by_name[name], ledgers.combined(by_name[name].view, patches))
-                        connection.execute(
-                            _raw(postgres_ddl.upsert(self._settings.environment, by_name[name])), columns
-                        )
-                        self._fault("rows written")
-                self._write_ledgers(connection, held)
+            for name, patches in fresh.items():
+                if patches:
+                    with ledgers.loadable(NAME):
+                        columns = _columns(by_name[name], ledgers.combined(by_name[name].view, patches))
+                    connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, by_name[name])), columns)
+                    self._fault("rows written")
+            self._write_ledgers(connection, held)
             self._fault("ledger written")
         self._fault("committed")
 
@@ -134,7 +132,7 @@ class PostgresStore:
                 connection.execute(_raw(statement))
 
     @contextmanager
-    def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
+    def _transaction(self, *, pipelined: bool = False) -> Iterator[psycopg.Connection[Any]]:
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = psycopg.connect(
@@ -144,7 +142,7 @@ class PostgresStore:
                     # rows and ledger are lost together, and read again from `patches`: no need to wait for the disk
                     options=f"-c search_path={self._settings.environment} -c synchronous_commit=off -c timezone=UTC",
                 )
-            with self._connection.transaction():
+            with self._connection.pipeline() if pipelined else nullcontext(), self._connection.transaction():
                 yield self._connection
         except (psycopg.DataError, psycopg.errors.DatatypeMismatch, psycopg.errors.CannotCoerce) as error:
             raise Unloadable(NAME, str(error).strip()) from error

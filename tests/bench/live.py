@@ -1,6 +1,6 @@
 """Bench `live_throughput`: events through the live path, into three PostgreSQL views each, with two loaders.
 
-`python -m tests.bench.live live` and `… load` are the processes that the bench starts.
+`python -m tests.bench.live live N` and `… load N` are the processes that the bench starts.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.expressions import envelope, minus
 from projections.folds import add, count, last, maximum
-from projections.loader import Loader
+from projections.registry import ViewRegistry
+from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.names import table_name
-from projections.stores.open import open_store
-from projections.stores.store import Target
 from projections.view import Postgres, TableView
 from tests.bench.replay import fill
 
@@ -76,18 +75,15 @@ def run(name: str) -> Iterator[dict[str, Any]]:
     settings = replace(LogSettings.from_environment(os.environ), environment=f"bench_{uuid.uuid4().hex[:8]}")
     stores = replace(StoreSettings.from_environment(os.environ), environment=settings.environment)
     admin.prepare(settings)
-    log, store = KafkaLog(settings), open_store("postgres", stores)
-    targets = [Target(view, 1) for view in VIEWS]
+    log = KafkaLog(settings)
     try:
         with ExitStack() as running:
             rows = running.enter_context(psycopg.connect(stores.postgres, autocommit=True))
-            for target in targets:
-                store.create(target, {}, dict.fromkeys(range(settings.patch_partitions), 0))
-                store.finish(target)
+            service(settings, stores, len(VIEWS)).build_missing()
             folder = running.enter_context(TemporaryDirectory(prefix="headwater-bench-"))
             fill(settings, log, WARM_UP_EVENTS + EVENTS_MEASURED)
             for part in ("live", *["load"] * LOADERS):
-                running.enter_context(_Process(part, settings.environment, folder))
+                running.enter_context(Part(part, len(VIEWS), settings.environment, folder))
 
             def applied() -> int:
                 """How many events are in the rows of every view."""
@@ -110,21 +106,23 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             "patches_per_s": round(len(VIEWS) * measured / seconds),
         }
     finally:
-        store.close()
         log.close()
         admin.remove(settings)
         with psycopg.connect(stores.postgres) as connection:
             connection.execute(f'DROP SCHEMA IF EXISTS "{settings.environment}" CASCADE')
 
 
-class _Process:
-    """One part of the live path, as a process; a context that ends it."""
+class Part:
+    """The live query or a loader, of the first so many of VIEWS, as a process; a context that ends it."""
 
-    def __init__(self, part: str, environment: str, folder: str) -> None:
+    def __init__(self, part: str, views: int, environment: str, folder: str) -> None:
         variables = os.environ | {"HEADWATER_ENVIRONMENT": environment, "HEADWATER_STATE": folder}
         with (Path(folder) / f"{part}.log").open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.bench.live", part], env=variables, stdout=output, stderr=output
+                [sys.executable, "-m", "tests.bench.live", part, str(views)],
+                env=variables,
+                stdout=output,
+                stderr=output,
             )
 
     def __enter__(self) -> None:
@@ -147,22 +145,23 @@ def _until(done: Any) -> None:
         time.sleep(0.5)
 
 
-def main(part: str) -> None:
-    """The live query, or a loader, until it is told to stop."""
-    from projections.spark.live import SPARE_THREADS, run_live
-    from projections.spark.session import SparkSettings, start_session
+def service(settings: LogSettings, stores: StoreSettings, views: int) -> Service:
+    """The read side of the first so many of VIEWS."""
+    return Service(settings, stores, ViewRegistry((__name__, view) for view in VIEWS[:views]))
 
+
+def main(part: str, views: int) -> None:
+    """The live query, or a loader, until it is told to stop."""
     logging.basicConfig(level=logging.INFO)
-    settings, stop = LogSettings.from_environment(os.environ), threading.Event()
+    stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0) if part == "live" else stop.set())
+    settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
+    read_side = service(settings, stores, views)
     if part == "live":
-        threads = settings.partitions + SPARE_THREADS
-        session = start_session(SparkSettings.from_environment(os.environ), name="live", threads=threads)
-        run_live(session, VIEWS, settings, checkpoint=settings.state.absolute() / "checkpoint")
+        read_side.run_live()
     else:
-        store = open_store("postgres", StoreSettings.from_environment(os.environ))
-        Loader(store, lambda: [Target(view, 1) for view in VIEWS], settings).run(stop)
+        read_side.run_loader("postgres", stop)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

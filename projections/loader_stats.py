@@ -1,0 +1,46 @@
+"""What a loader has done, as it says in its log once a minute."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+REPORT_S: Final = 60.0
+KEPT_LOADS: Final = 1_000
+
+
+@dataclass
+class LoaderStats:
+    """Counts since the loader started; read from other threads.
+
+    positions: by partition, the `patches` offset to read next, once what comes before is in the store. load_s: how
+    long the store took for each of the last batches.
+    """
+
+    patches: int = 0
+    batches: int = 0
+    dead_letters: int = 0
+    waits_for_store: int = 0
+    positions: dict[int, int] = field(default_factory=dict)
+    load_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_LOADS))
+    _reported: float = field(default_factory=time.monotonic)
+
+    def due(self) -> bool:
+        """Whether it is time for a report; true once each time."""
+        if time.monotonic() - self._reported < REPORT_S:
+            return False
+        self._reported = time.monotonic()
+        return True
+
+    def report(self, store: str) -> str:
+        """One line: what was loaded since the start, and how long the store took lately."""
+        times = sorted(self.load_s) or [0.0]
+        median, slow = statistics.median(times), times[int(len(times) * 0.99) if len(times) > 1 else 0]
+        return (
+            f"{store}: {self.patches} patches in {self.batches} batches, a batch loaded in {median * 1000:.1f} ms "
+            f"(p50) and {slow * 1000:.1f} ms (p99) lately; {self.dead_letters} dead letters, "
+            f"{self.waits_for_store} waits for the store"
+        )

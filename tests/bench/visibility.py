@@ -1,0 +1,214 @@
+"""Benches `freshness` and `end_to_end`: when a command is visible in each store.
+
+The bench starts the handler, the projections and the API against the local stack, in an environment of its own.
+
+- `freshness`: from the event's arrival at a `read_committed` consumer in this process to the first poll of a store
+  that finds the row. Stores are polled by key, every 1 to 2 ms, with their own clients.
+- `end_to_end`: from the moment the HTTP request was due to the same poll.
+
+At the higher rate, most commands go straight to Kafka, and the same number as at the lower are watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import valkey
+from elasticsearch import Elasticsearch
+
+from commands.aggregates.listing import ListProperty
+from commands.client import CommandClient
+from commands.registry import CommandRegistry
+from eventlog import topics
+from eventlog.envelope import decode
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from projections.stores.names import alias_name, cache_key, cache_pointer
+from tests.bench._deployment import (
+    LISTING,
+    ROOT,
+    Deployment,
+    accepted,
+    eventually,
+    in_every_view,
+    quantiles,
+    send,
+    services,
+)
+
+NAMES = ("freshness", "end_to_end")
+SECONDS, WARM_UP_S = 20, 15
+"""The first thousands of events are computed by code that the JVM has not compiled yet."""
+WATCHED_A_SECOND, FULL_RATE = 20, 500
+STORES = ("postgres", "elasticsearch", "valkey")
+
+Find = Callable[[list[str]], set[str]]
+
+
+def run(name: str) -> Iterator[dict[str, Any]]:
+    """A line a store and condition."""
+    measured = _measured()
+    start = "arrival at a read_committed consumer" if name == "freshness" else "HTTP request due"
+    for condition, seen in measured.items():
+        since = seen.logged if name == "freshness" else seen.sent
+        for store in STORES:
+            took = [(at - since[key]) * 1000 for key, at in seen.visible[store].items() if key in since]
+            yield {
+                "store": store,
+                **quantiles(took),
+                "max_ms": round(max(took), 2),
+                "missing": len(seen.sent) - len(took),
+                "conditions": f"{condition} for {SECONDS} s, after {WARM_UP_S} s of {FULL_RATE} a second, "
+                f"all shipped views on, from {start} to visible by key",
+            }
+
+
+@dataclass
+class Seen:
+    """When each listing was sent, in the log, and visible in each store; seconds of one clock, by id."""
+
+    sent: dict[str, float] = field(default_factory=dict)
+    logged: dict[str, float] = field(default_factory=dict)
+    visible: dict[str, dict[str, float]] = field(default_factory=lambda: {store: {} for store in STORES})
+
+    def pending(self, store: str) -> list[str]:
+        return [key for key in list(self.sent) if key not in self.visible[store]]
+
+
+@functools.cache
+def _measured() -> dict[str, Seen]:
+    """What both benches read, by condition, of one deployment."""
+    with services("commands", "projections", "api") as deployment:
+        eventually(lambda: accepted(deployment.url, "first"), "commands are answered", 60)
+        eventually(lambda: in_every_view(deployment.url, "first"), "every view is live", 300)
+        asyncio.run(_load(deployment.log, FULL_RATE, WARM_UP_S))
+        quiet = _watch(deployment, _watched)
+        busy = _watch(deployment, _all)
+        argv = [sys.executable, "-m", "replay", "rebuild", "--all"]
+        with subprocess.Popen(
+            argv, cwd=ROOT, env=deployment.variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as replay:
+            rebuilding = _watch(deployment, _watched)
+            if replay.wait():
+                raise RuntimeError("the rebuild failed")
+    return {
+        f"{WATCHED_A_SECOND} commands/s": quiet,
+        f"{FULL_RATE} commands/s": busy,
+        f"{WATCHED_A_SECOND} commands/s, while all views are rebuilt": rebuilding,
+    }
+
+
+Sending = Callable[[Deployment, Seen], Coroutine[Any, Any, None]]
+
+
+async def _watched(deployment: Deployment, seen: Seen) -> None:
+    await send(deployment.url, WATCHED_A_SECOND, SECONDS, lambda *_: None, seen.sent)
+
+
+async def _all(deployment: Deployment, seen: Seen) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_load(deployment.log, FULL_RATE - WATCHED_A_SECOND, SECONDS))
+        group.create_task(_watched(deployment, seen))
+
+
+async def _load(settings: LogSettings, rate: int, seconds: int) -> None:
+    """List properties straight through Kafka, at a steady rate."""
+
+    async def due() -> AsyncIterator[ListProperty]:
+        start = time.perf_counter()
+        for number in range(rate * seconds):
+            await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
+            yield ListProperty.model_validate({"listing_id": uuid.uuid4().hex, **LISTING})
+
+    log = KafkaLog(settings)
+    try:
+        async with CommandClient(log, CommandRegistry.load(settings.modules)) as client:
+            async for outcome in client.send_many(due()):
+                if outcome.error is not None:
+                    raise outcome.error
+    finally:
+        log.close()
+
+
+def _watch(deployment: Deployment, sending: Sending) -> Seen:
+    """Send, and note when what was sent is where."""
+    seen, stopped = Seen(), threading.Event()
+    with ExitStack() as stack:
+        watchers = [threading.Thread(target=_watch_log, args=(deployment.log, seen, stopped))]
+        for store, find in _finders(deployment, stack).items():
+            watchers.append(threading.Thread(target=_watch_store, args=(store, find, seen, stopped)))
+        for watcher in watchers:
+            watcher.start()
+        try:
+            asyncio.run(sending(deployment, seen))
+            deadline = time.monotonic() + 10
+            while any(map(seen.pending, STORES)) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        finally:
+            stopped.set()
+            for watcher in watchers:
+                watcher.join()
+    return seen
+
+
+def _watch_log(settings: LogSettings, seen: Seen, stopped: threading.Event) -> None:
+    log = KafkaLog(settings)
+    tail = log.tail(
+        topics.EVENTS, {partition: log.end(topics.EVENTS, partition) for partition in range(log.partitions)}
+    )
+    while not stopped.is_set():
+        records = tail.poll(100, 0.05)
+        now = time.perf_counter()
+        for record in records:
+            if not record.key.startswith("heartbeat/"):
+                seen.logged.setdefault(decode(record.value).stream.removeprefix("listing/"), now)
+    tail.close()
+    log.close()
+
+
+def _watch_store(store: str, find: Find, seen: Seen, stopped: threading.Event) -> None:
+    visible = seen.visible[store]
+    while not stopped.is_set():
+        pending = seen.pending(store)
+        if pending:
+            found = find(pending[:50])
+            now = time.perf_counter()
+            for key in found:
+                visible[key] = now
+        time.sleep(0.001)
+
+
+def _finders(deployment: Deployment, stack: ExitStack) -> dict[str, Find]:
+    """How to ask each store which of some listings it shows."""
+    stores, environment = deployment.stores, deployment.stores.environment
+    database = stack.enter_context(psycopg.connect(stores.postgres, autocommit=True))
+    index = stack.enter_context(Elasticsearch(stores.elasticsearch))
+    cache = stack.enter_context(valkey.Valkey.from_url(stores.valkey))
+
+    def postgres(keys: list[str]) -> set[str]:
+        query = f'SELECT listing_id FROM "{environment}".listings WHERE listing_id = ANY(%s)'
+        return {row[0] for row in database.execute(query, [keys])}
+
+    def elasticsearch(keys: list[str]) -> set[str]:
+        found = index.mget(index=alias_name(environment, "listing_search"), ids=keys, source=False)
+        return {each["_id"] for each in found["docs"] if each.get("found")}
+
+    def valkey_(keys: list[str]) -> set[str]:
+        generation = int(cache.get(cache_pointer(environment, "listing_card")))  # type: ignore[arg-type]
+        with cache.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.hexists(cache_key(environment, "listing_card", generation, key), "doc")
+            return {key for key, shown in zip(keys, pipeline.execute(), strict=True) if shown}
+
+    return {"postgres": postgres, "elasticsearch": elasticsearch, "valkey": valkey_}

@@ -1,0 +1,20 @@
+"""What a loader says of itself."""
+
+from __future__ import annotations
+
+from projections.loader_stats import KEPT_LOADS, LoaderStats
+
+
+def test_a_report_has_the_counts_and_the_times_of_the_last_batches() -> None:
+    stats = LoaderStats(patches=12, batches=3, dead_letters=1, waits_for_store=2)
+    assert stats.report("valkey") == (
+        "valkey: 12 patches in 3 batches, a batch loaded in 0.0 ms (p50) and 0.0 ms (p99) lately; 1 dead letters, "
+        "2 waits for the store"
+    )
+    stats.load_s.extend([9.0] * KEPT_LOADS)
+    stats.load_s.extend([0.002] * (KEPT_LOADS - 11) + [0.5] * 11)
+    assert "2.0 ms (p50) and 500.0 ms (p99)" in stats.report("valkey")
+
+
+def test_a_report_is_not_due_right_after_the_start() -> None:
+    assert not LoaderStats().due()
