@@ -1,0 +1,95 @@
+"""Money that goes back to a customer: requested once for an order, completed by whoever moves the money."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, assert_never
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from commands.aggregate import Aggregate, Command, Event
+from commands.errors import Rejected
+
+OrderId = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class Requested(Event, type="refund.requested"):
+    """The customer is owed this."""
+
+    order_id: str
+    customer: str
+    amount_cents: int
+    reason: str
+
+
+class Completed(Event, type="refund.completed"):
+    """The customer has it back; `reference` is the payment provider's."""
+
+    order_id: str
+    customer: str
+    amount_cents: int
+    reference: str
+
+
+class Refund(BaseModel):
+    """What is owed to whom, and whether it is done."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: Literal["none", "requested", "completed"] = "none"
+    customer: str = ""
+    amount_cents: int = 0
+
+
+def evolve(state: Refund, event: Requested | Completed) -> Refund:
+    """The state after `event`."""
+    match event:
+        case Requested():
+            return Refund(status="requested", customer=event.customer, amount_cents=event.amount_cents)
+        case Completed():
+            return state.model_copy(update={"status": "completed"})
+        case _:
+            assert_never(event)
+
+
+class Request(Command, type="refund.request"):
+    """Owe a customer what was paid for an order."""
+
+    order_id: OrderId
+    customer: Annotated[str, Field(min_length=1, max_length=100)]
+    amount_cents: Annotated[int, Field(gt=0, le=2**53)]
+    reason: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class Complete(Command, type="refund.complete"):
+    """Say that the money went back."""
+
+    order_id: OrderId
+    reference: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def decide(command: Request | Complete, state: Refund) -> Sequence[Event]:
+    """The events that `command` causes; raises Rejected where a rule says no."""
+    match command:
+        case Request():
+            if state.status != "none":
+                raise Rejected(
+                    "already_requested", f'a refund for order "{command.order_id}" is {state.status} already'
+                )
+            return [Requested(**command.model_dump())]
+        case Complete():
+            if state.status != "requested":
+                raise Rejected("not_requested", f'no refund of order "{command.order_id}" is waiting')
+            return [
+                Completed(
+                    order_id=command.order_id,
+                    customer=state.customer,
+                    amount_cents=state.amount_cents,
+                    reference=command.reference,
+                )
+            ]
+        case _:
+            assert_never(command)
+
+
+refund = Aggregate(name="refund", id_field="order_id", initial=Refund(), decide=decide, evolve=evolve)
