@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from api.changes.feeds import ChangeFeeds
-from api.ports import Resource, ViewReader
+from api.ports import Resource
 from api.reads.audit import AuditReader
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
@@ -49,13 +48,7 @@ def compose_service(settings: ApiSettings) -> Service:
     generations = LiveGenerations(database, environment)
     elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
     cache = ValkeyReader(stores.valkey, environment)
-    readers: dict[str, ViewReader] = {
-        "postgres": PostgresReader(database, environment),
-        "elasticsearch": elasticsearch,
-        "valkey": cache,
-    }
-    feeds = ChangeFeeds(log, generations, readers, settings.log.patch_partitions, settings.limits.followers)
-    resources: tuple[Resource, ...] = (events, audit, database, elasticsearch, cache, Receiving(gateway), feeds)
+    resources: tuple[Resource, ...] = (events, audit, database, elasticsearch, cache, Receiving(gateway))
     return Service(
         commands=commands,
         observations=ObservationRegistry.load(settings.log.modules),
@@ -65,9 +58,8 @@ def compose_service(settings: ApiSettings) -> Service:
         events=events,
         audit=audit,
         generations=generations,
-        readers=readers,
+        readers={"postgres": PostgresReader(database, environment), "elasticsearch": elasticsearch, "valkey": cache},
         waiter=Waiter(events, generations, settings.log.partitions, settings.log.patch_partitions),
-        feeds=feeds,
         limits=settings.limits,
         resources=resources,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from api.changes.feeds import ChangeFeeds
 from api.ports import Auditor, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
 from api.settings import Limits
 from api.waiting import Waiter
@@ -31,6 +30,5 @@ class Service:
     generations: Generations
     readers: Mapping[str, ViewReader]
     waiter: Waiter
-    feeds: ChangeFeeds
     limits: Limits = field(default_factory=Limits)
     resources: Sequence[Resource] = ()

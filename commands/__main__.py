@@ -1,4 +1,4 @@
-"""`python -m commands`: handle commands until SIGTERM or SIGINT."""
+"""`python -m commands`: handle commands, and run processes, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 from commands.disk_state import DiskBudget, DiskStore
 from commands.errors import CommandError
-from commands.ownership import PartitionOwner
+from commands.ownership import PartitionOwner, PartitionTask, run_together
+from commands.process import ProcessRegistry
+from commands.process_runner import ProcessTask, RoutingTask
 from commands.registry import CommandRegistry
 from commands.restore import origin
 from commands.service import CommandTask
@@ -20,7 +22,7 @@ from commands.slots import Slot
 from eventlog.admin import prepare
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
-from eventlog.ports import HANDLER
+from eventlog.ports import HANDLER, PROCESSES, ROUTER
 from eventlog.settings import LogSettings
 
 logger = logging.getLogger("commands")
@@ -40,7 +42,8 @@ def main() -> int:
         registry = CommandRegistry.load(settings.modules)
         prepare(settings)
         log = KafkaLog(settings)
-        PartitionOwner(log, HANDLER, command_tasks(log, registry)).run(stopped)
+        owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry))]
+        run_together([*owners, *process_owners(log, registry)], stopped)
     except (EventLogError, CommandError) as error:
         logger.error("%s", error)
         return 1
@@ -63,6 +66,21 @@ def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], C
         return CommandTask(log, registry, partition, store)
 
     return new_task
+
+
+def process_owners(log: KafkaLog, registry: CommandRegistry) -> list[PartitionOwner]:
+    """Those who run the processes; none where none is declared."""
+    processes = ProcessRegistry.load(log.settings.modules)
+    if not processes.processes:
+        return []
+
+    def new_router(_: int) -> PartitionTask:
+        return RoutingTask(registry, processes)
+
+    def new_task(partition: int) -> PartitionTask:
+        return ProcessTask(log, registry, processes, partition)
+
+    return [PartitionOwner(log, ROUTER, new_router), PartitionOwner(log, PROCESSES, new_task)]
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ CommandError
 ├── BrokenStream         a stream in the log has a gap or a repetition
 ├── UnreadableEvent      an event does not fit its type, or is of a version that is not known here
 ├── UnreadableSnapshot   a snapshot does not fit the state as it is declared now
+├── UnreadableProcess    an instance of a process does not fit its state as it is declared now
 └── LocalStateError      what the handler keeps on its own disk cannot be read or written
 """
 
@@ -164,6 +165,16 @@ class LocalStateError(CommandError):
             "can be written: make room there, or set HEADWATER_STATE to another disk"
         )
         self.folder, self.reason = folder, reason
+
+
+class UnreadableProcess(CommandError):
+    """An instance of a process cannot be read as its state is declared now."""
+
+    def __init__(self, process: str, key: str, reason: str) -> None:
+        super().__init__(
+            f'"{key}" of process "{process}" does not fit its state, give new fields of it a default: {reason}'
+        )
+        self.process, self.key, self.reason = process, key, reason
 
 
 class MisplacedCommand(CommandError):

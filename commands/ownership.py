@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import Protocol
 
@@ -65,7 +66,7 @@ class PartitionOwner:
             while not stopped.is_set():
                 assigned = member.poll(MEMBER_POLL_S)
                 for partition in sorted(assigned - self._workers.keys()):
-                    logger.info("partition %d: taking it over", partition)
+                    logger.info("partition %d: taking it over as %s", partition, self._role.name)
                     worker = PartitionWorker(self._log, self._role, partition, self._new_task, member)
                     self._workers[partition] = worker
                     worker.start()
@@ -81,7 +82,19 @@ class PartitionOwner:
             worker.stop()
         for worker in workers:
             worker.join()
-            logger.info("partition %d: given up", worker.partition)
+            logger.info("partition %d: given up as %s", worker.partition, self._role.name)
+
+
+def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> None:
+    """Run several owners until `stopped` is set; where one fails the others stop, and its error is raised."""
+    with ThreadPoolExecutor(len(owners), "owner") as threads:
+        running = [threads.submit(owner.run, stopped) for owner in owners]
+        try:
+            wait(running, return_when=FIRST_COMPLETED)
+        finally:
+            stopped.set()
+        for each in running:
+            each.result()
 
 
 class PartitionWorker(threading.Thread):

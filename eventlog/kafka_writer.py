@@ -24,7 +24,7 @@ GroupMetadata = Callable[[], Any]
 
 # an open transaction holds back every reader
 TRANSACTION_TIMEOUT_MS = 10_000
-SHARED_TOPICS = frozenset({topics.COMMANDS, topics.DEAD_LETTERS})
+SHARED_TOPICS = topics.BY_KEY | {topics.DEAD_LETTERS}
 """Where others append as well as the owner."""
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class _Batch:
             produce(topic, value, key.encode(errors="surrogateescape"), partition, report, timestamp=timestamp_ms)
 
     def _shared_partition(self, key: str, settings: LogSettings) -> int:
-        return partition_of(key, settings.partitions) if self._topic == topics.COMMANDS else 0
+        return partition_of(key, settings.partitions) if self._topic in topics.BY_KEY else 0
 
     def offsets(self) -> Sequence[int]:
         if len(self._reported) == len(self._entries):

@@ -168,7 +168,7 @@ class MemoryTransaction:
                 self._end(_State.ABORTED)
 
     def _partition(self, entry: Entry) -> int:
-        if entry.topic == topics.COMMANDS:
+        if entry.topic in topics.BY_KEY:
             return partition_of(entry.key, self._log.partitions)
         return 0 if entry.topic == topics.DEAD_LETTERS else self._writer.partition
 

@@ -44,6 +44,8 @@ class Role(NamedTuple):
 
 
 HANDLER = Role("handler", topics.COMMANDS)
+ROUTER = Role("router", topics.EVENTS)
+PROCESSES = Role("processes", topics.INBOX)
 
 
 class Transaction(Protocol):
@@ -57,7 +59,8 @@ class Transaction(Protocol):
     def append(self, entries: Sequence[Entry]) -> list[int]:
         """Append in order and return the offsets, one an entry; raises Fenced or LogUnavailable.
 
-        Entries go to the owner's partition; dead letters to the one partition of theirs, commands to their stream's.
+        Entries go to the owner's partition; dead letters to the one partition of theirs, commands to their stream's,
+        and what is for a process to its instance's.
         """
 
     def commit(self, next_offset: int | None = None) -> None:

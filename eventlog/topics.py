@@ -19,6 +19,11 @@ SNAPSHOTS = "snapshots"
 RECEIPTS = "receipts"
 PATCHES = "patches"
 DEAD_LETTERS = "dead-letters"
+INBOX = "process-inbox"
+PROCESSES = "processes"
+
+BY_KEY = frozenset({COMMANDS, INBOX})
+"""Topics that owners of any partition append to: a record's key tells its partition."""
 OBSERVATIONS = "observations"
 
 
@@ -45,6 +50,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     written = {**safe, "max.message.bytes": str(MAX_RECORD_BYTES), "message.timestamp.after.max.ms": str(2**63 - 1)}
     commands_days = min(COMMANDS_DAYS, settings.receipts_days)
     kept = {"cleanup.policy": "delete", "retention.ms": str(commands_days * DAY_MS), "segment.ms": str(DAY_MS), **safe}
+    inbox = {"cleanup.policy": "delete", "retention.ms": str(COMMANDS_DAYS * DAY_MS), **written}
     compact = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS), **written}
     receipts_ms = (settings.receipts_days + 2) * DAY_MS
     receipts = {"cleanup.policy": "compact,delete", "retention.ms": str(receipts_ms), **written}
@@ -54,6 +60,8 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(EVENTS, settings.partitions, compact),
         TopicSpec(SNAPSHOTS, settings.partitions, compact),
         TopicSpec(RECEIPTS, settings.partitions, receipts),
+        TopicSpec(INBOX, settings.partitions, inbox),
+        TopicSpec(PROCESSES, settings.partitions, compact),
         TopicSpec(PATCHES, settings.patch_partitions, patches),
         TopicSpec(DEAD_LETTERS, 1, compact),
         TopicSpec(OBSERVATIONS, settings.partitions, compact),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 from pydantic import ValidationError
 
 from commands.aggregate import Command
@@ -64,7 +65,7 @@ def random_command(aggregate: AnyAggregate, name: str, chance: random.Random) ->
         if field in schema.get("required", ()) or chance.random() < 0.5
     }
     try:
-        return kind.model_validate({**body, aggregate.id_field: name})
+        return kind.model_validate_json(orjson.dumps({**body, aggregate.id_field: name}))
     except ValidationError:
         return None
 
@@ -90,5 +91,9 @@ def _value(schema: Mapping[str, Any], root: Mapping[str, Any], chance: random.Ra
             return chance.choice((float(low), chance.uniform(low, high), 1.5))
         case {"type": "boolean"}:
             return chance.random() < 0.5
+        case {"type": "array", "items": items}:
+            return [_value(items, root, chance) for _ in range(chance.choice((1, 1, 2)))]
+        case {"type": "object", "properties": fields}:
+            return {name: _value(what, root, chance) for name, what in fields.items()}
         case _:
             return None

@@ -25,7 +25,7 @@ from tests.bench.commands import deployment, now
 NAMES = ("restore",)
 SNAPSHOTS = 1_000_000
 COMMANDS = 100_000
-SERVING = re.compile(r"partition \d+: serving")
+SERVING = re.compile(r'partition \d+: serving "commands"')
 
 
 def run(name: str) -> Iterator[dict[str, Any]]:

@@ -21,9 +21,9 @@ from tests.bench._handlers import handler, wait_until
 from tests.bench.commands import deployment
 
 NAMES = ("takeover",)
-TAKING = re.compile(r"^(\S+ \S+) .*partition (\d+): taking it over", re.MULTILINE)
+TAKING = re.compile(r"^(\S+ \S+) .*partition (\d+): taking it over as handler", re.MULTILINE)
 SERVING = re.compile(
-    r"^(\S+ \S+) .*partition (\d+): serving .* owned in ([\d.]+) s, restored in ([\d.]+) s", re.MULTILINE
+    r'^(\S+ \S+) .*partition (\d+): serving "commands" .* owned in ([\d.]+) s, restored in ([\d.]+) s', re.MULTILINE
 )
 
 

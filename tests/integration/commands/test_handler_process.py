@@ -132,7 +132,7 @@ def test_a_handler_that_joins_takes_a_share_and_no_command_is_lost(log_settings:
 
         receipts = list(await asyncio.gather(*(one(number) for number in range(50))))
         with handler(log_settings):
-            await asyncio.to_thread(eventually, lambda: output(log_settings).count("given up") >= 1)
+            await asyncio.to_thread(eventually, lambda: output(log_settings).count("given up as handler") >= 1)
             receipts += await asyncio.gather(*(one(number) for number in range(50, 100)))
         receipts += await asyncio.gather(*(one(number) for number in range(100, 150)))
         return receipts
@@ -182,7 +182,7 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
         return answered
 
     answered = with_gateway(log_settings, load, timeout_s=60)
-    assert output(log_settings).count("taking it over") >= (kills + 1) * log_settings.partitions
+    assert output(log_settings).count("taking it over as handler") >= (kills + 1) * log_settings.partitions
     stored = stored_events(log_settings)
     for name, receipts in answered.items():
         events = stored[f"listing/{name}"]

@@ -20,6 +20,7 @@ NEVER_ANSWERED = {
     "commands.MisplacedCommand",
     "commands.BadDecision",
     "commands.UnreadableSnapshot",
+    "commands.UnreadableProcess",
     "commands.LocalStateError",
     # the projections' and replay's
     "projections.Unloadable",

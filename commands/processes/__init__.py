@@ -1,0 +1,1 @@
+"""One file per process manager, each pure. May import `commands.aggregates`, `commands.process` and nothing else."""

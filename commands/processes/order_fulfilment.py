@@ -1,0 +1,107 @@
+"""From a placed order to its dispatch: payment reserves stock, what is refused is cancelled and refunded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, Literal, assert_never
+
+from pydantic import BaseModel, ConfigDict
+
+from commands.aggregate import Command
+from commands.aggregates import order, refund, stock
+from commands.process import Process, Reaction, TimedOut
+
+UNPAID: Final = "unpaid"
+PAY_WITHIN: Final = timedelta(minutes=30)
+
+
+class Fulfilment(BaseModel):
+    """How far an order has come. reserved: the products that are kept for it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: Literal["awaiting_payment", "reserving", "confirming", "failing"] = "awaiting_payment"
+    order_id: str = ""
+    wanted: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+
+
+def react(
+    event: order.Placed
+    | order.Paid
+    | order.Cancelled
+    | order.Expired
+    | order.Shipped
+    | stock.Reserved
+    | stock.ReservationRefused
+    | TimedOut,
+    state: Fulfilment,
+) -> Reaction[Fulfilment]:
+    """What follows from `event`."""
+    match event:
+        case order.Placed():
+            wanted = tuple(line.sku for line in event.lines)
+            return Reaction(Fulfilment(order_id=event.order_id, wanted=wanted), timers={UNPAID: PAY_WITHIN})
+        case order.Paid():
+            reserve = [
+                stock.Reserve(sku=line.sku, order_id=event.order_id, quantity=line.quantity) for line in event.lines
+            ]
+            return Reaction(state.model_copy(update={"status": "reserving"}), reserve, {UNPAID: None})
+        case stock.Reserved():
+            return _reserved(event, state)
+        case stock.ReservationRefused():
+            return _refused(event, state)
+        case order.Cancelled():
+            return Reaction(state, [*_release(state, event.order_id), *_refund(event)], ended=True)
+        case order.Shipped():
+            dispatch = [stock.Dispatch(sku=line.sku, order_id=event.order_id) for line in event.lines]
+            return Reaction(state, dispatch, ended=True)
+        case order.Expired():
+            return Reaction(state, ended=True)
+        case TimedOut():
+            # the order may have been paid in this very moment: then this does nothing
+            return Reaction(state, [order.Expire(order_id=state.order_id)])
+        case _:
+            assert_never(event)
+
+
+def _reserved(event: stock.Reserved, state: Fulfilment) -> Reaction[Fulfilment]:
+    reserved = (*state.reserved, event.sku)
+    known = state.model_copy(update={"reserved": reserved})
+    if state.status != "reserving" or set(reserved) != set(state.wanted):
+        return Reaction(known)
+    confirming = known.model_copy(update={"status": "confirming"})
+    return Reaction(confirming, [order.Confirm(order_id=event.order_id)])
+
+
+def _refused(event: stock.ReservationRefused, state: Fulfilment) -> Reaction[Fulfilment]:
+    if state.status != "reserving":
+        return Reaction(state)
+    reason = f'{event.quantity} of "{event.sku}" are not in stock, {event.available} are'
+    # what else was reserved is released when the order is cancelled, whoever cancelled it
+    return Reaction(
+        state.model_copy(update={"status": "failing"}), [order.Cancel(order_id=event.order_id, reason=reason)]
+    )
+
+
+def _release(state: Fulfilment, order_id: str) -> Sequence[Command]:
+    """All that was asked for, answered or not: a release follows its reservation, and does nothing without one."""
+    if state.status == "awaiting_payment":
+        return []
+    return [stock.Release(sku=sku, order_id=order_id) for sku in state.wanted]
+
+
+def _refund(event: order.Cancelled) -> Sequence[Command]:
+    if not event.paid_cents:
+        return []
+    return [
+        refund.Request(
+            order_id=event.order_id, customer=event.customer, amount_cents=event.paid_cents, reason=event.reason
+        )
+    ]
+
+
+order_fulfilment = Process(
+    name="order_fulfilment", key="order_id", initial=Fulfilment(), starts=(order.Placed,), react=react
+)

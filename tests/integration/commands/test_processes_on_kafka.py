@@ -1,0 +1,98 @@
+"""A process on real Kafka: orders are fulfilled, refused and expired though everything is killed in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from handler_process import eventually, output, start_handler
+
+from commands.codec import fold
+from commands.processes.order_fulfilment import PAY_WITHIN
+from commands.registry import CommandRegistry
+from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
+from eventlog.kafka import KafkaLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
+
+REGISTRY = CommandRegistry.load()
+ORDERS, IN_STOCK = 24, 15
+UNPAID = timedelta(seconds=10)
+"""How long the unpaid order has left: longer than the handler lives."""
+
+
+def send(log: KafkaLog, command_type: str, ago: timedelta = timedelta(0), **body: Any) -> None:
+    aggregate = REGISTRY.command(command_type).aggregate
+    stream = f"{aggregate.name}/{body[aggregate.id_field]}"
+    time = datetime.now(UTC) - ago
+    envelope = Envelope(f"{command_type}-{stream}", command_type, stream, time, body)
+    entry = Entry(COMMANDS, stream, encode(envelope), timestamp_ms(datetime.now(UTC)))
+    log.submit(entry, partition_of(stream, log.partitions)).result(30)
+
+
+def states(log: KafkaLog) -> dict[str, Any]:
+    """The state of every stream; an event that is missing or doubled fails."""
+    streams: dict[str, list[Envelope]] = defaultdict(list)
+    for partition in range(log.partitions):
+        for record in log.read(EVENTS, partition, 0):
+            envelope = decode(record.value)
+            if envelope.type != HEARTBEAT:
+                streams[envelope.stream].append(envelope)
+    return {
+        stream: fold(REGISTRY.aggregates[stream.partition("/")[0]], envelopes)[0]
+        for stream, envelopes in streams.items()
+    }
+
+
+def statuses(log: KafkaLog) -> Counter[str]:
+    return Counter(state.status for stream, state in states(log).items() if stream.startswith("order/"))
+
+
+def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSettings) -> None:
+    log = KafkaLog(log_settings)
+    process = start_handler(log_settings)
+    try:
+        send(log, "stock.receive", sku="tea", quantity=IN_STOCK)
+        send(log, "stock.receive", sku="milk", quantity=ORDERS)
+        lines = [{"sku": sku, "quantity": 1, "unit_cents": 50} for sku in ("tea", "milk")]
+        for number in range(ORDERS):
+            send(log, "order.place", order_id=f"O{number}", customer="Ada", lines=lines)
+        send(log, "order.place", PAY_WITHIN - UNPAID, order_id="late", customer="Ada", lines=lines)
+        eventually(lambda: statuses(log)["placed"] == ORDERS + 1)
+        for number in range(ORDERS):
+            send(log, "order.pay", order_id=f"O{number}", amount_cents=100)
+            if number in (ORDERS // 3, 2 * ORDERS // 3):
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                process = start_handler(log_settings)
+        expected = Counter(confirmed=IN_STOCK, cancelled=ORDERS - IN_STOCK, expired=1)
+        eventually(lambda: statuses(log) == expected, 90)
+        refunds = [f"refund/O{n}" for n in range(ORDERS) if states(log)[f"order/O{n}"].status == "cancelled"]
+        eventually(lambda: all(refund in states(log) for refund in refunds))
+        eventually(lambda: not living(log) - {f"order_fulfilment/O{n}" for n in range(ORDERS)})
+        eventually(lambda: len(states(log)["stock/milk"].reserved) == IN_STOCK)
+        found = states(log)
+        assert found["stock/tea"].available == 0
+        assert found["stock/milk"].available == ORDERS - IN_STOCK
+        assert {found[refund].amount_cents for refund in refunds} == {100}
+        assert len([stream for stream in found if stream.startswith("refund/")]) == ORDERS - IN_STOCK
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, output(log_settings)
+    keys = [record.key for p in range(log.partitions) for record in log.read(RECEIPTS, p, 0)]
+    follow_ups = [key for key in keys if key.startswith("order_fulfilment:")]
+    assert len(follow_ups) == len(set(follow_ups)), "a command of the process was answered twice"
+    assert list(log.read(DEAD_LETTERS, 0, 0)) == []
+    log.close()
+
+
+def living(log: KafkaLog) -> set[str]:
+    """The instances that have not ended."""
+    latest: dict[str, bytes | None] = {}
+    for partition in range(log.partitions):
+        latest |= {record.key: record.value for record in log.read(PROCESSES, partition, 0)}
+    return {key for key, value in latest.items() if value is not None}

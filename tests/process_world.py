@@ -1,0 +1,178 @@
+"""A whole write side in memory, run step by step in any order, with faults: handlers, routers and processes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from commands.codec import fold
+from commands.ownership import PartitionTask
+from commands.process import ProcessRegistry
+from commands.process_runner import ProcessTask, RoutingTask
+from commands.receipt import Receipt
+from commands.registry import CommandRegistry
+from commands.service import CommandTask
+from commands.state import MemoryStore
+from eventlog import topics
+from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, stream_name, timestamp_ms
+from eventlog.errors import LogUnavailable
+from eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
+from eventlog.ports import HANDLER, PROCESSES, ROUTER, Entry, Record, Role
+
+ROLES = (HANDLER, ROUTER, PROCESSES)
+START = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+class Failing:
+    """A writer whose next transaction fails at its append, at its commit, or after it."""
+
+    def __init__(self, writer: MemoryWriter, at: str | None) -> None:
+        self._writer, self._at = writer, at
+
+    @property
+    def partition(self) -> int:
+        return self._writer.partition
+
+    def begin(self) -> Failing:
+        self._transaction: MemoryTransaction = self._writer.begin()
+        return self
+
+    def append(self, entries: Sequence[Entry]) -> list[int]:
+        offsets = self._transaction.append(entries)
+        if self._at == "append":
+            raise LogUnavailable("appending", "a test")
+        return offsets
+
+    def commit(self, next_offset: int | None = None) -> None:
+        if self._at == "commit":
+            raise LogUnavailable("committing", "a test")
+        self._transaction.commit(next_offset)
+        if self._at == "after":
+            raise LogUnavailable("committing", "a test: it is committed, but nobody was told")
+
+    def abort(self) -> None:
+        self._transaction.abort()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class World:
+    """One deployment; `chance` decides who works next, on how much, and what fails."""
+
+    def __init__(self, chance: random.Random, partitions: int = 3) -> None:
+        self.now = START
+        self.log = MemoryLog(partitions)
+        self.commands, self.processes = CommandRegistry.load(), ProcessRegistry.load()
+        self._chance = chance
+        self._tasks: dict[tuple[Role, int], tuple[PartitionTask, MemoryWriter]] = {}
+        self._sent = 0
+        for role in ROLES:
+            for partition in range(partitions):
+                self.restart(role, partition)
+
+    def restart(self, role: Role, partition: int) -> None:
+        """A new owner takes the partition over: what was in memory is gone."""
+        writer = self.log.own(partition, role=role)
+        task = self._new_task(role, partition)
+        task.restore(lambda: False)
+        self._tasks[role, partition] = task, writer
+
+    def _new_task(self, role: Role, partition: int) -> PartitionTask:
+        if role is HANDLER:
+            return CommandTask(self.log, self.commands, partition, MemoryStore())
+        if role is ROUTER:
+            return RoutingTask(self.commands, self.processes)
+        return ProcessTask(self.log, self.commands, self.processes, partition, lambda: self.now)
+
+    def send(self, command_type: str, **body: Any) -> str:
+        """Append a command, as the API does; returns its id."""
+        kind = self.commands.command(command_type)
+        stream = stream_name(kind.aggregate.name, body[kind.aggregate.id_field])
+        self._sent += 1
+        envelope = Envelope(f"c{self._sent}", command_type, stream, self.now, body)
+        partition = partition_of(stream, self.log.partitions)
+        self.log.submit(Entry(topics.COMMANDS, stream, encode(envelope), timestamp_ms(self.now)), partition)
+        return envelope.id
+
+    def some_steps(self, number: int, faults: bool = True) -> None:
+        """Let somebody work, so many times; some of them fail and are taken over."""
+        for _ in range(number):
+            role, partition = self._chance.choice(sorted(self._tasks))
+            fault = self._chance.choice(["append", "commit", "after", *[None] * 9]) if faults else None
+            self.step(role, partition, self._chance.choice((1, 2, 100)), fault)
+
+    def settle(self) -> None:
+        """Let everybody work until nothing is left to do at this time."""
+        while any([self.step(role, partition, 100) for role, partition in sorted(self._tasks)]):
+            pass
+
+    def step(self, role: Role, partition: int, most: int, fault: str | None = None) -> bool:
+        """One transaction of one owner; returns whether there was something to do."""
+        task, writer = self._tasks[role, partition]
+        start = self.log.next_offset(partition, role)
+        records = [each for each in self.log.read(role.reads, partition, start) if not _beats(each)][:most]
+        if not records and (role is not PROCESSES or task.wait_s() > 0):
+            return False
+        try:
+            task.work(Failing(writer, fault), records)
+        except LogUnavailable:
+            self.restart(role, partition)
+        if role is ROUTER:
+            self._note(task, writer, records)
+        return True
+
+    def _note(self, task: PartitionTask, writer: MemoryWriter, records: list[Record]) -> None:
+        """A router leaves its place uncommitted for a while: in a world without time, it would look again for ever."""
+        if self.log.next_offset(writer.partition, ROUTER) <= records[-1].offset and not self._concerns(records):
+            transaction = writer.begin()
+            transaction.commit(records[-1].offset + 1)
+
+    def _concerns(self, records: list[Record]) -> bool:
+        return any(decode(record.value).type in self.processes.by_event for record in records)
+
+    def redeliver(self) -> None:
+        """Route every event again, as if the routers' places were lost."""
+        for partition in range(self.log.partitions):
+            self.log.own(partition, role=ROUTER).begin().commit(0)
+            self.restart(ROUTER, partition)
+
+    def wait(self, time: timedelta) -> None:
+        self.now += time
+
+    def events(self) -> list[Envelope]:
+        """All events, partition by partition."""
+        records = [each for p in range(self.log.partitions) for each in self.log.read(topics.EVENTS, p, 0)]
+        return [decode(each.value) for each in records if not _beats(each)]
+
+    def states(self) -> dict[str, Any]:
+        """The state of every stream; a gap fails."""
+        streams: dict[str, list[Envelope]] = defaultdict(list)
+        for envelope in self.events():
+            streams[envelope.stream].append(envelope)
+        return {
+            stream: fold(self.commands.aggregates[stream.partition("/")[0]], envelopes)[0]
+            for stream, envelopes in streams.items()
+        }
+
+    def outcomes(self) -> Counter[str]:
+        """How the commands of processes were answered."""
+        latest: dict[str, Receipt] = {}
+        for partition in range(self.log.partitions):
+            for record in self.log.read(topics.RECEIPTS, partition, 0):
+                latest[record.key] = Receipt.from_json(record.value or b"")
+        return Counter(receipt.outcome for key, receipt in latest.items() if ":" in key)
+
+    def instances(self) -> list[str]:
+        """The instances that have not ended, by record key."""
+        latest: dict[str, bytes | None] = {}
+        for partition in range(self.log.partitions):
+            latest |= {each.key: each.value for each in self.log.read(topics.PROCESSES, partition, 0)}
+        return sorted(key for key, value in latest.items() if value is not None)
+
+
+def _beats(record: Record) -> bool:
+    return record.topic == topics.EVENTS and record.value is not None and decode(record.value).type == HEARTBEAT

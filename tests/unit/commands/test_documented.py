@@ -1,0 +1,47 @@
+"""docs/schema-evolution.md and docs/processes.md do what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from commands.aggregate import Event
+from commands.aggregates import order
+from commands.process import Process, TimedOut
+
+DOCS = Path(__file__).parents[3] / "docs"
+TEXT = (DOCS / "schema-evolution.md").read_text()
+
+
+def blocks(language: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_example_reads_what_version_1_recorded() -> None:
+    names: dict[str, object] = {"__name__": "documented"}
+    exec(compile(blocks("python")[0], "schema-evolution.md", "exec"), names)  # noqa: S102 - our own text
+    event = names["PriceChanged"]
+    assert isinstance(event, type) and issubclass(event, Event)
+    recorded, reads = (json.loads(block) for block in blocks("json"))
+    assert event.history.upcast(1, recorded) == reads
+    event.model_validate(reads)
+
+
+def test_every_step_is_told() -> None:
+    import commands.steps
+
+    told = {name for name in re.findall(r"\b([a-z]+)\(", TEXT)}
+    steps = {name for name in re.findall(r"^def ([a-z]+)\(", Path(commands.steps.__file__).read_text(), re.MULTILINE)}
+    assert steps <= told
+
+
+def test_the_documented_process_expires_an_unpaid_order() -> None:
+    names: dict[str, object] = {"__name__": "documented"}
+    exec(compile(blocks("python", (DOCS / "processes.md").read_text())[0], "processes.md", "exec"), names)  # noqa: S102
+    expiry = names["expiry"]
+    assert isinstance(expiry, Process)
+    placed = order.Placed(order_id="O", customer="Ada", lines=(), total_cents=0)
+    waiting = expiry.react(placed, expiry.initial)
+    made = expiry.react(TimedOut("unpaid"), waiting.state)
+    assert (list(made.commands), made.ended) == ([order.Expire(order_id="O")], True)

@@ -1,0 +1,128 @@
+"""Declaring processes, and what becomes of events that one cannot handle."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from commands.aggregates import order
+from commands.errors import DeclarationError, UnreadableProcess
+from commands.process import Process, ProcessRegistry, Reaction, TimedOut
+from commands.process_instance import Instance, read_instance, write_instance
+from commands.processes.order_fulfilment import order_fulfilment
+from eventlog import topics
+from eventlog.envelope import decode, partition_of
+from eventlog.ports import ROUTER, Entry
+from tests.process_world import World
+
+
+class Known(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    order_id: str = ""
+
+
+def react(event: order.Placed | TimedOut, state: Known) -> Reaction[Known]:
+    raise ValueError("a bug")
+
+
+def process(**other: Any) -> Process[Known]:
+    declared: dict[str, Any] = {"name": "p", "key": "order_id", "initial": Known(), "starts": (order.Placed,)}
+    return Process(**{**declared, "react": react, **other})
+
+
+def no_events(event: str, state: Known) -> Reaction[Known]:
+    return Reaction(state)
+
+
+class Loose(BaseModel):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"name": "P-1"}, "no process name"),
+        ({"key": "sku"}, '"order.placed" has no field "sku"'),
+        ({"initial": Loose()}, "frozen"),
+        ({"starts": ()}, "must start with"),
+        ({"starts": (order.Paid,)}, r"order\.paid"),
+        ({"react": no_events}, "annotated with Event classes"),
+    ],
+)
+def test_a_declaration_that_cannot_be_is_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(DeclarationError, match=says):
+        process(**wrong)
+
+
+def test_the_shipped_processes_are_found_and_two_of_one_name_are_an_error() -> None:
+    registry = ProcessRegistry.load()
+    assert registry.processes["order_fulfilment"] is order_fulfilment
+    assert order_fulfilment in registry.by_event["stock.reserved"]
+    with pytest.raises(DeclarationError, match=r'"a\.one" and "b\.two".*"p"'):
+        ProcessRegistry([("a.one", process()), ("b.two", process())])
+
+
+def test_an_instance_that_does_not_fit_is_told_and_new_fields_need_a_default() -> None:
+    written = write_instance(Instance(process(), "O", Known(order_id="O")))
+    assert read_instance(process(), "O", written).state == Known(order_id="O")
+    assert read_instance(process(), "O", _without(written, "order_id")).state == Known()
+    for broken in (b"{", b"[]", b'{"state":{"order_id":5}}'):
+        with pytest.raises(UnreadableProcess, match='"O" of process "p"'):
+            read_instance(process(), "O", broken)
+
+
+def _without(written: bytes, field: str) -> bytes:
+    document = orjson.loads(written)
+    del document["state"][field]
+    return orjson.dumps(document)
+
+
+def letters(world: World) -> list[str]:
+    return [orjson.loads(each.value or b"")["reason"] for each in world.log.read(topics.DEAD_LETTERS, 0, 0)]
+
+
+def test_where_a_process_fails_the_event_is_a_dead_letter_and_the_rest_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(random.Random(1))
+    world.processes = ProcessRegistry([("here", process()), ("there", order_fulfilment)])
+    for role, partition in sorted(world._tasks):
+        world.restart(role, partition)
+    world.send("order.place", order_id="O", customer="Ada", lines=[{"sku": "tea", "quantity": 1, "unit_cents": 1}])
+    world.settle()
+    (reason,) = letters(world)
+    assert reason.startswith('process "p" failed, error ')
+    assert reason.endswith("ValueError: a bug")
+    assert world.instances() == ["order_fulfilment/O"]
+    assert "a bug" in caplog.text
+
+
+def newer(document: dict[str, Any]) -> None:
+    document["dataversion"] = 9
+
+
+def other_data(document: dict[str, Any]) -> None:
+    document["data"] = {"order_id": 5}
+
+
+@pytest.mark.parametrize(("change", "says"), [(newer, "newer version of the code"), (other_data, "does not fit")])
+def test_an_event_that_cannot_be_read_is_a_dead_letter(change: Callable[[dict[str, Any]], None], says: str) -> None:
+    world = World(random.Random(1))
+    world.send("order.place", order_id="O", customer="Ada", lines=[{"sku": "tea", "quantity": 1, "unit_cents": 1}])
+    partition = partition_of("order/O", world.log.partitions)
+    for role, owned in sorted(world._tasks):
+        if role is not ROUTER:
+            world.step(role, owned, 100)
+    document = orjson.loads(next(iter(world.log.read(topics.EVENTS, partition, 0))).value or b"")
+    assert decode(orjson.dumps(document)).type == "order.placed"
+    change(document)
+    world.log.submit(Entry(topics.EVENTS, "order/O/1", orjson.dumps(document), 0), partition)
+    world.settle()
+    (reason,) = letters(world)
+    assert says in reason
+    assert world.instances() == ["order_fulfilment/O"]
