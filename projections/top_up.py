@@ -65,8 +65,8 @@ def _patches(
     target: Target, settings: LogSettings, session: SparkSession, ranges: Mapping[int, tuple[int, int]]
 ) -> Iterable[tuple[str, str, int]]:
     """Key, value and partition of the patches of these events, in the order of each partition of the log."""
-    from projections.spark.bulk import read_ranges  # noqa: PLC0415 - Spark is loaded where it is used
-    from projections.spark.patches import patch_records  # noqa: PLC0415
+    from projections.spark.patches import patch_records  # noqa: PLC0415 - Spark is loaded where it is used
+    from projections.spark.reading import read_ranges  # noqa: PLC0415
 
     made = patch_records(read_ranges(session, settings, ranges), [target.view], settings)
     # nothing is shuffled: rows come as they were read

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,13 +15,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
-from eventlog.topics import DEAD_LETTERS, EVENTS
+from eventlog.topics import DEAD_LETTERS
 from projections.dead_letters import DeadLetters
 from projections.errors import BulkLoadFailed, PoisonEvent
 from projections.selection import ALL, Selection
-from projections.spark.folding import MARKER, POISON, fault, folded
+from projections.spark.folding import MARKER, POISON, fault
 from projections.spark.patches import patch_records
-from projections.spark.selecting import selected
+from projections.spark.reading import read_ranges
+from projections.spark.slices import SLICE_OFFSETS, Slices
 from projections.stores.store import BulkWriter
 from projections.view import TableView
 
@@ -32,17 +32,6 @@ if TYPE_CHECKING:
 SHOWN_CHARACTERS: Final = 500
 LOOK_S: Final = 0.25
 """How often progress is looked at; tasks report once a second."""
-
-_SOURCE: Final[Mapping[str, str]] = {
-    "kafka.isolation.level": "read_committed",
-    "kafka.max.poll.records": "20000",
-    "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
-    "kafka.fetch.max.bytes": str(32 * 1024 * 1024),
-    "kafka.receive.buffer.bytes": str(1024 * 1024),
-    "failOnDataLoss": "true",
-}
-TASK_EVENTS: Final = 250_000
-"""Log offsets of one task at most: progress is told task by task."""
 
 NAMED_POISON: Final = 1_000
 """Of one task at most: poison records are counted all, and written to `dead-letters` as far as they are named."""
@@ -75,14 +64,15 @@ def bulk_load(
     *,
     selection: Selection = ALL,
     skip_poison: bool = False,
+    slice_offsets: int = SLICE_OFFSETS,
 ) -> BulkResult:
     """Fold the events in `ranges` (by source partition: start, end exclusive) and write the rows through `writers`.
 
     writers: one a store; the rows are folded once, and kept on disk meanwhile where there is more than one.
     on_progress: called from another thread with (log records read, offsets in all); the first may end below the second,
     for offsets have gaps. selection: of the events in `ranges`. skip_poison: send to `dead-letters`, as the live query
-    does, what cannot be read; otherwise it raises PoisonEvent, after the other rows are written. Raises BulkLoadFailed
-    where the job dies.
+    does, what cannot be read; otherwise it raises PoisonEvent, after the other rows are written. slice_offsets: see
+    Slices. Raises BulkLoadFailed where the job dies; what was folded then is used by the next load.
     """
     total = sum(end - start for start, end in ranges.values())
     started = time.monotonic()
@@ -90,11 +80,12 @@ def bulk_load(
         on_progress(0, 0)
         return BulkResult(0, 0, 0.0, {})
     try:
-        records = selected(read_ranges(session, settings, ranges), view, selection)
-        rows = folded(records, view)
-        planned = time.monotonic()
-        with _watched(session, total, on_progress), _kept(rows, len(writers) > 1):
-            written = [rows.mapInArrow(_write_with(each, view.key_name), _WRITTEN).collect() for each in writers]
+        slices = Slices(session, settings, view, selection, slice_offsets)
+        with _watched(session, total, on_progress):
+            rows = slices.fold(ranges)
+            planned = time.monotonic()
+            with _kept(rows, len(writers) > 1):
+                written = [rows.mapInArrow(_write_with(each, view.key_name), _WRITTEN).collect() for each in writers]
     except (PySparkException, Py4JError) as error:
         raise BulkLoadFailed(view.name, _last_cause(str(error))) from error
     ended = time.monotonic()
@@ -105,6 +96,7 @@ def bulk_load(
         if not skip_poison:
             raise _poison_event(session, settings, view, named[0], poison - 1)
         _bury(session, settings, view, named)
+    slices.forget()
     phases = {"plan": planned - started, "fold_and_write": ended - planned}
     return BulkResult(total, sum(task.written for task in tasks), ended - started, phases, poison)
 
@@ -154,22 +146,6 @@ def _last_cause(trace: str) -> str:
     lines = [line.strip() for line in trace.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
     told = [line for line in lines if not line.startswith(("SQLSTATE", "JVM stacktrace", "Traceback"))]
     return (told or [trace])[-1][:500]
-
-
-def read_ranges(session: SparkSession, settings: LogSettings, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
-    """The committed records of `events` within these offsets, as Spark's Kafka source gives them."""
-    topic = settings.topic(EVENTS)
-    total = sum(end - start for start, end in ranges.values())
-    assigned = [each for each, (start, end) in ranges.items() if end > start]
-    reader = session.read.format("kafka").option("kafka.bootstrap.servers", settings.bootstrap)
-    reader = reader.option("assign", json.dumps({topic: assigned}))
-    reader = reader.option("startingOffsets", json.dumps({topic: {str(each): ranges[each][0] for each in assigned}}))
-    reader = reader.option("endingOffsets", json.dumps({topic: {str(each): ranges[each][1] for each in assigned}}))
-    return (
-        reader.options(**_SOURCE)
-        .option("minPartitions", max(session.sparkContext.defaultParallelism, total // TASK_EVENTS))
-        .load()
-    )
 
 
 def _write_with(writer: BulkWriter, key: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -32,7 +32,11 @@ def folded(records: DataFrame, view: TableView) -> DataFrame:
     """
     schema = LogSchema.of([view])
     kinds = lifts(view, schema)
-    lifted = _counted(_parsed(records, view, kinds, schema), kinds).selectExpr(*_lifted(view, kinds))
+    return combined(_counted(_parsed(records, view, kinds, schema), kinds).selectExpr(*_lifted(view, kinds)), view)
+
+
+def combined(lifted: DataFrame, view: TableView) -> DataFrame:
+    """A row for each key (and for each POISON): what events bring, or folds of them, combined by the view's monoids."""
     lists = [monoid for monoid in view.layout.monoids if isinstance(monoid, Grouped)]
     if not lists:
         return _grouped(lifted, [view.key_name, POISON], _aggregates(view))

@@ -29,7 +29,7 @@ Rows = Iterator[tuple[str, State]]
 
 
 class RowReader(Protocol):
-    """Reads the state of rows, deleted ones too; fields that are null are left out.
+    """Reads the state of rows, deleted ones too; fields that hold nothing are left out.
 
     Raises StoreUnavailable, and GenerationMissing where the generation is not in the store.
     """
@@ -157,7 +157,7 @@ class ValkeyRows:
 
 def _of_table(target: Target, row: Sequence[Any]) -> tuple[str, State]:
     values = zip(target.view.layout.fields, row[1:], strict=True)
-    return row[0], {field.name: _plain(value, field.type) for field, value in values if value is not None}
+    return row[0], _touched({field.name: _plain(value, field.type) for field, value in values if value is not None})
 
 
 def _plain(value: Any, kind: ColumnType) -> Any:
@@ -176,10 +176,15 @@ def _plain(value: Any, kind: ColumnType) -> Any:
 
 def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:
     state = {field.name: source.get(field.name) for field in target.view.layout.fields} | source[STATE]
-    return source[target.view.key_name], {name: value for name, value in state.items() if value is not None}
+    return source[target.view.key_name], _touched(state)
 
 
 def _of_hashes(keys: Sequence[str], states: Iterable[bytes | None]) -> Rows:
     for key, state in zip(keys, states, strict=True):
         if state is not None:
-            yield key, {name: value for name, value in orjson.loads(state).items() if value is not None}
+            yield key, _touched(orjson.loads(state))
+
+
+def _touched(state: State) -> State:
+    """A list that events touched and left empty is as good as one that none touched."""
+    return {name: value for name, value in state.items() if value is not None and value not in ([], {})}

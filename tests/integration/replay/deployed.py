@@ -92,7 +92,7 @@ class Deployed:
         self.sources += placed
         self.beat()
 
-    def append_raw(self, key: str, value: bytes, partition: int) -> None:
+    def append_raw(self, key: str, value: bytes | None, partition: int) -> None:
         """Append a record that may be no event."""
         self.producer.produce(self.settings.topic(EVENTS), value, key, partition)
         self.producer.flush(BOUND_S)

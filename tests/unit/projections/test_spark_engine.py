@@ -27,6 +27,7 @@ from projections.registry import ViewRegistry
 from projections.spark.events import LogSchema
 from projections.spark.folding import POISON, fault, folded
 from projections.spark.live import checkpoint_directory
+from projections.spark.slices import recombined
 from projections.types import ColumnType
 from projections.view import Postgres, TableView
 from tests.contracts.fold_views import FOLD_VIEWS
@@ -166,12 +167,16 @@ def test_patches_and_rows_of_random_histories_are_the_references(number: int) ->
 
 @pytest.mark.parametrize("view", [BY_THING, BY_GROUP], ids=lambda view: view.name)
 def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
-    _check([view], random_history(view, [Put, Taken, Removed, Restored], 1).sources)
+    sources = random_history(view, [Put, Taken, Removed, Restored], 1).sources
+    _check([view], sources)
+    _check_parts(view, sources)
 
 
 @pytest.mark.parametrize("view", FOLD_VIEWS.values(), ids=list(FOLD_VIEWS))
 def test_every_list_where_and_each_are_the_references(view: TableView) -> None:
-    _check([view], random_history(view, list(view.events.values()), 2, length=150).sources)
+    sources = random_history(view, list(view.events.values()), 2, length=150).sources
+    _check([view], sources)
+    _check_parts(view, sources)
 
 
 def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:
@@ -185,6 +190,14 @@ def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:
         found = folded(frame(records_of(sources)), view).collect()
         rows = [row.asDict() for row in found if row[view.key_name] is not None]
         assert differences(states(view, rows), expected_states(view, sources)) == [], view.name
+
+
+def _check_parts(view: TableView, sources: Sequence[Source]) -> None:
+    """The fold of the folds of any parts of a log is the fold of all of it."""
+    first, second = (folded(frame(records_of(sources[at::2])), view) for at in range(2))
+    found = recombined(first.unionByName(second), view).collect()
+    rows = [row.asDict() for row in found if row[view.key_name] is not None]
+    assert differences(states(view, rows), expected_states(view, sources)) == [], view.name
 
 
 def _recombined(view: TableView, made: Sequence[Row]) -> dict[str, dict[str, Any]]:

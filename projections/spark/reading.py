@@ -1,0 +1,43 @@
+"""The log as a batch: what lies within offsets, read by as many tasks as there are cores, or more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Ranges = Mapping[int, tuple[int, int]]
+"""By partition, the first offset and the one after the last."""
+
+_SOURCE: Final[Mapping[str, str]] = {
+    "kafka.isolation.level": "read_committed",
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
+    "kafka.fetch.max.bytes": str(32 * 1024 * 1024),
+    "kafka.receive.buffer.bytes": str(1024 * 1024),
+    "failOnDataLoss": "true",
+}
+TASK_EVENTS: Final = 250_000
+"""Log offsets of one task at most: progress is told task by task."""
+
+
+def read_ranges(session: SparkSession, settings: LogSettings, ranges: Ranges) -> DataFrame:
+    """The committed records of `events` within these offsets, as Spark's Kafka source gives them."""
+    topic = settings.topic(EVENTS)
+    total = sum(end - start for start, end in ranges.values())
+    assigned = [each for each, (start, end) in ranges.items() if end > start]
+    reader = session.read.format("kafka").option("kafka.bootstrap.servers", settings.bootstrap)
+    reader = reader.option("assign", json.dumps({topic: assigned}))
+    reader = reader.option("startingOffsets", json.dumps({topic: {str(each): ranges[each][0] for each in assigned}}))
+    reader = reader.option("endingOffsets", json.dumps({topic: {str(each): ranges[each][1] for each in assigned}}))
+    return (
+        reader.options(**_SOURCE)
+        .option("minPartitions", max(session.sparkContext.defaultParallelism, total // TASK_EVENTS))
+        .load()
+    )

@@ -1,0 +1,153 @@
+"""A long log folded slice by slice, each kept as Parquet until all are loaded: a replay that dies goes on from there.
+
+A fold is a monoid, so the fold of a log is the fold of its slices' folds. Kept only where the session is local: its
+executors write to the disk of this process. A log of one slice keeps nothing, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from projections.expressions import identifier
+from projections.monoids import Ranked
+from projections.selection import Selection
+from projections.spark.events import TOMBSTONE_ROW
+from projections.spark.folding import POISON, combined, folded
+from projections.spark.reading import Ranges, read_ranges
+from projections.spark.selecting import selected
+from projections.view import TableView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+SLICE_OFFSETS: Final = 20_000_000
+"""Of all partitions together; a minute or so of folding on two cores."""
+KEPT_S: Final = 24 * 60 * 60
+"""Less than tombstones are kept for: what was erased since is found in the log."""
+TIMEOUT_S: Final = 10.0
+_ENTRY: Final = "_entry"
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The slices of one view's replay.
+
+    size: offsets of a slice, in all partitions together. Slices lie at fixed offsets, so that a later replay, of a
+    longer log, finds those of an earlier one.
+    """
+
+    session: SparkSession
+    settings: LogSettings
+    view: TableView
+    selection: Selection
+    size: int = SLICE_OFFSETS
+
+    def fold(self, ranges: Ranges) -> DataFrame:
+        """The rows of the events in `ranges`, as `folded` gives them; slices that are kept are not folded again."""
+        step = max(1, self.size // max(1, len(ranges)))
+        whole = min((end // step for _, end in ranges.values()), default=0)
+        if whole == 0 or not self._is_local:
+            return self._fold(ranges)
+        self._forget_what_is_old(ranges)
+        for number in range(whole):
+            self._keep(number, _part(ranges, number * step, (number + 1) * step), ranges)
+        kept = self.session.read.parquet(*(str(self._folder / str(number) / "rows") for number in range(whole)))
+        rest = _part(ranges, whole * step, None)
+        if any(end > start for start, end in rest.values()):
+            kept = kept.unionByName(self._fold(rest))
+        return recombined(kept, self.view)
+
+    def forget(self) -> None:
+        """Remove what is kept: the replay has succeeded."""
+        shutil.rmtree(self._folder.parent, ignore_errors=True)
+
+    def _keep(self, number: int, part: Ranges, ranges: Ranges) -> None:
+        folder = self._folder / str(number)
+        if (folder / "ends.json").exists():
+            log.info("%s: slice %d was folded before", self.view.tag, number)
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        self._fold(part).write.parquet(str(folder / "rows"))
+        # written last: a folder with it is complete
+        ends = {str(partition): end for partition, (_, end) in ranges.items()}
+        (folder / "ends.json").write_text(json.dumps(ends))
+
+    def _fold(self, ranges: Ranges) -> DataFrame:
+        records = read_ranges(self.session, self.settings, ranges)
+        return folded(selected(records, self.view, self.selection), self.view)
+
+    def _forget_what_is_old(self, ranges: Ranges) -> None:
+        """Events may have been erased since a slice was folded: then none is used."""
+        noted = list(self._folder.glob("*/ends.json"))
+        if not noted:
+            return
+        if min(each.stat().st_mtime for each in noted) > time.time() - KEPT_S:
+            ends = [json.loads(each.read_text()) for each in noted]
+            since = {each: (min(seen.get(str(each), 0) for seen in ends), end) for each, (_, end) in ranges.items()}
+            if not self._erases(since):
+                return
+        log.info("%s: what an earlier replay has folded is too old to be used", self.view.tag)
+        self.forget()
+
+    def _erases(self, ranges: Ranges) -> bool:
+        if not any(end > start for start, end in ranges.values()):
+            return False
+        return not read_ranges(self.session, self.settings, ranges).where(TOMBSTONE_ROW).isEmpty()
+
+    @property
+    def _is_local(self) -> bool:
+        return (self.session.sparkContext.master or "").partition("[")[0] == "local"
+
+    @property
+    def _folder(self) -> Path:
+        what = [self.view.fingerprint, str(self.selection), str(self.size), self._topic_id()]
+        digest = hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+        return self.settings.state.absolute() / "replays" / self.settings.environment / self.view.name / digest
+
+    def _topic_id(self) -> str:
+        """A topic that was deleted and made anew has the same name, and other events."""
+        topic = self.settings.topic(EVENTS)
+        client = AdminClient({"bootstrap.servers": self.settings.bootstrap})
+        found = client.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic].result()
+        return str(found.topic_id)
+
+
+def recombined(folds: DataFrame, view: TableView) -> DataFrame:
+    """Folds of parts of a log, as `folded` gives them, as the fold of all of it."""
+    ranked = {identifier(each.field.name) for each in view.layout.monoids if isinstance(each, Ranked)}
+    if not ranked:
+        return combined(folds, view)
+    # of a ranked list, an event brings one entry: so must each row here
+    longest = f"greatest(1, 1, {', '.join(f'coalesce(size({each}), 0)' for each in ranked)})"
+    numbered = folds.selectExpr("*", f"explode(sequence(0, {longest} - 1)) as {_ENTRY}")
+    fields = (
+        f"if(get({name}, {_ENTRY}) is null, null, array(get({name}, {_ENTRY}))) as {name}"
+        if name in ranked
+        else f"if({_ENTRY} = 0, {name}, null) as {name}"
+        for name in (identifier(each.name) for each in view.layout.fields)
+    )
+    return combined(numbered.selectExpr(identifier(view.key_name), POISON, *fields), view)
+
+
+def _part(ranges: Ranges, start: int, end: int | None) -> Mapping[int, tuple[int, int]]:
+    """What of `ranges` lies between two offsets, the same in every partition."""
+    parts = {}
+    for partition, (first, last) in ranges.items():
+        low = max(first, start)
+        parts[partition] = (low, max(low, last if end is None else min(last, end)))
+    return parts

@@ -1,0 +1,62 @@
+"""A long replay that dies goes on from the slices that it had folded, unless what they hold may have been erased."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from projections.errors import BulkLoadFailed
+from projections.spark.bulk import BulkResult, bulk_load
+from projections.stores.store import BulkWriter
+from tests.integration.projections_spark.test_spark_on_kafka import ToFiles
+from tests.integration.replay.deployed import Deployed
+from tests.integration.replay.things import by_group, things
+from tests.spark_rows import differences, expected_states, session, states
+
+SLICE = 100
+
+
+def load(deployed: Deployed, writer: BulkWriter) -> BulkResult:
+    ends = {each: (0, deployed.log.end("events", each)) for each in range(deployed.settings.partitions)}
+    return bulk_load(session(), by_group, deployed.settings, ends, [writer], slice_offsets=SLICE)
+
+
+def kept(deployed: Deployed) -> dict[Path, int]:
+    """The slices that are kept, and when each was written."""
+    return {each: each.stat().st_mtime_ns for each in deployed.settings.state.glob("replays/**/ends.json")}
+
+
+def equals_the_reference(deployed: Deployed, folder: Path) -> None:
+    folder.mkdir()
+    writer = ToFiles(folder)
+    load(deployed, writer)
+    assert differences(states(by_group, writer.rows()), expected_states(by_group, deployed.sources)) == []
+    assert kept(deployed) == {}, "a replay that succeeds keeps nothing"
+
+
+def test_what_was_folded_is_not_folded_again_and_what_was_erased_is_not_kept(
+    deployed: Deployed, tmp_path: Path
+) -> None:
+    deployed.append(things(400))
+    with pytest.raises(BulkLoadFailed, match="the store is away"):
+        load(deployed, ToFiles(tmp_path, fails=True))
+    before = kept(deployed)
+    assert len(before) >= 2
+    deployed.append(things(200, seed=2))
+    with pytest.raises(BulkLoadFailed):
+        load(deployed, ToFiles(tmp_path, fails=True))
+    after = kept(deployed)
+    assert after.keys() > before.keys()
+    assert {each: after[each] for each in before} == before
+    equals_the_reference(deployed, tmp_path / "resumed")
+
+    with pytest.raises(BulkLoadFailed):
+        load(deployed, ToFiles(tmp_path, fails=True))
+    before = kept(deployed)
+    deployed.append_raw(deployed.sources[0].envelope.id, None, deployed.sources[0].position.partition)
+    with pytest.raises(BulkLoadFailed):
+        load(deployed, ToFiles(tmp_path, fails=True))
+    after = kept(deployed)
+    assert all(after[each] > before[each] for each in before), "folded again, since an event was erased"
+    equals_the_reference(deployed, tmp_path / "erased")
