@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
+from typing import Final
 
 import uvicorn
 
 from api.app import create_app
+from api.changes.feeds import ChangeFeeds
 from api.composition import compose_service
 from api.settings import ApiSettings
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
+
+GRACE_S: Final = 10
+"""How long requests that are under way may take to end, once the process is told to stop."""
+
+
+class Server(uvicorn.Server):
+    """Lets go of those who follow changes before it waits for the requests that are under way."""
+
+    def __init__(self, config: uvicorn.Config, feeds: ChangeFeeds) -> None:
+        super().__init__(config)
+        self._feeds = feeds
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._feeds.end("closing")
+        await super().shutdown(sockets)
 
 
 def main() -> int:
@@ -22,11 +40,20 @@ def main() -> int:
     logging.getLogger("elastic_transport").setLevel(logging.WARNING)  # it has a line for every request
     try:
         settings = ApiSettings.from_environment(os.environ)
-        app = create_app(compose_service(settings))
+        service = compose_service(settings)
+        app = create_app(service)
     except (EventLogError, CommandError, ProjectionError) as error:
         print(f"the API cannot start: {error}", file=sys.stderr)
         return 2
-    uvicorn.run(app, host=settings.host, port=settings.port, access_log=False, log_level="warning")
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    Server(config, service.feeds).run()
     return 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from api.ports import Resource
+from api.changes.feeds import ChangeFeeds
+from api.ports import Resource, ViewReader
 from api.reads.audit import AuditReader
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
@@ -48,7 +49,13 @@ def compose_service(settings: ApiSettings) -> Service:
     generations = LiveGenerations(database, environment)
     elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
     cache = ValkeyReader(stores.valkey, environment)
-    resources: tuple[Resource, ...] = (events, audit, database, elasticsearch, cache, Receiving(gateway))
+    readers: dict[str, ViewReader] = {
+        "postgres": PostgresReader(database, environment),
+        "elasticsearch": elasticsearch,
+        "valkey": cache,
+    }
+    feeds = ChangeFeeds(log, generations, readers, settings.log.patch_partitions, settings.limits.followers)
+    resources: tuple[Resource, ...] = (events, audit, database, elasticsearch, cache, Receiving(gateway), feeds)
     return Service(
         commands=commands,
         observations=ObservationRegistry.load(settings.log.modules),
@@ -58,8 +65,9 @@ def compose_service(settings: ApiSettings) -> Service:
         events=events,
         audit=audit,
         generations=generations,
-        readers={"postgres": PostgresReader(database, environment), "elasticsearch": elasticsearch, "valkey": cache},
+        readers=readers,
         waiter=Waiter(events, generations, settings.log.partitions, settings.log.patch_partitions),
+        feeds=feeds,
         limits=settings.limits,
         resources=resources,
     )

@@ -10,6 +10,7 @@ ApiError
 ├── RowMissing           the view has no row with this key
 ├── ReceiptMissing       no receipt is known for this command id
 ├── ReceiptsNotRead      earlier receipts are still being read, so that nothing is known of one
+├── TooManyFollowers     as many clients follow changes as this process serves
 ├── KeyOnly              the view lives in a store that answers by key only
 └── NotCaughtUp          the view has not applied the position in time
 """
@@ -103,11 +104,19 @@ class ReceiptsNotRead(ApiError):
         self.command_id = command_id
 
 
+class TooManyFollowers(ApiError):
+    """As many clients follow changes as one process serves."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} clients follow changes already: try again later, or ask another process")
+        self.limit = limit
+
+
 class KeyOnly(ApiError):
     """The view lives in a store that answers by key only."""
 
     def __init__(self, view: str, store: str) -> None:
-        super().__init__(f'view "{view}" lives in {store}, which answers by key only: GET /views/{view}/{{key}}')
+        super().__init__(f'view "{view}" lives in {store}, which answers by key only: GET /views/{view}/rows?key=')
         self.view, self.store = view, store
 
 
@@ -144,6 +153,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     RowMissing: Meaning(404, "row_missing", "No such row"),
     ReceiptMissing: Meaning(404, "receipt_missing", "No receipt of this command"),
     ReceiptsNotRead: Meaning(503, "receipts_not_read", "Earlier receipts are still being read", retry_after_s=1),
+    TooManyFollowers: Meaning(503, "too_many_followers", "Too many clients follow changes", retry_after_s=10),
     KeyOnly: Meaning(400, "key_only", "The view answers by key only"),
     NotCaughtUp: Meaning(503, "not_caught_up", "The view has not caught up", retry_after_s=1),
     commands.CommandError: INTERNAL,

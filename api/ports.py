@@ -109,14 +109,15 @@ class Generations(Protocol):
 class Page:
     """Some rows in order.
 
-    last: the values that the last row is ordered by, where more rows follow. total, facets: of a search only;
-    facets are (value, number of rows) by column.
+    last: the values that the last row is ordered by, where more rows follow. total, facets, matches: of a search only;
+    facets are (value, number of rows) by column; matches tell, for each row, how it matches.
     """
 
     rows: Sequence[Row]
     last: Sequence[Any] | None
     total: int = 0
     facets: Mapping[str, Sequence[tuple[Any, int]]] | None = None
+    matches: Sequence[Mapping[str, Any]] = ()
 
 
 class ViewReader(Protocol):
@@ -127,11 +128,17 @@ class ViewReader(Protocol):
     async def get(self, live: Live, key: str) -> Row | None:
         """The visible row of this key."""
 
+    async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
+        """The visible rows of these keys, as of now; keys without one are left out."""
+
     async def guard(self, live: Live, key: str) -> Applied:
         """What the row itself says was applied to it; empty where the store keeps no guards."""
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by `patches` partition."""
+
+    async def following(self, live: Live) -> Mapping[int, int]:
+        """The `patches` offset up to which the generation has taken in everything, by partition."""
 
 
 class Finder(ViewReader, Protocol):

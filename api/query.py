@@ -15,8 +15,8 @@ from projections.view import TableView
 RANGES: Final = ("gt", "gte", "lt", "lte")
 RELEVANCE: Final = "relevance"
 DISTANCE: Final = "distance"
-PAGING: Final = ("sort", "limit", "cursor", "after", "wait_ms")
-SEARCHING: Final = ("q", "near", "within_km")
+PAGING: Final = ("sort", "limit", "cursor", "after", "wait_ms", "fields")
+SEARCHING: Final = ("q", "near", "within_km", "highlight")
 MOST_ROWS: Final = 1000
 MOST_VALUES: Final = 1000
 MOST_TEXT: Final = 1000
@@ -44,7 +44,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One page of rows to find. `order` always ends with the key. `beyond`: the last row's values in that order."""
+    """One page of rows to find.
+
+    order: it always has the key, after which nothing decides. beyond: the last row's values in that order. fields: the
+    columns to show (empty: all). highlight: tell where the words were found.
+    """
 
     filters: tuple[Filter, ...]
     order: tuple[Order, ...]
@@ -53,6 +57,12 @@ class Query:
     text: str = ""
     near: tuple[float, float] | None = None
     within_km: float | None = None
+    fields: tuple[str, ...] = ()
+    highlight: bool = False
+
+    def shown(self, view: TableView) -> tuple[str, ...]:
+        """The columns that are asked for: `fields`, or else all."""
+        return self.fields or tuple(view.types)
 
 
 def operators(kind: ColumnType) -> tuple[str, ...]:
@@ -102,8 +112,11 @@ def read_query(view: TableView, parameters: Parameters, *, searching: bool = Fal
         order = _read_order(view, plain["sort"], extra)
     else:
         order = (Order(RELEVANCE, descending=True),) if text else ((Order(DISTANCE),) if near else ())
-    if view.key_name not in {step.column for step in order}:
+    named = {step.column for step in order}
+    if view.key_name not in named:
         order = (*order, Order(view.key_name))
+    if near is not None and DISTANCE not in named:
+        order = (*order, Order(DISTANCE))  # it decides nothing after the key, but is told
     return Query(
         filters=_read_filters(view, [each for each in parameters if each[0] not in reserved], reserved),
         order=order,
@@ -111,7 +124,21 @@ def read_query(view: TableView, parameters: Parameters, *, searching: bool = Fal
         text=text,
         near=near,
         within_km=within_km,
+        fields=read_fields(view, plain),
+        highlight=_read_highlight(plain),
     )
+
+
+def read_fields(view: TableView, plain: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of `fields=`, or all; raises BadParameter."""
+    if "fields" not in plain:
+        return tuple(view.types)
+    names = tuple(dict.fromkeys(plain["fields"].split(",")))
+    for name in names:
+        if name not in view.types:
+            problem = f'names "{_short(name)}", which is no column of "{view.name}"'
+            raise BadParameter("fields", problem, tuple(view.types))
+    return names
 
 
 def read_integer(name: str, text: str, lowest: int, highest: int) -> int:
@@ -219,6 +246,15 @@ def _read_place(view: TableView, plain: Mapping[str, str]) -> tuple[tuple[float,
     if not 0 < within_km <= 20_040:
         raise BadParameter("within_km", "is no distance on Earth: send more than 0 and at most 20040")
     return (latitude, longitude), within_km
+
+
+def _read_highlight(plain: Mapping[str, str]) -> bool:
+    if plain.get("highlight", "false") not in ("true", "false"):
+        raise BadParameter("highlight", f'is "{_short(plain["highlight"])}": send true or false')
+    highlight = plain.get("highlight") == "true"
+    if highlight and not plain.get("q"):
+        raise BadParameter("highlight", "needs the words to find, q=, beside it")
+    return highlight
 
 
 def _read_float(name: str, text: str) -> float:

@@ -75,6 +75,28 @@ def waiting_parameters() -> list[Schema]:
     ]
 
 
+def row_parameters(view: TableView) -> list[Schema]:
+    """The parameters of whatever gives rows."""
+    columns = f"the columns to show, separated by commas: {', '.join(view.types)}"
+    return [query("fields", TEXT, columns), *waiting_parameters()]
+
+
+def keys_parameter(most: int) -> Schema:
+    """The keys to look up."""
+    schema = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": most}
+    return query("key", schema, "the key of a row; repeat it for several") | {"required": True}
+
+
+def following_parameters(most_keys: int, longest_ms: int) -> list[Schema]:
+    """The parameters of following changes."""
+    return [
+        query("key", {"type": "array", "items": TEXT, "maxItems": most_keys}, "follow these rows only"),
+        query("from", TEXT, "the id of the last event that was received, where Last-Event-ID cannot be sent"),
+        query("for_ms", {"type": "integer", "minimum": 1, "maximum": longest_ms}, "end after this time"),
+        header("Last-Event-ID", TEXT, "the id of the last event that was received"),
+    ]
+
+
 def query_parameters(view: TableView, *, searching: bool = False) -> list[Schema]:
     """Every parameter of a view's rows: filters by column type, order, paging, waiting; and those of a search."""
     place = place_column(view) if searching else None
@@ -84,10 +106,11 @@ def query_parameters(view: TableView, *, searching: bool = False) -> list[Schema
         query("sort", TEXT, order),
         query("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": 50}, "rows on a page"),
         query("cursor", TEXT, "`next` of the page before"),
-        *waiting_parameters(),
+        *row_parameters(view),
     ]
     if searching:
         found.append(query("q", {"type": "string", "maxLength": 1000}, "words, all of which must be found"))
+        found.append(query("highlight", {"type": "boolean"}, "show where the words were found; needs `q`"))
     if place:
         found.append(query("near", {"type": "string", "examples": ["38.6,-121.4"]}, "latitude,longitude in degrees"))
         found.append(query("within_km", {"type": "number", "exclusiveMinimum": 0, "maximum": 20040}, "needs `near`"))
@@ -167,7 +190,6 @@ def _view_components(view: TableView) -> Schema:
         "type": "object",
         "description": view.doc,
         "properties": columns,
-        "required": list(columns),
         "additionalProperties": False,
     }
     facet = {
@@ -180,12 +202,24 @@ def _view_components(view: TableView) -> Schema:
         "next": {"type": ["string", "null"], "description": "cursor of the next page; null on the last"},
         "links": {"type": "object", "additionalProperties": TEXT},
     }
+    texts = {"type": "array", "items": TEXT}
+    match = {
+        "type": "object",
+        "properties": {
+            "score": {"type": "number"},
+            "distance_km": {"type": "number"},
+            "highlights": {"type": "object", "additionalProperties": texts, "description": "as HTML, words in <em>"},
+        },
+    }
     found = {
         **page,
+        "matches": {"type": "array", "items": match, "description": "how each row matches, in the order of `rows`"},
         "total": {"type": "integer"},
         "facets": {"type": "object", "additionalProperties": {"type": "array", "items": facet}},
     }
-    components = {f"{view.name}.row": row, f"{view.name}.page": _object(page)}
+    nullable = {"anyOf": [{"$ref": f"#/components/schemas/{view.name}.row"}, {"type": "null"}]}
+    some = {"rows": {"type": "array", "items": nullable}}
+    components = {f"{view.name}.row": row, f"{view.name}.page": _object(page), f"{view.name}.rows": _object(some)}
     return components | ({f"{view.name}.found": _object(found)} if view.store("elasticsearch") else {})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from api.changes.feeds import ChangeFeeds
 from api.ports import Auditor, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
 from api.settings import Limits
 from api.waiting import Waiter
@@ -30,5 +31,6 @@ class Service:
     generations: Generations
     readers: Mapping[str, ViewReader]
     waiter: Waiter
+    feeds: ChangeFeeds
     limits: Limits = field(default_factory=Limits)
     resources: Sequence[Resource] = ()

@@ -14,7 +14,8 @@ class Limits:
     """What one request may ask for.
 
     body_bytes: of a body, or of a line of NDJSON. in_flight: lines of one request that are at work at once.
-    stall_s: how long a client may read nothing of an answer that is streamed.
+    stall_s: how long a client may read nothing of an answer that is streamed. heartbeat_s: how often one who follows
+    changes hears something. followers: clients who follow changes at once.
     """
 
     body_bytes: int = 512 * 1024
@@ -23,6 +24,8 @@ class Limits:
     longest_wait_ms: int = 30_000
     in_flight: int = 1_000
     stall_s: float = 30.0
+    heartbeat_s: float = 15.0
+    followers: int = 1_000
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,7 @@ from api.ports import Applied, GenerationGone, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Filter, Order, Query, place_column
 from api.reads.postgres import offsets
 from projections.errors import StoreUnavailable
-from projections.stores.elasticsearch_mapping import GUARD, STATE
+from projections.stores.elasticsearch_mapping import GUARD
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
 from projections.types import ColumnType
 from projections.view import DELETED, Elasticsearch, TableView
@@ -47,6 +47,16 @@ class ElasticsearchReader:
         document = await self._document(self._index(live), document_id(key))
         return None if document is None or document.get(DELETED) else _row(live.view, document)
 
+    async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
+        """The rows of these keys, as of now."""
+        ids = {document_id(key): key for key in keys}
+        answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids)))
+        for each in answer["docs"]:
+            if "error" in each:
+                raise GenerationGone(str(each["error"]))
+        found = {ids[each["_id"]]: each["_source"] for each in answer["docs"] if each["found"]}
+        return {key: _row(live.view, source) for key, source in found.items() if not source.get(DELETED)}
+
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows; finds what the last refresh made visible."""
         return await self._page(live, query, {})
@@ -72,14 +82,19 @@ class ElasticsearchReader:
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
+        return {partition: offsets(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
+
+    async def following(self, live: Live) -> Mapping[int, int]:
+        """Where the generation's loader goes on, by patches partition."""
+        return {partition: each["next"] for partition, each in (await self._ledgers(live)).items()}
+
+    async def _ledgers(self, live: Live) -> dict[int, Mapping[str, Any]]:
         partitions = {
             ledger_document(live.view.name, live.generation, partition): partition
             for partition in range(self._partitions)
         }
         answer = await self._ask(self._client.mget(index=ledger_index(self._environment), ids=list(partitions)))
-        return {
-            partitions[each["_id"]]: offsets(each["_source"]["applied"]) for each in answer["docs"] if each.get("found")
-        }
+        return {partitions[each["_id"]]: each["_source"] for each in answer["docs"] if each.get("found")}
 
     @property
     def _client(self) -> AsyncElasticsearch:
@@ -103,9 +118,13 @@ class ElasticsearchReader:
             "sort": [_step(step, live.view, query) for step in query.order],
             "size": query.limit + 1,
             "track_total_hits": True,
-            "source_excludes": [GUARD, STATE],
+            "source_includes": list(query.shown(live.view)),
             **more,
         }
+        if query.highlight:
+            # the encoder escapes the text itself, so that a page can show it as HTML
+            texts: dict[str, Any] = {f"{column}.text": {} for column in _settings(live.view).text}
+            body["highlight"] = {"fields": texts, "encoder": "html", "require_field_match": False}
         if query.beyond is not None:
             body["search_after"] = list(query.beyond)
         try:
@@ -117,9 +136,10 @@ class ElasticsearchReader:
         hits = answer["hits"]["hits"]
         page = hits[: query.limit]
         return Page(
-            rows=[_row(live.view, hit["_source"]) for hit in page],
+            rows=[_row(live.view, hit["_source"], query.shown(live.view)) for hit in page],
             last=page[-1]["sort"] if len(hits) > len(page) else None,
             total=answer["hits"]["total"]["value"],
+            matches=[_match(query, hit) for hit in page],
             facets={
                 name: [(_facet(live.view.types[name], bucket), bucket["doc_count"]) for bucket in facet["buckets"]]
                 for name, facet in answer.get("aggregations", {}).items()
@@ -182,5 +202,16 @@ def _facet(kind: ColumnType, bucket: Mapping[str, Any]) -> Any:
     return bucket.get("key_as_string", bucket["key"])
 
 
-def _row(view: TableView, document: Mapping[str, Any]) -> Row:
-    return {name: document.get(name) for name in view.types}
+def _match(query: Query, hit: Mapping[str, Any]) -> dict[str, Any]:
+    """How a row matches: its score, its distance, and its texts with the words that were found."""
+    told = {RELEVANCE: "score", DISTANCE: "distance_km"}
+    placed = zip(query.order, hit["sort"], strict=True)
+    found = {told[step.column]: value for step, value in placed if step.column in told}
+    if query.highlight:
+        marked = hit.get("highlight", {})
+        found["highlights"] = {name.removesuffix(".text"): parts for name, parts in marked.items()}
+    return found
+
+
+def _row(view: TableView, document: Mapping[str, Any], columns: Sequence[str] = ()) -> Row:
+    return {name: document.get(name) for name in columns or view.types}

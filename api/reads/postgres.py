@@ -17,6 +17,7 @@ from projections.types import ColumnType
 from projections.view import DELETED, TableView
 
 LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
+FOLLOWING_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")
 ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT {limit}")
 
 SIGNS: Mapping[str, sql.SQL] = {
@@ -41,6 +42,12 @@ class PostgresReader:
         rows = await self._select(live, [condition, _visible(live.view)], sql.SQL("1"), 1, [key])
         return show(live.view, rows[0]) if rows else None
 
+    async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
+        """The rows of these keys."""
+        condition = sql.SQL("{} = ANY(%s)").format(sql.Identifier(live.view.key_name))
+        rows = await self._select(live, [condition, _visible(live.view)], sql.SQL("1"), len(keys), [list(keys)])
+        return {row[0]: show(live.view, row) for row in rows}
+
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows."""
         conditions, values = [_visible(live.view)], []
@@ -52,11 +59,13 @@ class PostgresReader:
             conditions.append(condition)
             values += more
         order = sql.SQL(", ").join(_step(step, live.view) for step in query.order)
-        rows = await self._select(live, conditions, order, query.limit + 1, values)
+        shown = query.shown(live.view)
+        columns = tuple(dict.fromkeys((*shown, *(step.column for step in query.order))))
+        rows = await self._select(live, conditions, order, query.limit + 1, values, columns)
         page = rows[: query.limit]
-        places = {name: number for number, name in enumerate(live.view.types)}
+        places = {name: number for number, name in enumerate(columns)}
         last = [_plain(page[-1][places[step.column]]) for step in query.order] if len(rows) > len(page) else None
-        return Page([show(live.view, row) for row in page], last)
+        return Page([show(live.view, row, shown) for row in page], last)
 
     async def guard(self, live: Live, key: str) -> Applied:
         """Nothing: rows and ledger are written in one transaction."""
@@ -68,11 +77,22 @@ class PostgresReader:
         rows = await self._database.rows(statement, (live.view.name, live.generation))
         return {partition: offsets(applied) for partition, applied in rows}
 
+    async def following(self, live: Live) -> Mapping[int, int]:
+        """Where the generation's loader goes on, by patches partition."""
+        statement = FOLLOWING_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
+        return dict(await self._database.rows(statement, (live.view.name, live.generation)))
+
     async def _select(
-        self, live: Live, conditions: Sequence[sql.Composable], order: sql.Composable, limit: int, values: Sequence[Any]
+        self,
+        live: Live,
+        conditions: Sequence[sql.Composable],
+        order: sql.Composable,
+        limit: int,
+        values: Sequence[Any],
+        columns: Sequence[str] = (),
     ) -> list[tuple[Any, ...]]:
         statement = ROWS.format(
-            columns=sql.SQL(", ").join(map(sql.Identifier, live.view.types)),
+            columns=sql.SQL(", ").join(map(sql.Identifier, columns or live.view.types)),
             table=sql.Identifier(self._schema, table_name(live.view.name, live.generation)),
             conditions=sql.SQL(" AND ").join(conditions),
             order=order,
@@ -108,9 +128,10 @@ def beyond(order: Sequence[Order], values: Sequence[Any]) -> tuple[sql.Composabl
     return sql.SQL("({})").format(sql.SQL(" OR ").join(cases)), parameters
 
 
-def show(view: TableView, values: Sequence[Any]) -> Row:
-    """A row in JSON types, as `projections.reference.finish` gives it."""
-    return {name: _show(kind, value) for (name, kind), value in zip(view.types.items(), values, strict=True)}
+def show(view: TableView, values: Sequence[Any], columns: Sequence[str] = ()) -> Row:
+    """The columns (empty: all) that `values` begin with, in the JSON types of `projections.reference.finish`."""
+    names = columns or tuple(view.types)
+    return {name: _show(view.types[name], value) for name, value in zip(names, values, strict=False)}
 
 
 def _show(kind: ColumnType, value: Any) -> Any:

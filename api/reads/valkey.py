@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -16,6 +16,9 @@ from projections.stores.names import cache_key, cache_ledger
 
 Answer = TypeVar("Answer")
 
+TIMEOUT_S = 1.0
+"""Short: a cache that hangs must not hold up what another store can answer."""
+
 
 class ValkeyReader:
     """Reads the hashes of the environment."""
@@ -25,7 +28,7 @@ class ValkeyReader:
     def __init__(self, url: str, environment: str) -> None:
         self._environment = environment
         self._client: valkey.asyncio.Valkey = valkey.asyncio.Valkey.from_url(
-            url, socket_timeout=5, socket_connect_timeout=3
+            url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
         )
 
     async def open(self) -> None:
@@ -40,6 +43,15 @@ class ValkeyReader:
         document = await self._ask(self._client.hget(self._key(live, key), "doc"))
         return None if document is None else _row(live, orjson.loads(document))
 
+    async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
+        """The documents of these keys."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hget(self._key(live, key), "doc")
+        documents = await self._ask(pipeline.execute())
+        found = zip(keys, documents, strict=True)
+        return {key: _row(live, orjson.loads(document)) for key, document in found if document is not None}
+
     async def guard(self, live: Live, key: str) -> Applied:
         """What the row says was applied to it."""
         guard = await self._ask(self._client.hget(self._key(live, key), "guard"))
@@ -47,9 +59,16 @@ class ValkeyReader:
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
+        return {partition: offsets(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
+
+    async def following(self, live: Live) -> Mapping[int, int]:
+        """Where the generation's loader goes on, by patches partition."""
+        return {partition: each["next"] for partition, each in (await self._ledgers(live)).items()}
+
+    async def _ledgers(self, live: Live) -> dict[int, Mapping[str, Any]]:
         name = cache_ledger(self._environment, live.view.name, live.generation)
         fields = await self._ask(self._client.hgetall(name))
-        return {int(partition): offsets(orjson.loads(entry)["applied"]) for partition, entry in fields.items()}
+        return {int(partition): orjson.loads(entry) for partition, entry in fields.items()}
 
     def _key(self, live: Live, key: str) -> str:
         return cache_key(self._environment, live.view.name, live.generation, key)

@@ -15,7 +15,7 @@ from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.ports import Finder, ViewReader
 from api.problems import documented
 from api.query import MOST_ROWS, Filter, Order, Query, check_names, check_text, read_integer, read_time
-from api.routes.views import read_live, wait_for
+from api.reading import read_live, wait_for
 from api.service import Service
 from commands.codec import fold
 from commands.registry import AnyAggregate
@@ -134,7 +134,7 @@ class Streams:
         view, reader = self._view, self._reader
         assert view is not None and reader is not None, "call wait first"  # noqa: S101
         query = Query((Filter("stream", "in", (stream,)), *filters), (order,), limit)
-        page, _ = await read_live(self._service, view, lambda live: reader.find(live, query))
+        page, _ = await read_live(self._service.generations, view, lambda live: reader.find(live, query))
         return list(page.rows)
 
 

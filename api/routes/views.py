@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
+from api.components import CHANGES
 from api.cursor import continued, write_cursor
-from api.errors import KeyOnly, RowMissing
-from api.ports import Finder, GenerationGone, Live, Page, Searcher, ViewReader
+from api.errors import BadParameter, KeyOnly, RowMissing
+from api.ports import Finder, Live, Page, Row, Searcher, ViewReader
 from api.problems import documented
-from api.query import Query, check_names, check_text, read_integer, read_query
+from api.query import Query, check_names, check_text, read_fields, read_query
+from api.reading import KeyReaders, read_live, wait_for
+from api.routes import changes
 from api.service import Service
 from projections.errors import GenerationMissing, UnknownView
 from projections.view import TableView
 
 Answer = TypeVar("Answer")
+
+MOST_KEYS: Final = 100
+
+
+OWN_WORDS: Final = """\
+In the order of the keys; null for a key that has no row. Any text is a key here, also those that a path cannot carry:
+the paths `rows`, `search` and `changes` of a view have meanings of their own, and clients take `.` and `..` out of a
+path.
+"""
 
 
 def view_routes(service: Service) -> APIRouter:
@@ -61,8 +73,7 @@ class _ViewRoutes:
 
     def __init__(self, service: Service, view: TableView) -> None:
         self.service, self.view = service, view
-        # the first store answers, but of those that find rows by filters
-        self.by_key: ViewReader = service.readers[view.stores[0].name]
+        self.by_key = KeyReaders(service.readers, view)
         finders = [service.readers[store.name] for store in view.stores if store.name != "valkey"]
         self.finder: Finder | None = finders[0] if finders else None  # type: ignore[assignment]
         searches = view.store("elasticsearch") is not None
@@ -70,13 +81,37 @@ class _ViewRoutes:
 
     async def row(self, request: Request, key: str) -> Response:
         """The row of one key."""
-        plain = check_names(request.query_params.multi_items(), ("after", "wait_ms"))
+        plain = check_names(request.query_params.multi_items(), ("after", "wait_ms", "fields"))
         check_text(self.view.key_name, key)
-        await wait_for(self.service, self.view, self.by_key, plain)  # reading by key needs no refresh
-        row, live = await self._read(lambda live: self.by_key.get(live, key))
+        fields = read_fields(self.view, plain)
+
+        async def ask(reader: ViewReader) -> tuple[Row | None, Live]:
+            await wait_for(self.service, self.view, reader, plain)  # reading by key needs no refresh
+            return await self._read(lambda live: reader.get(live, key))
+
+        row, live = await self.by_key.ask(ask)
         if row is None:
             raise RowMissing(self.view.name, key)
-        return _answer(live, row)
+        return _answer(live, _some(row, fields))
+
+    async def rows_of_keys(self, request: Request) -> Response:
+        """The rows of some keys, whatever these are, in their order; null for a key that has none."""
+        parameters = request.query_params.multi_items()
+        plain = check_names(parameters, ("key", "after", "wait_ms", "fields"), repeatable=("key",))
+        keys = [value for name, value in parameters if name == "key"]
+        if not 1 <= len(keys) <= MOST_KEYS:
+            raise BadParameter("key", f"is given {len(keys)} times: give it 1 to {MOST_KEYS} times")
+        fields = read_fields(self.view, plain)
+
+        async def ask(reader: ViewReader) -> tuple[Mapping[str, Row], Live]:
+            await wait_for(self.service, self.view, reader, plain)
+            return await self._read(lambda live: reader.get_many(live, list(dict.fromkeys(keys))))
+
+        found, live = await self.by_key.ask(ask)
+        rows = [
+            {name: found[key][name] for name in fields if name in found[key]} if key in found else None for key in keys
+        ]
+        return _answer(live, {"rows": rows})
 
     async def rows(self, request: Request) -> Response:
         """One page of rows."""
@@ -99,8 +134,8 @@ class _ViewRoutes:
             column: [{"value": value, "count": count} for value, count in counts]
             for column, counts in (page.facets or {}).items()
         }
-        found = {"rows": page.rows, "total": page.total, "facets": facets, **self._next(request, query, page)}
-        return _answer(live, found)
+        found = {"rows": page.rows, "matches": page.matches, "total": page.total, "facets": facets}
+        return _answer(live, found | self._next(request, query, page))
 
     def _query(self, request: Request, *, searching: bool) -> tuple[Query, dict[str, str]]:
         parameters = request.query_params.multi_items()
@@ -117,7 +152,7 @@ class _ViewRoutes:
             await self._read(self.searcher.refresh)
 
     async def _read(self, ask: Callable[[Live], Awaitable[Answer]]) -> tuple[Answer, Live]:
-        return await read_live(self.service, self.view, ask)
+        return await read_live(self.service.generations, self.view, ask)
 
     def _next(self, request: Request, query: Query, page: Page) -> dict[str, Any]:
         if page.last is None:
@@ -126,29 +161,6 @@ class _ViewRoutes:
         skipped = ("cursor", "after", "wait_ms")
         kept = [each for each in request.query_params.multi_items() if each[0] not in skipped]
         return {"next": cursor, "links": {"next": f"{request.url.path}?{urlencode([*kept, ('cursor', cursor)])}"}}
-
-
-async def wait_for(service: Service, view: TableView, reader: ViewReader, plain: Mapping[str, str]) -> bool:
-    """Wait for the positions of `after=`, at most `wait_ms=`; whether there were any. Raises as `Waiter.wait`."""
-    limits = service.limits
-    wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.longest_wait_ms)
-    if "after" not in plain:
-        return False
-    await service.waiter.wait(view, reader, plain["after"], wait_ms)
-    return True
-
-
-async def read_live(service: Service, view: TableView, ask: Callable[[Live], Awaitable[Answer]]) -> tuple[Answer, Live]:
-    """Ask the live generation; once more, with the registry asked anew, where it was dropped meanwhile."""
-    live = await service.generations.live(view)
-    try:
-        return await ask(live), live
-    except GenerationGone:
-        live = await service.generations.live(view, fresh=True)
-    try:
-        return await ask(live), live
-    except GenerationGone as error:
-        raise GenerationMissing(view.name, live.generation) from error
 
 
 async def _describe(service: Service, view: TableView) -> dict[str, Any]:
@@ -166,6 +178,10 @@ async def _describe(service: Service, view: TableView) -> dict[str, Any]:
         "generation": generation,
         "links": {"rows": requests.link("views", view.name)},
     }
+
+
+def _some(row: Row, fields: Sequence[str]) -> Row:
+    return {name: row[name] for name in fields if name in row}
 
 
 def _answer(live: Live, document: Any) -> Response:
@@ -199,11 +215,36 @@ def _add_routes(router: APIRouter, routes: _ViewRoutes) -> None:
             openapi_extra={"parameters": schemas.query_parameters(view, searching=True)},
         )
     router.add_api_route(
+        f"{path}/rows",
+        routes.rows_of_keys,
+        methods=["GET"],
+        operation_id=f"get some {view.name}",
+        summary="The rows of some keys.",
+        description=OWN_WORDS,
+        response_class=Response,
+        responses={200: schemas.answer("The rows.", f"{view.name}.rows"), **documented(422, 500, 503)},
+        openapi_extra={"parameters": [schemas.keys_parameter(MOST_KEYS), *schemas.row_parameters(view)]},
+    )
+    router.add_api_route(
+        f"{path}/changes",
+        changes.following(routes.service, view),
+        methods=["GET"],
+        operation_id=f"follow {view.name}",
+        summary="Follow changes of rows.",
+        description=changes.DESCRIPTION,
+        response_class=Response,
+        responses={
+            200: {"description": "Events.", "content": {changes.MEDIA_TYPE: {"schema": CHANGES}}},
+            **documented(422, 500, 503),
+        },
+        openapi_extra={"parameters": schemas.following_parameters(changes.MOST_KEYS, changes.LONGEST_MS)},
+    )
+    router.add_api_route(
         f"{path}/{{key:path}}",
         routes.row,
         methods=["GET"],
         operation_id=f"get {view.name}",
         response_class=Response,
         responses={200: schemas.answer("The row.", f"{view.name}.row"), **documented(404, 422, 500, 503)},
-        openapi_extra={"parameters": schemas.waiting_parameters()},
+        openapi_extra={"parameters": schemas.row_parameters(view)},
     )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
-from api_deployment import Deployment
+from api_deployment import Deployment, eventually
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections import reference
@@ -82,6 +82,15 @@ def load(deployment: Deployment, name: str, found: list[Source]) -> Target:
 def expected(name: str) -> dict[str, dict[str, Any]]:
     """The rows of a view as the reference folds them."""
     return reference.fold(ViewRegistry.load().views[name], SOURCES)
+
+
+def wait_for_generation(api: httpx.Client, name: str, target: Target) -> None:
+    """Until this generation answers: the API asks the registry at most every 250 ms."""
+
+    def answers() -> bool:
+        return api.get(f"/views/{name}?limit=1").headers["headwater-generation"] == str(target.generation)
+
+    eventually(answers, "the new generation answers", timeout_s=5)
 
 
 def every_row(api: httpx.Client, path: str) -> list[dict[str, Any]]:

@@ -10,10 +10,12 @@ import httpx
 import orjson
 import pytest
 from api_deployment import Deployment
-from api_rows import SOURCES, every_row, expected, load
+from api_rows import SOURCES, every_row, expected, load, wait_for_generation
+from elasticsearch import Elasticsearch
 
 from eventlog.envelope import Envelope, Position, partition_of
 from projections.expressions import Source
+from projections.stores.names import index_name
 from projections.stores.store import Target
 
 VIEWS = ("listing_search", "listing_card")
@@ -109,6 +111,24 @@ def test_filters_place_and_facets(search: httpx.Client) -> None:
     assert found(search, near="-38.5,121.25", within_km=100)["total"] == 0
 
 
+def test_a_search_tells_how_each_row_matches(search: httpx.Client) -> None:
+    page = found(search, q="number 12", highlight="true", near="38.6,-121.25", fields="listing_id")
+    assert page["rows"]
+    for row, match in zip(page["rows"], page["matches"], strict=True):
+        assert set(row) == {"listing_id"}
+        assert "<em>number</em>" in match["highlights"]["description"][0]
+        assert match["score"] > 0
+        assert match["distance_km"] == pytest.approx(11.12, abs=0.05)  # a tenth of a degree of latitude
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_any_keys_at_once(api: httpx.Client, loaded: dict[str, Target], view: str) -> None:
+    rows = expected(view)
+    keys = [*list(rows)[:50], "search", "changes", "rows", "", "..", "nobody"]
+    answer = api.get(f"/views/{view}/rows", params={"key": keys})
+    assert answer.json()["rows"] == [rows.get(key) for key in keys]
+
+
 def test_a_forged_cursor(search: httpx.Client) -> None:
     query = "/views/listing_search?sort=price&limit=2"
     cursor = search.get(query).json()["next"]
@@ -143,3 +163,27 @@ def test_a_key_longer_than_an_id_may_be(api: httpx.Client, deployment: Deploymen
             break
         answer = api.get(f"/views/listing_search/{quote(key)}")
     assert (answer.status_code, answer.json()["listing_id"]) == (200, key)
+
+
+def test_pages_stay_right_while_documents_come_and_go(api: httpx.Client, deployment: Deployment) -> None:
+    """Rows that nobody touches are each seen once, in order, whatever happens to the others meanwhile."""
+    target = load(deployment, "listing_search", SOURCES)
+    wait_for_generation(api, "listing_search", target)
+    rows = sorted(expected("listing_search").values(), key=lambda row: (row["price"], row["listing_id"].encode()))
+    still = [row["listing_id"] for number, row in enumerate(rows) if number % 2]
+    index, seen = index_name(deployment.stores.environment, "listing_search", target.generation), list[str]()
+    path: str | None = "/views/listing_search?sort=price&limit=7"
+    with Elasticsearch(deployment.stores.elasticsearch) as client:
+        client.indices.refresh(index=index)
+        for number in range(100):
+            if path is None:
+                break
+            page = api.get(path).json()
+            seen += [row["listing_id"] for row in page["rows"]]
+            path = page["links"].get("next")
+            moved, new = rows[number * 2 % len(rows)], {"listing_id": f"new{number}", "price": number * 53 % 600}
+            client.index(index=index, id=moved["listing_id"], document=moved | {"price": number * 97 % 600})
+            client.index(index=index, id=f"new{number}", document=new)
+            client.indices.refresh(index=index)
+    assert path is None
+    assert [each for each in seen if each in set(still)] == still

@@ -6,10 +6,11 @@ import httpx
 import psycopg
 import pytest
 from api_deployment import Deployment, eventually
-from api_rows import SOURCES, every_row, expected, load
+from api_rows import SOURCES, every_row, expected, load, wait_for_generation
 
 from projections import reference
 from projections.registry import ViewRegistry
+from projections.stores.names import table_name
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target
 
@@ -117,3 +118,27 @@ def test_a_broken_connection_is_replaced(api: httpx.Client, deployment: Deployme
     assert ended is not None
     assert ended[0] >= 1
     assert api.get("/views/listings?limit=1").status_code == 200
+
+
+def test_pages_stay_right_while_rows_come_and_go(api: httpx.Client, deployment: Deployment) -> None:
+    """Rows that nobody touches are each seen once, in order, whatever happens to the others meanwhile."""
+    target = load(deployment, "listings", SOURCES)
+    wait_for_generation(api, "listings", target)
+    table = f'"{deployment.stores.environment}"."{table_name("listings", target.generation)}"'
+    rows = sorted(expected("listings").values(), key=lambda row: (row["price"], row["listing_id"].encode()))
+    still = [row["listing_id"] for number, row in enumerate(rows) if number % 2]
+    found: list[str] = []
+    path: str | None = "/views/listings?sort=price&limit=7"
+    with psycopg.connect(deployment.stores.postgres, autocommit=True) as connection:
+        for number in range(100):
+            if path is None:
+                break
+            page = api.get(path).json()
+            found += [row["listing_id"] for row in page["rows"]]
+            path = page["links"].get("next")
+            moved, new = rows[number * 2 % len(rows)]["listing_id"], [f"new{number}", number * 53 % 600]
+            connection.execute(f"UPDATE {table} SET price = %s WHERE listing_id = %s", [number * 97 % 600, moved])
+            connection.execute(f"DELETE FROM {table} WHERE listing_id = %s", [f"new{number - 1}"])
+            connection.execute(f"INSERT INTO {table} (listing_id, price) VALUES (%s, %s)", new)
+    assert path is None
+    assert [each for each in found if each in set(still)] == still

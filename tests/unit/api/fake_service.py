@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from api.changes.feeds import ChangeFeeds
 from api.cursor import typed_beyond
 from api.ports import Applied, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Query
@@ -112,6 +113,7 @@ class FakeGenerations:
     made: dict[str, str] = field(default_factory=dict)
     base: dict[int, int] = field(default_factory=dict)
     number: int = 1
+    tag: str = ""
     error: Exception | None = None
 
     async def live(self, view: TableView, fresh: bool = False) -> Live:
@@ -119,7 +121,7 @@ class FakeGenerations:
             raise self.error
         if view.name in self.missing:
             raise GenerationMissing(view.name)
-        return Live(view, self.number, view.tag, self.base)
+        return Live(view, self.number, self.tag or view.tag, self.base)
 
     async def made_from(self, name: str) -> str | None:
         return self.made.get(name)
@@ -134,12 +136,20 @@ class MemoryReader:
     applied: dict[int, dict[int, int]] = field(default_factory=dict)
     guards: dict[str, dict[int, int]] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
+    reached: dict[int, int] = field(default_factory=dict)
     refreshed: int = 0
     asked: int = 0
 
     async def get(self, live: Live, key: str) -> Row | None:
         self._raise()
         return self.rows.get(live.view.name, {}).get(key)
+
+    async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
+        self._raise()
+        return {key: row for key in keys if (row := self.rows.get(live.view.name, {}).get(key)) is not None}
+
+    async def following(self, live: Live) -> Mapping[int, int]:
+        return self.reached
 
     async def guard(self, live: Live, key: str) -> Applied:
         return self.guards.get(key, {})
@@ -172,11 +182,13 @@ class MemoryReader:
             beyond = list(typed_beyond(live.view, query))
             rows = [row for row in rows if compare(values(row), beyond) > 0]
         page = rows[: query.limit]
-        return Page(page, values(page[-1]) if len(rows) > len(page) else None)
+        shown = [{name: row.get(name) for name in query.shown(live.view)} for row in page]
+        return Page(shown, values(page[-1]) if len(rows) > len(page) else None)
 
     async def search(self, live: Live, query: Query) -> Page:
         page = await self.find(live, query)
-        return Page(page.rows, page.last, len(page.rows), {"city": [("SACRAMENTO", 2)]})
+        matches = [{"score": 1.0} for _ in page.rows]
+        return Page(page.rows, page.last, len(page.rows), {"city": [("SACRAMENTO", 2)]}, matches)
 
     def _raise(self) -> None:
         if self.errors:
@@ -198,7 +210,8 @@ def _holds(row: Row, each: Any) -> bool:
 def fake_service(limits: Limits | None = None) -> Service:
     """A service of fakes, with the shipped aggregates and views."""
     commands = CommandRegistry.load()
-    events, generations = FakeEvents(), FakeGenerations()
+    events, generations, log = FakeEvents(), FakeGenerations(), MemoryLog(PARTITIONS)
+    readers = {name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")}
     return Service(
         commands=commands,
         views=ViewRegistry.load().views,
@@ -206,10 +219,11 @@ def fake_service(limits: Limits | None = None) -> Service:
         gateway=FakeGateway(commands),
         recorder=FakeRecorder(),
         events=events,
-        audit=AuditReader(MemoryLog(PARTITIONS)),
+        audit=AuditReader(log),
         generations=generations,
-        readers={name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")},
+        readers=readers,
         waiter=Waiter(events, generations, PARTITIONS, PARTITIONS),
+        feeds=ChangeFeeds(log, generations, readers, PARTITIONS),
         limits=limits or Limits(),
     )
 

@@ -170,7 +170,7 @@ def _small(value: Any) -> Any:
 def test_a_view_in_valkey_answers_by_key_only(client: AppClient, service: Service) -> None:
     problem = client.get("/views/listing_card?city=GALT").json()
     assert (problem["status"], problem["type"]) == (400, "urn:headwater:problem:key_only")
-    assert "/views/listing_card/{key}" in problem["detail"]
+    assert "/views/listing_card/rows?key=" in problem["detail"]
     cache: Any = service.readers["valkey"]
     cache.rows["listing_card"] = {"L1": {"listing_id": "L1", "city": "GALT"}}
     assert client.get("/views/listing_card/L1").json()["city"] == "GALT"

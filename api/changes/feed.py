@@ -1,0 +1,158 @@
+"""The changes of one view: which rows the live query says have changed, and what they are once the store has them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import orjson
+
+from api.changes.patch_tail import Batch, Touch, Touched
+from api.changes.position import write_position
+from api.changes.subscription import Change, ResetReason, Subscription
+from api.ports import GenerationGone, Generations, Live, Row, ViewReader
+from api.reading import KeyReaders
+from eventlog.envelope import Position
+from projections.errors import ProjectionError
+from projections.view import TableView
+
+LOOK_S: Final = 1.0
+"""How often a feed looks whether its view has a new generation."""
+FIRST_PAUSE_S: Final = 0.005
+LONGEST_PAUSE_S: Final = 0.100
+RETRY_S: Final = 1.0
+ROWS_AT_ONCE: Final = 500
+MOST_WAITING: Final = 50_000
+"""Rows of a view that may have changed while its store is behind; beyond that its followers are told to read anew."""
+
+logger = logging.getLogger(__name__)
+
+
+class ViewFeed:
+    """The changes of one view, for all its followers: each row is read once for all of them."""
+
+    def __init__(self, view: TableView, readers: KeyReaders, generations: Generations, live: Live) -> None:
+        self.view, self.tag, self.generation = view, live.tag, live.generation
+        self.followers: set[Subscription] = set()
+        self.told: Mapping[int, int] = {}
+        """The `patches` offsets up to which the followers were told everything; once `started`."""
+        self.started = asyncio.Event()
+        self._readers, self._generations = readers, generations
+        self._touched: Touched = {}
+        self._overflown = False
+        self._something = asyncio.Event()
+        self._taken: Mapping[int, int] = {}
+
+    @property
+    def position(self) -> str:
+        """Where a follower stands that has everything."""
+        return write_position(self.generation, self.told)
+
+    def take_in(self, batch: Batch) -> None:
+        """A batch of patches."""
+        if self.tag not in batch.listened:
+            return
+        if not self.started.is_set():
+            self.told = batch.start
+            self.started.set()
+        if touched := batch.touched.get(self.tag):
+            self._touched |= touched
+            if len(self._touched) > MOST_WAITING:
+                self._overflown = True
+                self._touched.clear()
+            self._something.set()
+        self._taken = batch.end
+
+    async def run(self) -> None:
+        """Tell the followers of every change, until cancelled."""
+        await self.started.wait()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._something.wait()
+            self._something.clear()
+            touched: Touched = {}
+            try:
+                await self._look_at_generation()
+                touched, self._touched = self._touched, {}
+                taken = self._taken
+                changes = await self.changes(touched)
+            except ProjectionError as error:
+                logger.warning('changes of "%s" wait: %s', self.view.name, error)
+                self._touched = touched | self._touched
+                self._something.set()
+                await asyncio.sleep(RETRY_S)
+                continue
+            self.told = taken
+            for follower in self.followers:
+                follower.offer(changes, self.position)
+            if self._overflown:
+                self._overflown = False
+                self._tell_all("too_far_behind")
+
+    async def changes(self, touched: Touched) -> list[Change]:
+        """The rows that were touched, once the store has applied what touched them; raises ProjectionError."""
+        if not touched:
+            return []
+
+        async def read(reader: ViewReader) -> Mapping[str, Row]:
+            rows: dict[str, Row] = {}
+            while True:
+                live = await self._generations.live(self.view)
+                try:
+                    await _applied(reader, live, touched.values())
+                    keys = list(touched)
+                    for start in range(0, len(keys), ROWS_AT_ONCE):
+                        rows |= await reader.get_many(live, keys[start : start + ROWS_AT_ONCE])
+                    return rows
+                except GenerationGone:
+                    await self._generations.live(self.view, fresh=True)
+                except _Behind:
+                    continue  # a swap may be why: the registry is asked again
+
+        rows = await self._readers.ask(read)
+        return [_change(key, rows.get(key), touch.position) for key, touch in touched.items()]
+
+    async def _look_at_generation(self) -> None:
+        live = await self._generations.live(self.view)
+        if live.tag != self.tag:
+            self.tag = live.tag
+            self._touched.clear()
+            self.started.clear()
+            await self.started.wait()  # nothing is missed between reading anew and the next change
+        if live.generation != self.generation:
+            self.generation = live.generation
+            self._tell_all("generation_changed")
+
+    def _tell_all(self, reason: ResetReason) -> None:
+        for follower in self.followers:
+            follower.reset(reason)
+
+
+class _Behind(Exception):
+    """The store has not applied it within LOOK_S."""
+
+
+async def _applied(reader: ViewReader, live: Live, wanted: Iterable[Touch]) -> None:
+    """Wait until the generation has taken in all that is wanted; raises _Behind after a while."""
+    latest: dict[int, int] = {}
+    for touch in wanted:
+        latest[touch.partition] = max(touch.offset, latest.get(touch.partition, 0))
+    pause_s, waited_s = FIRST_PAUSE_S, 0.0
+    while True:
+        following = await reader.following(live)
+        if all(following.get(partition, 0) > offset for partition, offset in latest.items()):
+            return
+        if waited_s > LOOK_S:
+            raise _Behind
+        await asyncio.sleep(pause_s)
+        waited_s += pause_s
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _change(key: str, row: Row | None, position: Position) -> Change:
+    document = {"key": key, "row": row, "position": str(position)}
+    return Change(key, b"event: change\ndata: " + orjson.dumps(document) + b"\n")

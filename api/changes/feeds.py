@@ -1,0 +1,150 @@
+"""The feeds of all views that somebody follows, over one reader of `patches`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from api.changes.feed import RETRY_S, ViewFeed
+from api.changes.patch_tail import Batch, PatchTail, Touched, touches
+from api.changes.position import read_position
+from api.changes.subscription import MOST_CHANGES, Reason, ResetReason, Subscription
+from api.errors import TooManyFollowers
+from api.ports import Generations, ViewReader
+from api.reading import KeyReaders
+from eventlog import topics
+from eventlog.errors import EventLogError, LogUnavailable
+from eventlog.ports import EventLog
+from projections.errors import ProjectionError
+from projections.view import TableView
+
+START_S: Final = 10.0
+MOST_CATCH_UP: Final = 200_000
+"""Offsets of `patches` that are read again for a follower that comes back."""
+
+logger = logging.getLogger(__name__)
+
+
+class ChangeFeeds:
+    """The feeds of all views that are followed; a resource of the application, for its loop."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        generations: Generations,
+        readers: Mapping[str, ViewReader],
+        patch_partitions: int,
+        most_followers: int = 1_000,
+    ) -> None:
+        self._log, self._generations, self._readers = log, generations, readers
+        self.partitions, self._most = patch_partitions, most_followers
+        self._tail = PatchTail(log, patch_partitions, self._take_in)
+        self._feeds: dict[str, ViewFeed] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="catch-up")
+
+    async def open(self) -> None:
+        """Nothing to do: `patches` is followed when somebody follows a view."""
+
+    async def close(self) -> None:
+        """Stop following."""
+        self.end("closing")
+        self._tail.stop()
+        for task in self._running.values():
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def end(self, reason: Reason) -> None:
+        """Let every follower go."""
+        for feed in self._feeds.values():
+            for follower in feed.followers:
+                follower.end(reason)
+
+    async def follow(self, view: TableView, keys: frozenset[str] | None, held: bool) -> Subscription:
+        """Begin to follow; call `leave` at the end. held: until `catch_up`.
+
+        Raises TooManyFollowers, GenerationMissing, StoreUnavailable or LogUnavailable.
+        """
+        if sum(len(feed.followers) for feed in self._feeds.values()) >= self._most:
+            raise TooManyFollowers(self._most)
+        live = await self._generations.live(view)
+        feed = self._feeds.get(view.name)
+        if feed is None:
+            feed = ViewFeed(view, KeyReaders(self._readers, view), self._generations, live)
+            self._feeds[view.name] = feed
+            self._running[view.name] = asyncio.create_task(feed.run())
+        subscription = Subscription(keys, feed.position, held)
+        feed.followers.add(subscription)  # before the wait, so that nobody takes the feed away meanwhile
+        self._listen()
+        try:
+            async with asyncio.timeout(START_S):
+                await feed.started.wait()
+        except BaseException as error:
+            self.leave(view, subscription)
+            if isinstance(error, TimeoutError):
+                raise LogUnavailable("following patches", f"nothing came for {START_S:g} s") from error
+            raise
+        subscription.position = feed.position
+        return subscription
+
+    def leave(self, view: TableView, subscription: Subscription) -> None:
+        """Follow no longer; the last one to leave ends the feed."""
+        feed = self._feeds[view.name]
+        feed.followers.discard(subscription)
+        if not feed.followers:
+            del self._feeds[view.name]
+            self._running.pop(view.name).cancel()
+            self._listen()
+
+    async def catch_up(self, view: TableView, subscription: Subscription, position: str) -> None:
+        """Bring a follower up to date that had everything up to `position`, or tell it to read anew."""
+        feed = self._feeds[view.name]
+        known = read_position(position, self.partitions)
+        if known is None or known[0] != feed.generation:
+            subscription.reset("generation_changed" if known else "position_gone")
+            return
+        while True:
+            try:
+                loop = asyncio.get_running_loop()
+                found = await loop.run_in_executor(
+                    self._threads, self._touched, feed.tag, known[1], feed.told, subscription.keys
+                )
+                if isinstance(found, dict):
+                    changes = await feed.changes(found)
+                    subscription.catch_up({change.key: change for change in changes})
+                else:
+                    subscription.reset(found)
+                return
+            except (EventLogError, ProjectionError) as error:
+                logger.warning('a follower of "%s" waits: %s', view.name, error)
+                await asyncio.sleep(RETRY_S)
+
+    def _touched(
+        self, tag: str, start: Mapping[int, int], end: Mapping[int, int], keys: frozenset[str] | None
+    ) -> Touched | ResetReason:
+        """What was touched from `start` to `end`; blocks. Else why that cannot be told."""
+        for partition, offset in start.items():
+            if offset > end[partition] or offset < self._log.first(topics.PATCHES, partition):
+                return "position_gone"
+        if sum(end[partition] - offset for partition, offset in start.items()) > MOST_CATCH_UP:
+            return "too_far_behind"
+        found: Touched = {}
+        for partition, offset in start.items():
+            records = self._log.read(topics.PATCHES, partition, offset, end[partition])
+            for key, touch in touches(records, frozenset({tag})).get(tag, {}).items():
+                if keys is None or key in keys:
+                    found[key] = touch
+        return found if len(found) <= MOST_CHANGES else "too_far_behind"
+
+    def _listen(self) -> None:
+        self._tail.listen(feed.tag for feed in self._feeds.values())
+
+    def _take_in(self, batch: Batch) -> None:
+        for feed in self._feeds.values():
+            feed.take_in(batch)
+        if batch.listened != {feed.tag for feed in self._feeds.values()}:
+            self._listen()  # a view has a new version

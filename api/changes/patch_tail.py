@@ -1,0 +1,133 @@
+"""Following `patches`: one thread for all who listen, and which rows each batch of records touches."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+import orjson
+
+from eventlog import topics
+from eventlog.envelope import Position
+from eventlog.errors import EventLogError
+from eventlog.ports import EventLog, Record
+
+BATCH_RECORDS: Final = 5_000
+POLL_S: Final = 0.1
+RETRY_S: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Touch(NamedTuple):
+    """An event's change of a row: where it is told in `patches`, and where the event is in `events`."""
+
+    partition: int
+    offset: int
+    position: Position
+
+
+Touched = dict[str, Touch]
+"""The latest touch of each key."""
+
+
+class Batch(NamedTuple):
+    """What came: by view tag, for the tags that were listened to; from these `patches` offsets up to those."""
+
+    touched: Mapping[str, Touched]
+    listened: frozenset[str]
+    start: Mapping[int, int]
+    end: Mapping[int, int]
+
+
+def touches(records: Iterable[Record], tags: frozenset[str]) -> dict[str, Touched]:
+    """The rows of these view tags that the records touch."""
+    found: dict[str, Touched] = {}
+    for record in records:
+        tag, slash, key = record.key.partition("/")
+        if not slash or tag not in tags or record.value is None:
+            continue
+        try:
+            document = orjson.loads(record.value)
+            touch = Touch(record.partition, record.offset, Position(document["p"], document["o"]))
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            continue  # the loaders bury it
+        found.setdefault(tag, {})[key] = touch
+    return found
+
+
+class PatchTail:
+    """Reads `patches` from its end on, in a thread, while there is a tag that is listened to.
+
+    on_batch: called in the loop for every batch, before the next is read, so that nothing piles up between the two.
+    """
+
+    def __init__(self, log: EventLog, partitions: int, on_batch: Callable[[Batch], None]) -> None:
+        self._log, self._partitions, self._on_batch = log, partitions, on_batch
+        self._tags: frozenset[str] = frozenset()
+        self._stopped: threading.Event | None = None
+
+    def listen(self, tags: Iterable[str]) -> None:
+        """Listen to these tags and no others; the next batches tell from when on. Call it in the loop."""
+        self._tags = frozenset(tags)
+        if self._tags and self._stopped is None:
+            self._stopped = threading.Event()
+            arguments = (self._stopped, asyncio.get_running_loop())
+            threading.Thread(target=self._follow, args=arguments, name="patches", daemon=True).start()
+        elif not self._tags:
+            self.stop()
+
+    def stop(self) -> None:
+        """Let the thread end."""
+        if self._stopped is not None:
+            self._stopped.set()
+            self._stopped = None
+
+    def _follow(self, stopped: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
+        places: dict[int, int] | None = None
+        while not stopped.is_set():
+            try:
+                if places is None:
+                    places = {p: self._log.end(topics.PATCHES, p) for p in range(self._partitions)}
+                self._read(places, stopped, loop)
+            except EventLogError as error:
+                logger.warning("patches are not followed, trying again in %g s: %s", RETRY_S, error)
+                stopped.wait(RETRY_S)
+
+    def _read(self, places: dict[int, int], stopped: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
+        tail = self._log.tail(topics.PATCHES, places)
+        try:
+            while not stopped.is_set():
+                tags = self._tags
+                records = tail.poll(BATCH_RECORDS, POLL_S)
+                end = {p: tail.position(p) for p in places}
+                batch = Batch(touches(records, tags), tags, dict(places), end)
+                if not self._hand_over(batch, stopped, loop):
+                    return
+                places.update(end)
+        finally:
+            tail.close()
+
+    def _hand_over(self, batch: Batch, stopped: threading.Event, loop: asyncio.AbstractEventLoop) -> bool:
+        taken: Future[None] = Future()
+
+        def take() -> None:
+            if not stopped.is_set():
+                self._on_batch(batch)
+            taken.set_result(None)
+
+        try:
+            loop.call_soon_threadsafe(take)
+        except RuntimeError:  # the loop has ended, and with it everybody who listened
+            return False
+        while not stopped.is_set():
+            try:
+                taken.result(POLL_S)
+                return True
+            except TimeoutError:
+                continue
+        return False

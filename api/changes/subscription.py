@@ -1,0 +1,97 @@
+"""One follower of a view's changes: what it has not taken yet, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+MOST_CHANGES: Final = 2_000
+"""Rows that may have changed since a client last read; one that is further behind is cut off."""
+
+Reason = Literal["too_slow", "closing"]
+ResetReason = Literal["position_gone", "too_far_behind", "generation_changed"]
+
+
+class Change(NamedTuple):
+    """A row after a change: its key and its event, ready to be sent."""
+
+    key: str
+    event: bytes
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What a follower takes at once.
+
+    changes: rows as they are now. position: where the follower stands once it has them. reset: read every row anew,
+    then take in the changes. ended: nothing follows.
+    """
+
+    changes: list[Change]
+    position: str
+    reset: ResetReason | None = None
+    ended: Reason | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """The changes of some rows (`keys` None: of all) for one follower; for one loop.
+
+    A row that changes twice before it is taken is sent once, as it is after both. held: nothing is given out until the
+    follower was brought up to date (`catch_up` or `reset`).
+    """
+
+    keys: frozenset[str] | None
+    position: str
+    held: bool = False
+    _changes: dict[str, Change] = field(default_factory=dict)
+    _reset: ResetReason | None = None
+    _ended: Reason | None = None
+    _ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def offer(self, changes: Iterable[Change], position: str) -> None:
+        """Rows that have changed, up to `position`."""
+        if self._ended is not None:
+            return
+        self.position = position
+        for change in changes:
+            if self.keys is None or change.key in self.keys:
+                self._changes.pop(change.key, None)  # to the end: last changed, last sent
+                self._changes[change.key] = change
+        if len(self._changes) > MOST_CHANGES:
+            self.end("too_slow")
+        elif self._changes and not self.held:
+            self._ready.set()
+
+    def catch_up(self, earlier: Mapping[str, Change]) -> None:
+        """What changed before all that was offered."""
+        self._changes = {key: change for key, change in earlier.items() if key not in self._changes} | self._changes
+        self._release()
+
+    def reset(self, reason: ResetReason) -> None:
+        """Everything may have changed."""
+        self._reset = reason
+        self._release()
+
+    def end(self, reason: Reason) -> None:
+        """Nothing follows; what was not taken is dropped."""
+        self._ended = self._ended or reason
+        self._changes.clear()
+        self._ready.set()
+
+    async def take(self) -> Delivery:
+        """Wait until there is something, and take all of it."""
+        await self._ready.wait()
+        delivery = Delivery(list(self._changes.values()), self.position, self._reset, self._ended)
+        self._changes.clear()
+        self._reset = None
+        if self._ended is None:
+            self._ready.clear()
+        return delivery
+
+    def _release(self) -> None:
+        self.held = False
+        if self._changes or self._reset or self._ended:
+            self._ready.set()

@@ -1,0 +1,70 @@
+"""Reading a view: its live generation, waiting for positions, and its rows by key from whichever store answers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from api.ports import GenerationGone, Generations, Live, ViewReader
+from api.query import read_integer
+from projections.errors import GenerationMissing, StoreUnavailable
+from projections.view import TableView
+
+if TYPE_CHECKING:
+    from api.service import Service
+
+Answer = TypeVar("Answer")
+
+AWAY_S: Final = 1.0
+"""How long a store that did not answer is not asked, where another one can be."""
+
+logger = logging.getLogger(__name__)
+
+
+class KeyReaders:
+    """The stores of one view, for look-ups by key: the cache first where the view has one, then in declared order."""
+
+    def __init__(self, readers: Mapping[str, ViewReader], view: TableView) -> None:
+        names = sorted((store.name for store in view.stores), key=lambda name: name != "valkey")
+        self._view = view.name
+        self._readers: Sequence[ViewReader] = [readers[name] for name in names]
+        self._away_until: dict[str, float] = {}
+
+    async def ask(self, call: Callable[[ViewReader], Awaitable[Answer]]) -> Answer:
+        """The answer of the first store that is there; raises StoreUnavailable where none is."""
+        asked = time.monotonic()
+        there = [each for each in self._readers if self._away_until.get(each.name, 0.0) <= asked]
+        for reader in (there or self._readers)[:-1]:
+            try:
+                return await call(reader)
+            except StoreUnavailable as error:
+                self._away_until[reader.name] = time.monotonic() + AWAY_S
+                logger.warning('view "%s": asking another store than %s: %s', self._view, reader.name, error)
+        return await call((there or self._readers)[-1])
+
+
+async def wait_for(service: Service, view: TableView, reader: ViewReader, plain: Mapping[str, str]) -> bool:
+    """Wait for the positions of `after=`, at most `wait_ms=`; whether there were any. Raises as `Waiter.wait`."""
+    limits = service.limits
+    wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.longest_wait_ms)
+    if "after" not in plain:
+        return False
+    await service.waiter.wait(view, reader, plain["after"], wait_ms)
+    return True
+
+
+async def read_live(
+    generations: Generations, view: TableView, ask: Callable[[Live], Awaitable[Answer]]
+) -> tuple[Answer, Live]:
+    """Ask the live generation; once more, with the registry asked anew, where it was dropped meanwhile."""
+    live = await generations.live(view)
+    try:
+        return await ask(live), live
+    except GenerationGone:
+        live = await generations.live(view, fresh=True)
+    try:
+        return await ask(live), live
+    except GenerationGone as error:
+        raise GenerationMissing(view.name, live.generation) from error

@@ -1,0 +1,159 @@
+"""`GET /views/{view}/changes`: server-sent events of a view's changes, so that a page can follow its rows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
+
+from api.changes.position import read_position
+from api.changes.subscription import Delivery, Subscription
+from api.errors import BadParameter
+from api.query import check_names, read_integer
+from api.service import Service
+from projections.view import TableView
+
+MEDIA_TYPE: Final = "text/event-stream"
+PARAMETERS: Final = ("key", "from", "for_ms")
+MOST_KEYS: Final = 100
+LONGEST_MS: Final = 24 * 60 * 60 * 1000
+DESCRIPTION: Final = """\
+Server-sent events (`EventSource`), as long as the connection lasts.
+
+- `open`: `{"position", "generation"}`. Read the rows now; what changes from here on is told.
+- `change`: `{"key", "row", "position"}`. The row as it is after the change, null where there is none; changes that
+  follow each other closely are told once. `position` is that of the event in the log.
+- `reset`: `{"reason"}`. Read the rows anew, because the view was rebuilt (`generation_changed`), or what was missed is
+  not kept (`position_gone`) or too much (`too_far_behind`). Changes go on.
+- `end`: `{"reason"}`. The client read too slowly (`too_slow`), or the server stops (`closing`): connect again.
+
+A client that comes back with the last event's id (`Last-Event-ID`, as browsers do by themselves, or `from`) is told
+what changed meanwhile.
+"""
+
+logger = logging.getLogger(__name__)
+
+
+def following(service: Service, view: TableView) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of one view."""
+
+    async def follow(request: Request) -> Response:
+        parameters = request.query_params.multi_items()
+        plain = check_names(parameters, PARAMETERS, repeatable=("key",))
+        keys = frozenset(value for name, value in parameters if name == "key")
+        if len(keys) > MOST_KEYS:
+            raise BadParameter("key", f"has more than {MOST_KEYS} values: follow all rows, or in parts")
+        for_ms = read_integer("for_ms", plain["for_ms"], 1, LONGEST_MS) if "for_ms" in plain else None
+        since = request.headers.get("last-event-id") or plain.get("from")
+        if "from" in plain and read_position(plain["from"], service.feeds.partitions) is None:
+            raise BadParameter("from", "is no position of a change: take the `id` of the last event")
+        subscription = await service.feeds.follow(view, keys or None, held=since is not None)
+        return _EventStream(service, view, subscription, since, None if for_ms is None else for_ms / 1000)
+
+    return follow
+
+
+class _EventStream(Response):
+    """The events of one follower."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self, service: Service, view: TableView, subscription: Subscription, since: str | None, for_s: float | None
+    ) -> None:
+        # proxies that collect an answer before they pass it on would hold events back
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        self._service, self._view, self._subscription, self._since = service, view, subscription, since
+        self._for_s = for_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as ASGI, until the client goes, is cut off, or the time is up."""
+        del self.headers["content-length"]
+        feeds = self._service.feeds
+        ending = {asyncio.create_task(self._write(send)), asyncio.create_task(_gone(receive))}
+        tasks = set(ending)
+        if self._since is not None:
+            tasks.add(asyncio.create_task(feeds.catch_up(self._view, self._subscription, self._since)))
+        try:
+            done: set[asyncio.Task[None]] = set()
+            while not done & ending:
+                done, _ = await asyncio.wait(tasks - done, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                tasks -= done - ending
+        finally:
+            feeds.leave(self._view, self._subscription)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _write(self, send: Send) -> None:
+        limits = self._service.limits
+        ends = None if self._for_s is None else time.monotonic() + self._for_s
+
+        async def write(content: bytes, more: bool = True) -> None:
+            async with asyncio.timeout(limits.stall_s):
+                await send({"type": "http.response.body", "body": content, "more_body": more})
+
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await write(self._opening())
+            while ends is None or time.monotonic() < ends:
+                left_s = limits.heartbeat_s if ends is None else min(limits.heartbeat_s, ends - time.monotonic())
+                delivery = await _taken(self._subscription, left_s)
+                await write(_beat(self._subscription) if delivery is None else _text(delivery))
+                if delivery is not None and delivery.ended:
+                    break
+            await write(b"", more=False)
+        except TimeoutError:
+            logger.warning("%s: cut off a follower that read nothing for %g s", self._view.name, limits.stall_s)
+
+    def _opening(self) -> bytes:
+        position = self._subscription.position
+        document = {"position": position, "generation": int(position.partition(";")[0])}
+        # the id of a follower that comes back stays, until it has what it missed
+        place = b"" if self._since is not None else _id(position)
+        return place + _event("open", document)
+
+
+async def _taken(subscription: Subscription, within_s: float) -> Delivery | None:
+    try:
+        async with asyncio.timeout(within_s):
+            return await subscription.take()
+    except TimeoutError:
+        return None
+
+
+def _text(delivery: Delivery) -> bytes:
+    events = [] if delivery.reset is None else [_event("reset", {"reason": delivery.reset})]
+    events += [change.event + b"\n" for change in delivery.changes]
+    if events:
+        # only the last has the id: a client that loses the connection before it is told all of them again
+        events[-1] = _id(delivery.position) + events[-1]
+    if delivery.ended is not None:
+        events.append(_event("end", {"reason": delivery.ended}))
+    return b"".join(events)
+
+
+def _beat(subscription: Subscription) -> bytes:
+    """A comment that keeps the connection open, and where the follower stands."""
+    return b": heartbeat\n" + (b"\n" if subscription.held else _id(subscription.position) + b"\n")
+
+
+def _event(name: str, document: dict[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(document))
+
+
+def _id(position: str) -> bytes:
+    return b"id: %b\n" % position.encode()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

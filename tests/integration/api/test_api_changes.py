@@ -1,0 +1,119 @@
+"""Following changes of a view in each store: real patches, a real loader, a real API."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from api_deployment import Deployment
+from api_rows import SOURCES, load
+from confluent_kafka import Producer
+
+from eventlog.envelope import partition_of
+from eventlog.topics import PATCHES
+from projections import reference
+from projections.expressions import Source
+from projections.loader import Loader
+from projections.registry import ViewRegistry
+from projections.stores.names import patch_key
+from projections.stores.open import open_store
+from projections.stores.store import Target
+
+VIEWS = ("listings", "listing_search", "listing_card")
+
+
+def emit(deployment: Deployment, name: str, sources: list[Source]) -> None:
+    """Write the patches of events, as the live query does."""
+    view = ViewRegistry.load().views[name]
+    producer = Producer({"bootstrap.servers": deployment.log.bootstrap})
+    for source in sources:
+        for patch in reference.lift(view, source):
+            key = patch_key(view.tag, patch.key)
+            value = {"p": patch.source, "o": patch.place.offset, "i": patch.place.number, "t": 1, "c": patch.fields}
+            topic, partition = deployment.log.topic(PATCHES), partition_of(key, 4)
+            producer.produce(topic, orjson.dumps(value), key.encode(), partition)
+    assert producer.flush(30) == 0
+
+
+@contextmanager
+def loading(deployment: Deployment, target: Target) -> Iterator[None]:
+    store, stop = open_store(target.view.stores[0].name, deployment.stores), threading.Event()
+    loader = Loader(store, lambda: [target], deployment.log, partitions=range(4))
+    thread = threading.Thread(target=loader.run, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        store.close()  # type: ignore[attr-defined]
+
+
+class Events:
+    """The events of an open connection, one after the other."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self._lines = answer.iter_lines()
+        self.last_id = ""
+
+    def read(self) -> tuple[str, Any]:
+        name, data = "", None
+        for line in self._lines:
+            field, _, value = line.partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                data = orjson.loads(value)
+            elif line.startswith("id: "):
+                self.last_id = value
+            elif not line and name:
+                return name, data
+        raise AssertionError("the stream has ended")
+
+    def rows(self, expected: dict[str, Any]) -> None:
+        """Read changes until the rows are the expected ones."""
+        found: dict[str, Any] = {}
+        while found != expected:
+            name, data = self.read()
+            assert name == "change", (name, data)
+            found[data["key"]] = data["row"]
+
+
+@contextmanager
+def following(api: httpx.Client, view: str, query: str = "", **headers: str) -> Iterator[Events]:
+    with api.stream("GET", f"/views/{view}/changes?{query}", headers=headers) as answer:
+        assert answer.status_code == 200, answer.read()
+        events = Events(answer)
+        assert events.read()[0] == "open"
+        yield events
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_whoever_follows_has_the_rows_in_the_end(api: httpx.Client, deployment: Deployment, name: str) -> None:
+    target = load(deployment, name, [])
+    view, half = target.view, len(SOURCES) // 2
+    touched = {patch.key for source in SOURCES for patch in reference.lift(view, source)}
+
+    def expected(sources: list[Source], keys: set[str]) -> dict[str, Any]:
+        rows = reference.fold(view, sources)
+        return {key: rows.get(key) for key in keys}
+
+    with loading(deployment, target):
+        with following(api, name) as events:
+            first = {patch.key for source in SOURCES[:half] for patch in reference.lift(view, source)}
+            emit(deployment, name, SOURCES[:half])
+            events.rows(expected(SOURCES[:half], first))
+            last_id = events.last_id
+        emit(deployment, name, SOURCES[half:])
+        later = {patch.key for source in SOURCES[half:] for patch in reference.lift(view, source)}
+        with following(api, name, **{"Last-Event-ID": last_id}) as events:
+            events.rows(expected(SOURCES, later))
+        one = min(later)
+        with following(api, name, str(httpx.QueryParams({"key": one})), **{"Last-Event-ID": last_id}) as events:
+            events.rows(expected(SOURCES, {one}))
+    assert touched == first | later

@@ -1,0 +1,373 @@
+"""Following changes as server-sent events, with the log and the store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+from asgi_client import AppClient
+from fake_service import fake_service
+
+from api.app import create_app
+from api.changes import feed, feeds, subscription
+from api.service import Service
+from api.settings import Limits
+from eventlog.envelope import partition_of
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
+from eventlog.topics import PATCHES
+from projections.errors import StoreUnavailable
+
+Scenario = Callable[["World"], Awaitable[None]]
+PATH = "/views/listings/changes"
+
+
+class World:
+    """A service, its log, and the store that follows `patches` when it is told to."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.service: Service = fake_service(limits)
+        self.log: MemoryLog = self.service.feeds._log  # type: ignore[assignment]
+        self.store: Any = self.service.readers["postgres"]
+        self.store.rows["listings"] = {}
+        self.store.reached = dict.fromkeys(range(4), 0)
+        self.app = create_app(self.service)
+        self.events = 0
+
+    def change(self, key: str, tag: str = "listings@1", applied: bool = True, **columns: Any) -> None:
+        """An event changes a row; the store has it at once, or later."""
+        self.events += 1
+        value = orjson.dumps({"p": 3, "o": self.events, "i": 0, "t": 1, "c": columns})
+        self.log.submit(Entry(PATCHES, f"{tag}/{key}", value, 1), partition_of(f"{tag}/{key}", 4))
+        if applied:
+            self.store.rows["listings"][key] = {"listing_id": key} | columns
+            self.apply()
+
+    def apply(self) -> None:
+        """The store takes in everything."""
+        self.store.reached = {partition: self.log.end(PATCHES, partition) for partition in range(4)}
+
+    @asynccontextmanager
+    async def following(self, query: str = "", last: str | None = None, slow: bool = False) -> AsyncIterator[Follower]:
+        follower = Follower(slow)
+        call = asyncio.create_task(follower.call(self.app, query, last))
+        try:
+            yield follower
+        finally:
+            follower.gone.set()
+            await asyncio.wait_for(call, 5)
+            assert not self.service.feeds._feeds
+
+
+class Follower:
+    """A client: what it was sent, as events."""
+
+    def __init__(self, slow: bool) -> None:
+        self.gone = asyncio.Event()
+        self.reads = asyncio.Event()
+        if not slow:
+            self.reads.set()
+        self.text, self.status = "", 0
+        self.headers: dict[str, str] = {}
+        self.ended = False
+
+    async def call(self, app: Any, query: str, last: str | None) -> None:
+        headers = [(b"last-event-id", last.encode())] if last else []
+        path = {"path": PATH, "raw_path": PATH.encode(), "query_string": query.encode()}
+        scope = {"type": "http", "http_version": "1.1", "method": "GET", "headers": headers, **path}
+        await app(scope, self.receive, self.send)
+
+    async def receive(self) -> Any:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            return
+        self.text += message.get("body", b"").decode()
+        self.ended = not message.get("more_body", False)
+        while "change" in self.text and not self.reads.is_set():
+            await self.reads.wait()
+
+    @property
+    def events(self) -> list[tuple[str, Any]]:
+        return [(name, data) for name, data, _ in self.parsed()]
+
+    @property
+    def last_id(self) -> str:
+        return [place for _, _, place in self.parsed() if place][-1]
+
+    def parsed(self) -> list[tuple[str, Any, str]]:
+        found = []
+        for block in self.text.split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in block.splitlines() if line and line[0] != ":")
+            if "event" in fields:
+                found.append((fields["event"], orjson.loads(fields["data"]), fields.get("id", "")))
+        return found
+
+    async def until(self, number: int) -> list[tuple[str, Any]]:
+        """The first `number` events, once they are there."""
+        async with asyncio.timeout(5):
+            while len(self.events) < number:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        return self.events
+
+
+def play(scenario: Scenario, limits: Limits | None = None) -> None:
+    async def main() -> None:
+        world = World(limits)
+        try:
+            async with asyncio.timeout(20):
+                await scenario(world)
+        finally:
+            await world.service.feeds.close()
+
+    asyncio.run(main())
+
+
+def changed(events: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return [(data["key"], data["row"] and data["row"].get("price")) for name, data in events if name == "change"]
+
+
+def test_each_change_is_told_with_the_row_after_it() -> None:
+    async def scenario(world: World) -> None:
+        world.change("before", price=1)
+        async with world.following() as follower:
+            ((name, opened),) = await follower.until(1)
+            assert (name, opened["generation"]) == ("open", 1)
+            assert follower.headers["content-type"].startswith("text/event-stream")
+            world.change("L1", price=1)
+            assert (await follower.until(2))[1] == (
+                "change",
+                {"key": "L1", "row": {"listing_id": "L1", "price": 1}, "position": "3:2"},
+            )
+            world.change("other view", tag="city_market@1")
+            world.change("L1", price=2)
+            world.change("ü/\n", price=3)
+            assert set(changed(await follower.until(4))) >= {("ü/\n", 3)}
+            del world.store.rows["listings"]["L1"]
+            world.change("L1", applied=False)
+            world.apply()
+            assert changed(await follower.until(5))[-1] == ("L1", None)
+
+    play(scenario)
+
+
+def test_a_change_is_told_once_the_store_has_it() -> None:
+    async def scenario(world: World) -> None:
+        async with world.following() as follower:
+            await follower.until(1)
+            world.change("L1", applied=False)
+            world.store.rows["listings"]["L1"] = {"listing_id": "L1", "price": 1}
+            await asyncio.sleep(0.05)
+            assert len(follower.events) == 1
+            world.store.rows["listings"]["L1"]["price"] = 2
+            world.apply()
+            assert changed(await follower.until(2)) == [("L1", 2)]
+
+    play(scenario)
+
+
+def test_only_the_keys_that_are_asked_for() -> None:
+    async def scenario(world: World) -> None:
+        async with world.following("key=L2&key=L3") as follower:
+            await follower.until(1)
+            for number in range(5):
+                world.change(f"L{number}", price=number)
+            assert sorted(changed(await follower.until(3))) == [("L2", 2), ("L3", 3)]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("by", ["header", "parameter"])
+def test_who_comes_back_is_told_what_changed_meanwhile(by: str) -> None:
+    async def scenario(world: World) -> None:
+        async with world.following() as follower:
+            await follower.until(1)
+            world.change("L1", price=1)
+            await follower.until(2)
+            last = follower.last_id
+        world.change("L1", price=2)
+        world.change("L2", price=3)
+        world.change("elsewhere", tag="city_market@1")
+        query, header = ("", last) if by == "header" else (f"from={last}", None)
+        async with world.following(query, header) as follower:
+            events = await follower.until(3)
+            assert sorted(changed(events)) == [("L1", 2), ("L2", 3)]
+            world.change("L3", price=4)
+            assert changed(await follower.until(4))[-1] == ("L3", 4)
+        async with world.following("key=L2", last) as follower:
+            assert changed(await follower.until(2)) == [("L2", 3)]
+
+    play(scenario)
+
+
+def test_who_missed_too_much_reads_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: World) -> None:
+        for last in ("nonsense", "1;0:0", "1;0:99,1:0,2:0,3:0"):
+            async with world.following(last=last) as follower:
+                assert (await follower.until(2))[1] == ("reset", {"reason": "position_gone"}), last
+                world.change("L1", price=1)
+                assert changed(await follower.until(3)) == [("L1", 1)]
+        async with world.following(last="7;0:0,1:0,2:0,3:0") as follower:
+            assert (await follower.until(2))[1] == ("reset", {"reason": "generation_changed"})
+        monkeypatch.setattr(feeds, "MOST_CATCH_UP", 1)
+        async with world.following(last="1;0:0,1:0,2:0,3:0") as follower:
+            assert (await follower.until(2))[1] == ("reset", {"reason": "too_far_behind"})
+
+    play(scenario)
+
+
+def test_a_new_generation_and_a_new_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "LOOK_S", 0.01)
+
+    async def scenario(world: World) -> None:
+        generations: Any = world.service.generations
+        async with world.following() as follower:
+            await follower.until(1)
+            generations.number = 2
+            assert (await follower.until(2))[1] == ("reset", {"reason": "generation_changed"})
+            generations.number, generations.tag = 3, "listings@2"
+            assert (await follower.until(3))[2] == ("reset", {"reason": "generation_changed"})
+            world.change("L1", price=1)
+            world.change("L2", tag="listings@2", price=2)
+            assert changed(await follower.until(4)) == [("L2", 2)]
+
+    play(scenario)
+
+
+def test_a_store_that_is_away_holds_changes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "RETRY_S", 0.01)
+
+    async def scenario(world: World) -> None:
+        async with world.following() as follower:
+            await follower.until(1)
+            world.store.errors = [StoreUnavailable("PostgreSQL", "refused") for _ in range(3)]
+            world.change("L1", price=1)
+            assert changed(await follower.until(2)) == [("L1", 1)]
+            assert world.store.errors == []
+
+    play(scenario)
+
+
+def test_a_store_that_is_far_behind_makes_followers_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "MOST_WAITING", 10)
+
+    async def scenario(world: World) -> None:
+        async with world.following() as follower:
+            await follower.until(1)
+            world.change("first", applied=False)
+            for number in range(50):
+                world.change(f"L{number}", applied=False)
+            await asyncio.sleep(0.3)
+            world.apply()
+            async with asyncio.timeout(5):
+                while ("reset", {"reason": "too_far_behind"}) not in follower.events:  # noqa: ASYNC110
+                    await asyncio.sleep(0.002)
+
+    play(scenario)
+
+
+def test_a_slow_reader_gets_each_row_once_and_is_cut_off_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "MOST_CHANGES", 5)
+
+    async def scenario(world: World) -> None:
+        async with world.following("key=L1", slow=True) as follower:
+            await follower.until(1)
+            world.change("L1", price=0)
+            await follower.until(2)
+            for price in range(1, 20):
+                world.change("L1", price=price)
+                await asyncio.sleep(0.002)
+            await asyncio.sleep(0.2)
+            follower.reads.set()
+            assert changed(await follower.until(3)) == [("L1", 0), ("L1", 19)]
+        async with world.following(slow=True) as follower:
+            await follower.until(1)
+            world.change("L1", price=0)
+            await follower.until(2)
+            for number in range(50):
+                world.change(f"M{number}", price=number)
+            await asyncio.sleep(0.3)
+            follower.reads.set()
+            events = await follower.until(3)
+            assert events[-1] == ("end", {"reason": "too_slow"})
+            await asyncio.sleep(0)
+            assert follower.ended
+
+    play(scenario)
+
+
+def test_a_client_that_reads_nothing_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        async with world.following(slow=True) as follower:
+            await follower.until(1)
+            world.change("L1", price=0)
+            async with asyncio.timeout(5):
+                while "read nothing for 0.05 s" not in caplog.text:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+    play(scenario, Limits(stall_s=0.05))
+
+
+def test_heartbeats_tell_where_the_follower_stands() -> None:
+    async def scenario(world: World) -> None:
+        async with world.following("for_ms=400") as follower:
+            await follower.until(1)
+            async with asyncio.timeout(5):
+                while not follower.ended:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert ": heartbeat\nid: 1;0:0,1:0,2:0,3:0\n\n" in follower.text
+
+    play(scenario, Limits(heartbeat_s=0.05))
+
+
+def test_the_end_of_the_service_is_told() -> None:
+    async def scenario(world: World) -> None:
+        async with world.following() as follower:
+            await follower.until(1)
+            world.service.feeds.end("closing")
+            assert (await follower.until(2))[1] == ("end", {"reason": "closing"})
+
+    play(scenario)
+
+
+def test_there_is_a_bound_to_followers() -> None:
+    async def scenario(world: World) -> None:
+        object.__setattr__(world.service.feeds, "_most", 1)
+        async with world.following() as first:
+            await first.until(1)
+            second = Follower(slow=False)
+            await second.call(world.app, "", None)
+            assert second.status == 503
+            assert orjson.loads(second.text)["type"] == "urn:headwater:problem:too_many_followers"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("from=x", "from"),
+        ("from=1;0:1", "from"),
+        ("for_ms=0", "for_ms"),
+        ("for_ms=99999999999", "for_ms"),
+        ("key=%00", "key"),
+        ("&".join(f"key={number}" for number in range(101)), "key"),
+        ("after=0:1", "after"),
+    ],
+)
+def test_wrong_parameters(client: AppClient, query: str, parameter: str) -> None:
+    problem = client.get(f"{PATH}?{query}").json()
+    assert (problem["status"], problem["parameter"]) == (422, parameter)
+
+
+def test_a_view_that_is_not_built(client: AppClient, service: Service) -> None:
+    service.generations.missing.add("listings")  # type: ignore[attr-defined]
+    assert client.get(PATH).status_code == 503
