@@ -22,6 +22,7 @@ from replay.output import AsJson, console, fail, print_json
 
 app = typer.Typer(
     help="Rebuild Headwater's views from the log, and see where they stand.",
+    epilog="Exit codes: 0 done, or nothing differs; 1 failed; 2 asked wrongly; 3 rows differ, or a change is refused.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
