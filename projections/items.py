@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+import orjson
+
 from commands.aggregate import Event
 from projections.expressions import Expression, Source, identifier, literal
 from projections.monoids.monoid import StateField
@@ -154,15 +156,10 @@ class ItemField(NamedTuple):
     def __str__(self) -> str:
         return f"{self.list}[].{self.name}"
 
-    def missing_spark(self) -> str:
-        """Spark SQL of the condition that the list, or the field of one of its items, is not there."""
-        items = items_spark(self.list, {self.name: self.kind})
-        return f"coalesce(exists({items}, {ITEM} -> {ITEM}.{identifier(self.name)} is null), true)"
-
     def is_missing(self, data: Mapping[str, Any]) -> bool:
         """Whether the list, or the field of one of its items, is not there."""
-        items = data.get(self.list)
-        return not isinstance(items, list) or any(
+        items = list_in(data, self.list)
+        return items is None or any(
             not isinstance(each, dict) or not _fits(each.get(self.name), self.kind) for each in items
         )
 
@@ -178,12 +175,21 @@ def item(list: str, name: str) -> Item:
 
 def items_of(source: Source, name: str) -> list[Source]:
     """The event as each item of one of its lists sees it."""
-    items = source.envelope.data.get(name)
-    if not isinstance(items, list):
-        return []
+    items = list_in(source.envelope.data, name) or []
     return [
         replace(source, item=each if isinstance(each, dict) else None, index=index) for index, each in enumerate(items)
     ]
+
+
+def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
+    """The list of this name; None where there is none. A text that is a list in JSON is one: Spark cannot tell."""
+    found = data.get(name)
+    if isinstance(found, str) and found.startswith("["):
+        try:
+            found = orjson.loads(found)
+        except orjson.JSONDecodeError:
+            return None
+    return found if isinstance(found, list) else None
 
 
 def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
@@ -196,6 +202,18 @@ def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
             slots = [getattr(each, name) for name in getattr(each, "__dataclass_fields__", ())]
             found |= items_read([part for slot in slots for part in _inside(slot)])
     return frozenset(found)
+
+
+def missing_items(required: Sequence[ItemField]) -> list[str]:
+    """Spark SQL of the conditions, one a list, that the list, or one of these fields of its items, is not there."""
+    lists: dict[str, dict[str, ColumnType]] = {}
+    for each in required:
+        lists.setdefault(each.list, {})[each.name] = each.kind
+    conditions = []
+    for name, kinds in lists.items():
+        absent = " or ".join(f"{ITEM}.{identifier(field)} is null" for field in kinds)
+        conditions.append(f"coalesce(exists({items_spark(name, kinds)}, {ITEM} -> {absent}), true)")
+    return conditions
 
 
 def _fits(value: Any, kind: ColumnType) -> bool:

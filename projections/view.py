@@ -14,7 +14,7 @@ from projections.conditions import must_be_condition
 from projections.errors import ViewDeclarationError
 from projections.expressions import Expression, Field, FromEnvelope
 from projections.folds.fold import EVERY, Case, Column, Fold, Ordering, described, event_of, folds_of
-from projections.items import Item, ItemField, ItemIndex, LogPlace, items_read, items_required
+from projections.items import Item, ItemField, ItemIndex, LogPlace, items_read, items_required, list_in
 from projections.layout import Layout, WrongColumn, arrange
 from projections.types import ColumnType, is_required, item_model
 
@@ -167,10 +167,10 @@ class TableView:
         event = self.events.get(envelope.type)
         found = None if event is None else self.each.get(event)
         if isinstance(self.key, Item):
-            items = [data] if found is None else data[found]
+            items = [data] if found is None else list_in(data, found) or ()
             return tuple(str(each[self.key.name]) for each in items)
         key = getattr(envelope, self.key.name) if isinstance(self.key, FromEnvelope) else data[self.key]
-        return (str(key),) * (1 if found is None else len(data[found]))
+        return (str(key),) * (1 if found is None else len(list_in(data, found) or ()))
 
     def key_expression(self, case: Case) -> Expression:
         """The key as an expression of this event."""

@@ -11,7 +11,7 @@ from commands.steps import Kind
 from commands.upcasting import NO_VERSION, newer_version
 from eventlog.envelope import SPEC_VERSION
 from projections.expressions import identifier, literal
-from projections.items import ItemField
+from projections.items import ItemField, missing_items
 from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
 from projections.types import SPARK_TYPES, ColumnType, field_types
 from projections.view import TableView, fields_read
@@ -132,7 +132,9 @@ def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
 def unreadable(event: type[Event], required: Sequence[str | ItemField]) -> str:
     """Spark SQL of the condition that an event cannot be read: its version is unknown, or one of `required` is null."""
     known = "<> 1" if event.version == 1 else f"not between 1 and {event.version}"
-    return " or ".join((f"data_version {known}", *map(_is_null, required)))
+    names = (f"data.{identifier(each)} is null" for each in required if isinstance(each, str))
+    items = missing_items([each for each in required if not isinstance(each, str)])
+    return " or ".join((f"data_version {known}", *names, *items))
 
 
 def unreadable_reason(event: type[Event], required: Sequence[str | ItemField]) -> str:
@@ -147,4 +149,7 @@ def unreadable_reason(event: type[Event], required: Sequence[str | ItemField]) -
 
 
 def _is_null(required: str | ItemField) -> str:
-    return f"data.{identifier(required)} is null" if isinstance(required, str) else required.missing_spark()
+    if isinstance(required, str):
+        return f"data.{identifier(required)} is null"
+    (condition,) = missing_items([required])
+    return condition

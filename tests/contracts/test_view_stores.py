@@ -330,6 +330,19 @@ def test_text_with_nul_stops_nothing(server: Server, store_name: str) -> None:
     assert {row["text"] for row in rows.values()} == {"a\ufffdb" if store_name == "postgres" else "a\0b"}
 
 
+def test_entries_with_nul_stop_nothing(server: Server, store_name: str) -> None:
+    target, store = created(server, LISTS_BY_THING), server.open()
+    shown: Any = LISTS_BY_THING.layout.shown
+    texts, story = shown["texts"].field, shown["story"].field
+    for number in range(2):
+        fields = {texts: [{"_value": "a\0b"}], story: [{"_order": number, "text": "a\0b"}]}
+        patch = Patch("k", 0, Place(number, 0), fields)
+        store.apply([target], {0: Batch(number + 1, {LISTS_BY_THING.tag: [patch]})})
+    row = server.rows(LISTS_BY_THING)["k"]
+    text = "a\ufffdb" if store_name == "postgres" else "a\0b"
+    assert (row["texts"], [each["text"] for each in row["story"]]) == (1, [text, text])
+
+
 def test_a_row_is_deleted_and_restored_in_any_order_of_arrival(server: Server) -> None:
     target, store = created(server, BY_GROUP), server.open()
     marks = {1: Removed, 2: Restored, 3: Removed}
