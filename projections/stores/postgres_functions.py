@@ -30,30 +30,64 @@ CREATE OR REPLACE FUNCTION {schema}.tally_size(held text) RETURNS bigint LANGUAG
     SELECT count(*) FROM jsonb_each_text(coalesce(held, '{{}}')::jsonb) WHERE value::bigint > 0
 $$;
 
--- two sketches, a character for each register: the higher of each
+-- two sketches, a character for each register: the higher of each; a patch sets few registers, a row may set all
 CREATE OR REPLACE FUNCTION {schema}.sketch_merge(ours text, theirs text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT string_agg(chr(greatest(ascii(our), ascii(their))), '' ORDER BY register)
-    FROM unnest(string_to_array(ours, NULL), string_to_array(theirs, NULL))
-        WITH ORDINALITY AS registers(our, their, register)
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+    merged text := ours;
+    register integer := 1;
+BEGIN
+    IF length(replace(theirs, '0', '')) > 100 THEN
+        RETURN (
+            SELECT string_agg(chr(greatest(ascii(our), ascii(their))), '' ORDER BY number)
+            FROM unnest(string_to_array(ours, NULL), string_to_array(theirs, NULL))
+                WITH ORDINALITY AS registers(our, their, number)
+        );
+    END IF;
+    LOOP
+        register := length(theirs) - length(ltrim(substr(theirs, register), '0')) + 1;
+        EXIT WHEN register > length(theirs);
+        IF ascii(substr(theirs, register, 1)) > ascii(substr(merged, register, 1)) THEN
+            merged := overlay(merged PLACING substr(theirs, register, 1) FROM register FOR 1);
+        END IF;
+        register := register + 1;
+    END LOOP;
+    RETURN merged;
+END
 $$;
 
 -- how many different values a sketch has seen (HyperLogLog; the characters count from '0')
 CREATE OR REPLACE FUNCTION {schema}.sketch_estimate(sketch text) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE
-        WHEN sketch IS NULL THEN 0
-        WHEN raw <= 2.5 * registers AND unused > 0 THEN floor(registers * ln(registers / unused) + 0.5)
-        ELSE floor(raw + 0.5)
-    END::bigint
-    FROM (
-        SELECT
-            0.7213::float8 / (1 + 1.079::float8 / nullif(count(*), 0)) * count(*) * count(*)
-                / sum(power(2::float8, -rank)) AS raw,
-            count(*)::float8 AS registers,
-            count(*) FILTER (WHERE rank = 0)::float8 AS unused
-        FROM (SELECT ascii(register) - 48 AS rank FROM unnest(string_to_array(sketch, NULL)) AS register) AS ranks
-    ) AS sums
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+    registers float8 := length(sketch);
+    unused float8;
+    found float8;
+    weights float8 := 0;
+    higher text := sketch;
+    lower text;
+    rank integer := 0;
+    raw float8;
+BEGIN
+    IF sketch IS NULL THEN
+        RETURN 0;
+    END IF;
+    WHILE higher <> '' LOOP
+        lower := higher;
+        higher := replace(higher, chr(48 + rank), '');
+        found := length(lower) - length(higher);
+        weights := weights + found * power(2::float8, -rank);
+        IF rank = 0 THEN
+            unused := found;
+        END IF;
+        rank := rank + 1;
+    END LOOP;
+    raw := 0.7213::float8 / (1 + 1.079::float8 / registers) * registers * registers / weights;
+    IF raw <= 2.5 * registers AND unused > 0 THEN
+        raw := registers * ln(registers / unused);
+    END IF;
+    RETURN floor(raw + 0.5);
+END
 $$;
 
 -- the entries of a list as plain values, in their order or backwards

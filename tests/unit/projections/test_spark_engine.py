@@ -6,7 +6,6 @@ import base64
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -292,8 +291,8 @@ def test_an_event_with_a_bad_item_is_a_dead_letter_as_a_whole() -> None:
     sources = []
     for at, lines in enumerate(lists):
         data = {"thing_id": "T", "group": "g", "text": None, "flag": True, "lines": lines}
-        made = Envelope(f"thing/T/{at + 1}", "thing.packed", "thing/T", datetime(2026, 1, 1, tzinfo=UTC), data)
-        made = replace(made, sequence=at + 1)
+        time = datetime(2026, 1, 1, tzinfo=UTC)
+        made = Envelope(f"thing/T/{at + 1}", "thing.packed", "thing/T", time, data, sequence=at + 1)
         sources.append(Source(made, Position(0, at), 1_767_323_045_000, encode(made).decode()))
     rows = made_of(records_of(sources), views, SETTINGS)
     letters = {row.key: json.loads(row.value)["reason"] for row in rows if row.topic.endswith("dead-letters")}
