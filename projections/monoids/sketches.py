@@ -48,8 +48,10 @@ class Sketch:
         if not theirs:
             return
         ours = row.get(self.field.name) or EMPTY
-        brought = theirs if isinstance(theirs, str) else dense((each["v"], each["n"]) for each in theirs)
-        row[self.field.name] = "".join(map(max, ours, brought))
+        if isinstance(theirs, str):
+            row[self.field.name] = "".join(map(max, ours, theirs))
+        else:
+            row[self.field.name] = dense(((each["v"], each["n"]) for each in theirs), ours)
 
     def sql(self, row: str, patch: str) -> dict[str, str]:
         ours, theirs = f'{row}."{self.field.name}"', f'{patch}."{self.field.name}"'
@@ -80,9 +82,9 @@ def register_spark(value: str) -> str:
     return f"struct({register} as v, {rank} as n)"
 
 
-def dense(entries: Iterable[tuple[int, int]]) -> str:
-    """Registers and ranks as a row keeps them."""
-    ranks = bytearray(EMPTY, "ascii")
+def dense(entries: Iterable[tuple[int, int]], sketch: str = EMPTY) -> str:
+    """`sketch` with these registers and ranks in it, as a row keeps it."""
+    ranks = bytearray(sketch, "ascii")
     for register, rank in entries:
         ranks[register] = max(ranks[register], ZERO + rank)
     return ranks.decode("ascii")
