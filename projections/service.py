@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from eventlog.admin import prepare
@@ -69,7 +70,7 @@ class Service:
             publish_live(view, self.generations, self.stores)
         return missing
 
-    def _build(self, views: Sequence[TableView]) -> None:
+    def _build(self, views: Sequence[TableView], *, skip_poison: bool = False) -> None:
         from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
 
         if not views:
@@ -80,16 +81,20 @@ class Service:
             with lazy_session(spark, name="build", threads=os.cpu_count() or 2) as session:
                 rebuilder = Rebuilder(self.settings, self.stores, event_log, self.generations, session)
                 for view in views:
-                    rebuilder.rebuild(view)
+                    rebuilder.rebuild(view, skip_poison=skip_poison)
         finally:
             event_log.close()
 
     @contextmanager
     def upkeep(self) -> Iterator[Upkeep]:
-        """Reports on the views, and replays those that lag too far for patches."""
+        """Reports on the views, and replays those that lag too far for patches.
+
+        What cannot be read goes to `dead-letters` then, as the live query does with it.
+        """
         event_log = KafkaLog(self.settings)
         try:
-            yield Upkeep(Lags(self.settings, self.stores, self.views, self.generations, event_log), self._build)
+            lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
+            yield Upkeep(lags, partial(self._build, skip_poison=True))
         finally:
             event_log.close()
 
