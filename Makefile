@@ -10,7 +10,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(VENV)/bin/uv)
 export UV_HTTP_TIMEOUT ?= 300# pyspark is large
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down run demo test check bench lock clean
+.PHONY: help setup up down run demo test soak check bench lock clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -41,6 +41,9 @@ demo: setup ## show everything at work on real listings
 
 test: setup ## run all tests; those that need servers start their own
 	$(PY) -m pytest tests
+
+soak: setup ## fifteen minutes of clients against handlers and a broker that fail; the history is checked afterwards
+	$(PY) -m tests.simulation
 
 check: setup ## lint, formatting, types, and the direction of imports
 	$(VENV)/bin/ruff check .

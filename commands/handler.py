@@ -40,8 +40,8 @@ from eventlog.envelope import Envelope, decode, encode, format_time, partition_o
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import Entry, Record
 
-CACHED_STREAMS = 20_000
-"""Of one partition; a decoded state takes about a kilobyte."""
+CACHED_STREAMS = 60_000
+"""Of a whole process, however many partitions it owns; a decoded state takes two to three kilobytes."""
 MAX_EVENT_BYTES = topics.MAX_RECORD_BYTES - 64 * 1024
 """Kafka counts a record's key and framing as well."""
 
@@ -110,6 +110,7 @@ class Handler:
         self._registry = registry
         self._partition, self._partitions = partition, partitions
         self._store = store
+        self._cached = max(1, CACHED_STREAMS // partitions)
         self._states: OrderedDict[str, tuple[Any, int]] = OrderedDict()
 
     def decide(self, records: Sequence[Record], now_ms: int) -> Batch:
@@ -122,7 +123,7 @@ class Handler:
         for stream in touched:
             aggregate = self._registry.aggregates[stream.partition("/")[0]]
             batch.snapshots[stream] = write_snapshot(aggregate, *self._states[stream])
-        while len(self._states) > CACHED_STREAMS:
+        while len(self._states) > self._cached:
             self._states.popitem(last=False)
         return batch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -30,8 +31,13 @@ from eventlog.kafka_writer import KafkaWriter, Submitter
 from eventlog.ports import HANDLER, Entry, Membership, Record, RevokedCallback, Role
 from eventlog.settings import LogSettings
 
+STABLE_S = 5.0
+"""How long an offset may be pending; the transaction that it belongs to has ended before it is asked for."""
 SUBMIT_TIMEOUT_MS = 5_000
 """After this, a client is told that the log is away."""
+
+
+logger = logging.getLogger(__name__)
 
 
 class KafkaLog:
@@ -112,14 +118,19 @@ class KafkaLog:
         return self._bounds(topic, partition)[0]
 
     def next_offset(self, partition: int, role: Role = HANDLER) -> int:
-        """See EventLog.next_offset: waits while a transaction with an offset is open."""
-        place = TopicPartition(self.settings.topic(role.reads), partition)
-        with translated("asking for the committed offset", partition):
-            consumer = self._consumer(**self._group(role))
-            try:
-                return max(0, consumer.committed([place], timeout=TIMEOUT_S)[0].offset)
-            finally:
-                consumer.close()
+        """See EventLog.next_offset: waits while a transaction with an offset is open.
+
+        After brokers have crashed, the group's coordinator may hold an offset as pending for good though the
+        transaction has ended. Then it is the offset before that: what is read again has its answer already.
+        """
+        try:
+            return self._committed(partition, role, STABLE_S)
+        except LogUnavailable as error:
+            offset = self._committed(partition, role, TIMEOUT_S, **{"isolation.level": "read_uncommitted"})
+            logger.warning(
+                "partition %d: going on from the last offset that is certain, %d: %s", partition, offset, error
+            )
+            return offset
 
     def incarnation(self, topic: str) -> str:
         """See EventLog.incarnation: Kafka's own id of the topic."""
@@ -154,6 +165,15 @@ class KafkaLog:
             raise
         with self._lock:
             self._idle_readers.append(consumer)
+
+    def _committed(self, partition: int, role: Role, timeout_s: float, **config: Any) -> int:
+        place = TopicPartition(self.settings.topic(role.reads), partition)
+        with translated("asking for the committed offset", partition):
+            consumer = self._consumer(**self._group(role), **config)
+            try:
+                return max(0, consumer.committed([place], timeout=timeout_s)[0].offset)
+            finally:
+                consumer.close()
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
         place = TopicPartition(self.settings.topic(topic), partition)

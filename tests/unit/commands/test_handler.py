@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -12,7 +13,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from commands.aggregate import Aggregate, Command, Event
-from commands.errors import Rejected
+from commands.errors import LocalStateError, Rejected
 from commands.handler import Batch, Handler
 from commands.receipt import Receipt, reuse_key
 from commands.registry import CommandRegistry
@@ -266,3 +267,30 @@ def test_a_command_in_the_wrong_partition_is_a_dead_letter() -> None:
     outcomes = [Handler(REGISTRY, p, 2, MemoryStore()).decide([record], 0) for p in (0, 1)]
     assert sorted(len(batch.dead_letters) for batch in outcomes) == [0, 1]
     assert sorted(len(batch.events) for batch in outcomes) == [0, 1]
+
+
+def test_the_states_that_were_used_last_stay_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commands.handler.CACHED_STREAMS", 2)
+    read: list[str] = []
+
+    class Noting(MemoryStore):
+        def snapshot(self, stream: str) -> bytes | None:
+            read.append(stream)
+            return super().snapshot(stream)
+
+    partition = Partition()
+    partition.store = Noting()
+    partition.restart()
+    for number, name in enumerate("ababacabc"):
+        body = {"counter_id": name, "by": 1}
+        partition.run(partition.record(encode(Envelope(f"{number}", "counter.count", f"counter/{name}", TIME, body))))
+    assert "".join(stream[-1] for stream in read) == "abcbc"
+
+
+def test_a_store_that_cannot_be_read_answers_nothing(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(stream: str) -> bytes | None:
+        raise LocalStateError(Path("here"), "Corruption")
+
+    monkeypatch.setattr(partition.store, "snapshot", unreadable)
+    with pytest.raises(LocalStateError):
+        partition.run(partition.command("a"))

@@ -1,0 +1,25 @@
+"""`python -m tests.simulation [SECONDS] [SEED]`: the long run (`make soak`)."""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.simulation.run import simulate
+
+
+def main(seconds: float = 900.0, seed: int | None = None) -> int:
+    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+    print(f"seed {seed}, {seconds:g} s", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = simulate(seed, seconds, Path(folder))
+    print(f"{len(outcome.faults)} faults, {outcome.outcomes}, {outcome.retries} retries")
+    for complaint in outcome.complaints:
+        print(complaint)
+    return bool(outcome.complaints)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*(float(text) for text in sys.argv[1:2]), *(int(text) for text in sys.argv[2:3])))

@@ -1,0 +1,160 @@
+"""What goes wrong, and when: a seeded plan, and the handler processes and the broker that it is carried out on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from compose.parts import kafka
+from compose.ports import free_ports
+from compose.settings import StackSettings
+from compose.stack import fetch_jars
+from eventlog.kafka_writer import TRANSACTION_TIMEOUT_MS
+from eventlog.settings import LogSettings
+from projections.supervision.supervisor import Supervisor
+
+Kind = Literal["kill", "pause", "leave", "join", "restart broker", "kill broker"]
+PAUSE_S = TRANSACTION_TIMEOUT_MS / 1000 + 2
+"""Long enough for the broker to have aborted what the paused handler had begun."""
+HANDLERS = 3
+
+
+class Fault(NamedTuple):
+    """One fault, `after_s` after the one before; `pick` chooses the handler."""
+
+    after_s: float
+    kind: Kind
+    pick: int
+
+
+def plan(seed: int, seconds: float) -> list[Fault]:
+    """Faults for about `seconds`, every kind in turn before one comes again; the same for the same seed."""
+    rng = random.Random(seed)
+    kinds: list[Kind] = ["kill", "pause", "leave", "join", "restart broker", "kill broker"]
+    faults: list[Fault] = []
+    left = seconds
+    while left > 0:
+        rng.shuffle(kinds)
+        for kind in kinds:
+            fault = Fault(round(rng.uniform(2.0, 7.0), 1), kind, rng.randrange(1_000))
+            left -= fault.after_s
+            if left <= 0:
+                break
+            faults.append(fault)
+    return faults
+
+
+class Broker:
+    """A Kafka of one's own on free ports."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = StackSettings(folder, free_ports())
+        self.bootstrap = settings.endpoints.kafka
+        self._supervisor = Supervisor([kafka.spec(settings, fetch_jars()["kafka"])])
+
+    def start(self) -> None:
+        """Return when it answers."""
+        self._supervisor.start()
+
+    def kill(self) -> None:
+        """As a crash would; return when it answers again."""
+        self._supervisor["kafka"].kill()
+        self._supervisor["kafka"].wait_healthy()
+
+    def restart(self) -> None:
+        """Cleanly; return when it answers again."""
+        self._supervisor["kafka"].restart()
+
+    def stop(self) -> None:
+        """For good."""
+        self._supervisor.stop()
+
+
+class Handlers:
+    """The handler processes of a simulation, which share one state directory."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._paused: set[asyncio.Task[None]] = set()
+        self.log = settings.state / "handlers.log"
+
+    def start(self) -> None:
+        """One more."""
+        environment = os.environ | {
+            "HEADWATER_ENVIRONMENT": self._settings.environment,
+            "HEADWATER_KAFKA": self._settings.bootstrap,
+            "HEADWATER_PARTITIONS": str(self._settings.partitions),
+            "HEADWATER_MODULES": ",".join(self._settings.modules),
+            "HEADWATER_STATE": str(self._settings.state),
+        }
+        with self.log.open("ab") as output:
+            self._running.append(subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=output))
+
+    async def suffer(self, fault: Fault) -> None:
+        """Carry out a fault of handlers; afterwards as many run as before."""
+        self.supervise()
+        if fault.kind == "join":
+            self.start()
+            fault = fault._replace(kind="leave")
+            await asyncio.sleep(fault.after_s / 2)
+        process = self._running.pop(fault.pick % len(self._running))
+        if fault.kind == "pause":
+            process.send_signal(signal.SIGSTOP)
+            task = asyncio.create_task(self._resume(process))
+            self._paused.add(task)
+            task.add_done_callback(self._paused.discard)
+        elif fault.kind == "kill":
+            process.kill()
+            process.wait()
+            self.start()
+        else:
+            process.terminate()
+            await asyncio.to_thread(process.wait, 60)
+            if len(self._running) < HANDLERS:
+                self.start()
+
+    async def _resume(self, process: subprocess.Popen[bytes]) -> None:
+        await asyncio.sleep(PAUSE_S)
+        process.send_signal(signal.SIGCONT)
+        self._running.append(process)
+
+    async def settle(self) -> None:
+        """Return when no handler is paused any more and all run."""
+        await asyncio.gather(*self._paused)
+        self.supervise()
+
+    def supervise(self) -> None:
+        """Start those again that have ended, as a supervisor would: one that finds no broker at its start ends."""
+        ended = [process for process in self._running if process.poll() is not None]
+        for process in ended:
+            self._running.remove(process)
+            self.start()
+
+    def stop(self) -> None:
+        """All of them, however they are."""
+        for task in self._paused:
+            task.cancel()
+        for process in self._running:
+            process.kill()
+            process.wait()
+
+
+async def carry_out(faults: Sequence[Fault], handlers: Handlers, broker: Broker) -> None:
+    """All faults, one after the other."""
+    for fault in faults:
+        await asyncio.sleep(fault.after_s)
+        if fault.kind == "restart broker":
+            await asyncio.to_thread(broker.restart)
+        elif fault.kind == "kill broker":
+            await asyncio.to_thread(broker.kill)
+        else:
+            await handlers.suffer(fault)
+    await handlers.settle()

@@ -1,0 +1,165 @@
+"""One simulation: clients that contend, handlers and a broker that fail, and the history checked afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from commands.errors import Unanswered
+from commands.gateway import CommandGateway
+from commands.receipt import Receipt
+from commands.registry import CommandRegistry
+from eventlog import admin
+from eventlog.envelope import HEARTBEAT, decode
+from eventlog.errors import EventLogError
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from tests.simulation.faults import HANDLERS, Broker, Handlers, carry_out, plan
+from tests.simulation.history import Asked, Stored, complaints
+
+STREAMS, CLIENTS, GATEWAYS = 12, 24, 3
+ATTEMPT_S = 3.0
+"""How long a client waits before it sends the same command again; short, so that answers are lost to it."""
+FINAL_ATTEMPTS = 30
+
+
+class Outcome(NamedTuple):
+    """What came of a simulation."""
+
+    complaints: list[str]
+    faults: list[str]
+    outcomes: dict[str, int]
+    retries: int
+
+
+class Clients:
+    """Clients of several gateways, which note all that they ask and are told."""
+
+    def __init__(self, seed: int, gateways: Sequence[CommandGateway]) -> None:
+        self._rng, self._gateways = random.Random(seed), gateways
+        self._seen = {f"T{number}": 0 for number in range(STREAMS)}
+        self.asked: list[Asked] = []
+        self.attempts = 0
+
+    async def go_on(self, number: int, stopped: asyncio.Event) -> None:
+        """Send command after command; some give up on theirs, so that nobody knows what became of it."""
+        rng, made = random.Random(self._rng.random()), 0
+        while not stopped.is_set():
+            tally = rng.choice(list(self._seen))
+            known = self._seen[tally]
+            expected = rng.choice([None, known, known, max(0, known - 1), known + 1])
+            at_most = rng.choice([10**9, 10**9, known + 2])
+            made += 1
+            command_id = f"{number}-{made}"
+            asked = Asked(command_id, f"tally/{tally}", rng.randint(1, 5), at_most, expected, time.monotonic())
+            self.asked.append(asked)
+            copies = rng.choice([1, 1, 1, 2])
+            for _ in range(rng.choice([1, 20])):
+                if any(await asyncio.gather(*(self.attempt(asked, rng) for _ in range(copies)))):
+                    break
+            if asked.answers:
+                self._seen[tally] = max(self._seen[tally], asked.answers[0].version)
+
+    async def attempt(self, asked: Asked, rng: random.Random, mark: str = "") -> Receipt | None:
+        """Send it once, to any gateway; None where no answer came. `mark` makes another body of it."""
+        self.attempts += 1
+        body = {
+            "tally_id": asked.stream.partition("/")[2],
+            "mark": mark or asked.command_id,
+            "times": asked.times,
+            "at_most": asked.at_most,
+        }
+        try:
+            receipt = await rng.choice(self._gateways).submit(
+                "tally.add", body, command_id=asked.command_id, expected_version=asked.expected
+            )
+        except (Unanswered, EventLogError):
+            return None
+        if not mark:
+            asked.take(receipt, time.monotonic())
+        return receipt
+
+    async def ask_again(self) -> None:
+        """Every command that was answered, once more; a tenth of them with another body, and a tenth of the others."""
+        rng = random.Random(self._rng.random())
+
+        async def again(asked: Asked) -> None:
+            if not asked.answers and rng.random() < 0.9:
+                return
+            for _ in range(FINAL_ATTEMPTS):
+                if await self.attempt(asked, rng):
+                    break
+            else:
+                raise AssertionError(f"{asked.command_id} is not answered though everything is well again")
+            if rng.random() < 0.1:
+                asked.reuse = await self.attempt(asked, rng, mark="another")
+
+        for start in range(0, len(self.asked), 200):
+            await asyncio.gather(*(again(asked) for asked in self.asked[start : start + 200]))
+
+
+def simulate(seed: int, seconds: float, folder: Path) -> Outcome:
+    """Run for about `seconds` of faults, with a broker and handlers of its own in `folder`."""
+    broker = Broker(folder / "broker")
+    broker.start()
+    try:
+        settings = LogSettings(
+            environment="simulation",
+            bootstrap=broker.bootstrap,
+            partitions=4,
+            state=folder,
+            modules=("tests.simulation.tally",),
+        )
+        admin.prepare(settings)
+        return asyncio.run(_simulate(seed, seconds, settings, broker))
+    finally:
+        broker.stop()
+
+
+async def _simulate(seed: int, seconds: float, settings: LogSettings, broker: Broker) -> Outcome:
+    registry = CommandRegistry.load(settings.modules)
+    handlers = Handlers(settings)
+    # a log each, as processes of their own would have
+    logs = [KafkaLog(replace(settings)) for _ in range(GATEWAYS)]
+    gateways = [CommandGateway(log, registry, timeout_s=ATTEMPT_S) for log in logs]
+    faults = plan(seed, seconds)
+    try:
+        for _ in range(HANDLERS):
+            handlers.start()
+        for gateway in gateways:
+            await gateway.start()
+        clients, stopped = Clients(seed, gateways), asyncio.Event()
+        running = [asyncio.create_task(clients.go_on(number, stopped)) for number in range(CLIENTS)]
+        await carry_out(faults, handlers, broker)
+        stopped.set()
+        await asyncio.gather(*running)
+        await clients.ask_again()
+        stored = await asyncio.to_thread(read_events, logs[0])
+    finally:
+        handlers.stop()
+        for gateway in gateways:
+            await gateway.close()
+        for log in logs:
+            log.close()
+    outcomes = Counter(each.answers[0].outcome if each.answers else "unanswered" for each in clients.asked)
+    retries = clients.attempts - len(clients.asked)
+    return Outcome(list(complaints(clients.asked, stored)), [f.kind for f in faults], dict(outcomes), retries)
+
+
+def read_events(log: KafkaLog) -> list[Stored]:
+    """All events of all partitions, in the order of each."""
+    found = []
+    for partition in range(log.partitions):
+        for record in log.read(EVENTS, partition, 0):
+            event = decode(record.value)
+            if event.type != HEARTBEAT:
+                place = f"{partition}:{record.offset}"
+                found.append(Stored(event.stream, event.sequence, event.causation_id or "", place))
+    return found
