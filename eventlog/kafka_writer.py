@@ -53,8 +53,11 @@ class KafkaWriter:
 
     def close(self) -> None:
         """See PartitionWriter.close."""
-        self._producer.purge()
-        self._producer.flush(0)
+        try:
+            self._producer.purge()
+            self._producer.flush(0)
+        except KafkaException as error:  # it was fenced off: there is nothing left to give up
+            logger.info("partition %d: closing its producer: %s", self.partition, error)
 
 
 class KafkaTransaction:
