@@ -78,18 +78,15 @@ ALL_STREAMS: Final[Schema] = {
     },
     "required": ["events", "unreadable", "position", "links"],
 }
-CHANGES: Final[Schema] = {
-    "type": "array",
-    "description": "server-sent events",
-    "items": {
-        "type": "object",
-        "properties": {
-            "event": {"enum": ["open", "change", "reset", "end"]},
-            "data": {"type": "string", "description": "a JSON text"},
-            "id": {"type": "string", "description": "where to go on, for Last-Event-ID"},
-        },
-        "required": ["event", "data"],
+CHANGE: Final[Schema] = {
+    "type": "object",
+    "description": "one server-sent event",
+    "properties": {
+        "event": {"enum": ["open", "change", "reset", "end"]},
+        "data": {"type": "string", "description": "a JSON text"},
+        "id": {"type": "string", "description": "where to go on, for Last-Event-ID"},
     },
+    "required": ["event", "data"],
 }
 VIEWS: Final[Schema] = {
     "type": "object",

@@ -11,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
-from api.components import CHANGES
+from api.components import CHANGE
 from api.cursor import continued, write_cursor
 from api.errors import BadParameter, KeyOnly, RowMissing
 from api.ports import Finder, Live, Page, Row, Searcher, ViewReader
@@ -53,6 +53,8 @@ def view_routes(service: Service) -> APIRouter:
         made = _ViewRoutes(service, replace(source, name=name))
         if not rest:
             return await made.rows(request)
+        if rest == "rows":
+            return await made.rows_of_keys(request)
         return await (made.search(request) if rest == "search" and made.searcher else made.row(request, rest))
 
     router.add_api_route(
@@ -234,7 +236,7 @@ def _add_routes(router: APIRouter, routes: _ViewRoutes) -> None:
         description=changes.DESCRIPTION,
         response_class=Response,
         responses={
-            200: {"description": "Events.", "content": {changes.MEDIA_TYPE: {"schema": CHANGES}}},
+            200: {"description": "Events.", "content": {changes.MEDIA_TYPE: {"schema": CHANGE}}},
             **documented(422, 500, 503),
         },
         openapi_extra={"parameters": schemas.following_parameters(changes.MOST_KEYS, changes.LONGEST_MS)},

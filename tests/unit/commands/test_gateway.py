@@ -21,7 +21,7 @@ from commands.service import CommandTask
 from commands.state import MemoryStore
 from eventlog.envelope import Position, decode
 from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, Entry
+from eventlog.ports import HANDLER, Entry, Record
 from eventlog.topics import COMMANDS, RECEIPTS
 
 LISTING: dict[str, Any] = {
@@ -213,3 +213,20 @@ def test_command_ids_are_version_7_uuids_in_order_of_time() -> None:
 
 def test_the_key_of_a_refusal_is_not_the_command_id() -> None:
     assert reuse_key("k", "f") != "k"
+
+
+def test_a_receipt_is_known_before_whoever_waits_for_it_wakes() -> None:
+    known: list[object] = []
+
+    class Loop:
+        def is_closed(self) -> bool:
+            return False
+
+        def call_soon_threadsafe(self, *_: object) -> None:
+            known.append(gateway._index.find("k"))
+
+    gateway = CommandGateway(MemoryLog(), CommandRegistry.load())
+    gateway._loop, gateway._waiting["k"] = Loop(), []  # type: ignore[assignment]
+    gateway._take([Record(RECEIPTS, 1, 7, "other", b"", 0), Record(RECEIPTS, 1, 8, "k", b"", 0)])
+    assert known == [(1, 8)]
+    assert gateway._index.find("other") == (1, 7)

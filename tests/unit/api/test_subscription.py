@@ -1,0 +1,75 @@
+"""What one follower of changes takes, without a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from api.changes.subscription import Change, Delivery, Subscription
+
+
+def change(key: str, number: int = 0) -> Change:
+    return Change(key, b"%d" % number)
+
+
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(5):
+            await scenario()
+
+    asyncio.run(main())
+
+
+async def nothing(follower: Subscription) -> bool:
+    """Whether there is nothing to take for now."""
+    taking = asyncio.create_task(follower.take())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    waits = not taking.done()
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    return waits
+
+
+def test_the_latest_row_of_each_key_in_the_order_of_the_last_changes() -> None:
+    async def scenario() -> None:
+        follower = Subscription(None, "p0")
+        follower.offer([change("a", 1), change("b", 1)], "p1")
+        follower.offer([change("a", 2)], "p2")
+        assert await follower.take() == Delivery([change("b", 1), change("a", 2)], "p2")
+        assert await nothing(follower)
+
+    play(scenario)
+
+
+def test_nothing_is_given_out_while_it_is_held_and_older_changes_come_first() -> None:
+    async def scenario() -> None:
+        follower = Subscription(None, "p0", held=True)
+        follower.offer([change("a", 2)], "p1")
+        assert await nothing(follower)
+        follower.catch_up({"a": change("a", 1), "b": change("b", 1)})
+        assert (await follower.take()).changes == [change("b", 1), change("a", 2)]
+
+    play(scenario)
+
+
+def test_a_position_moves_without_a_change_and_wakes_nobody() -> None:
+    async def scenario() -> None:
+        follower = Subscription(frozenset({"b"}), "p0")
+        follower.offer([change("a")], "p1")
+        assert await nothing(follower)
+        assert follower.position == "p1"
+
+    play(scenario)
+
+
+def test_after_the_end_nothing_is_taken_in() -> None:
+    async def scenario() -> None:
+        follower = Subscription(None, "p0")
+        follower.offer([change("a")], "p1")
+        follower.end("closing")
+        follower.end("too_slow")
+        follower.offer([change("b")], "p2")
+        assert await follower.take() == Delivery([], "p1", ended="closing")
+
+    play(scenario)
