@@ -76,7 +76,8 @@ class ChangeFeeds:
         if feed is None:
             feed = ViewFeed(view, KeyReaders(self._readers, view), self._generations, live)
             self._feeds[view.name] = feed
-            self._running[view.name] = asyncio.create_task(feed.run())
+            running = self._running[view.name] = asyncio.create_task(feed.run())
+            running.add_done_callback(lambda ended: _let_go(feed, ended))
         subscription = Subscription(keys, feed.position, held)
         feed.followers.add(subscription)  # before the wait, so that nobody takes the feed away meanwhile
         self._listen()
@@ -148,3 +149,12 @@ class ChangeFeeds:
             feed.take_in(batch)
         if batch.listened != {feed.tag for feed in self._feeds.values()}:
             self._listen()  # a view has a new version
+
+
+def _let_go(feed: ViewFeed, ended: asyncio.Task[None]) -> None:
+    """Where a feed died of a bug: its followers come again, and make a new one."""
+    if ended.cancelled():
+        return
+    logger.error('the changes of "%s" are not followed any more', feed.view.name, exc_info=ended.exception())
+    for follower in feed.followers:
+        follower.end("failed")

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 MOST_CHANGES: Final = 2_000
 """Rows that may have changed since a client last read; one that is further behind is cut off."""
 
-Reason = Literal["too_slow", "closing"]
+Reason = Literal["too_slow", "closing", "failed"]
 ResetReason = Literal["position_gone", "too_far_behind", "generation_changed"]
 
 

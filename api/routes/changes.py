@@ -31,7 +31,8 @@ Server-sent events (`EventSource`), as long as the connection lasts.
   follow each other closely are told once. `position` is that of the event in the log.
 - `reset`: `{"reason"}`. Read the rows anew, because the view was rebuilt (`generation_changed`), or what was missed is
   not kept (`position_gone`) or too much (`too_far_behind`). Changes go on.
-- `end`: `{"reason"}`. The client read too slowly (`too_slow`), or the server stops (`closing`): connect again.
+- `end`: `{"reason"}`. The client read too slowly (`too_slow`), the server stops (`closing`) or has a fault (`failed`):
+  connect again.
 
 A client that comes back with the last event's id (`Last-Event-ID`, as browsers do by themselves, or `from`) is told
 what changed meanwhile.

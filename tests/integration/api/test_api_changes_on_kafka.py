@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from api_deployment import Deployment
+from api_deployment import Deployment, eventually, free_port, is_ready, stop
 from api_rows import SOURCES, load
 from confluent_kafka import Producer
 
@@ -117,3 +117,18 @@ def test_whoever_follows_has_the_rows_in_the_end(api: httpx.Client, deployment: 
         with following(api, name, str(httpx.QueryParams({"key": one})), **{"Last-Event-ID": last_id}) as events:
             events.rows(expected(SOURCES, {one}))
     assert touched == first | later
+
+
+def test_the_end_of_the_process_is_told(deployment: Deployment, api: httpx.Client) -> None:
+    load(deployment, "listings", [])
+    port = free_port()
+    process = deployment.start("api", HEADWATER_API_PORT=str(port))
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as other:
+            eventually(lambda: is_ready(other), "the API is ready")
+            with following(other, "listings") as events:
+                process.terminate()
+                assert events.read() == ("end", {"reason": "closing"})
+        process.wait(20)
+    finally:
+        stop(process)

@@ -338,6 +338,22 @@ def test_the_end_of_the_service_is_told() -> None:
     play(scenario)
 
 
+def test_a_fault_is_told_and_whoever_comes_again_is_served(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        async with world.following() as follower:
+            await follower.until(1)
+            world.store.errors = [ZeroDivisionError("oops")]
+            world.change("L1", price=1)
+            assert (await follower.until(2))[1] == ("end", {"reason": "failed"})
+        assert "oops" in caplog.text
+        async with world.following() as follower:
+            await follower.until(1)
+            world.change("L1", price=2)
+            assert changed(await follower.until(2)) == [("L1", 2)]
+
+    play(scenario)
+
+
 def test_there_is_a_bound_to_followers() -> None:
     async def scenario(world: World) -> None:
         object.__setattr__(world.service.feeds, "_most", 1)
