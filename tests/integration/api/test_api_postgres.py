@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import httpx
 import psycopg
 import pytest
-from api_deployment import Deployment, eventually
+from api_deployment import Deployment, eventually, free_port
 from api_rows import SOURCES, every_row, expected, load, wait_for_generation
 
+from api.ports import Live, Row
+from api.reading import KeyReaders
+from api.reads.database import Database
+from api.reads.postgres import PostgresReader
+from api.reads.valkey import ValkeyReader
 from projections import reference
 from projections.registry import ViewRegistry
 from projections.stores.names import table_name
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target
+from projections.view import Cache, Postgres
 
 VIEWS = ("listings", "city_market", "streams")
 
@@ -142,3 +151,26 @@ def test_pages_stay_right_while_rows_come_and_go(api: httpx.Client, deployment: 
             connection.execute(f"INSERT INTO {table} (listing_id, price) VALUES (%s, %s)", new)
     assert path is None
     assert [each for each in found if each in set(still)] == still
+
+
+def test_a_key_is_found_while_the_cache_is_away(deployment: Deployment) -> None:
+    """A view in two stores, read through the real readers; the cache's port is one that nobody listens on."""
+    name, stores = "listings", deployment.stores
+    view = replace(ViewRegistry.load().views[name], stores=(Postgres(), Cache()))
+    target = load(deployment, name, SOURCES)
+    key, row = next(iter(expected(name).items()))
+
+    async def look_up(cache_url: str) -> Row | None:
+        database = Database(stores.postgres, stores.environment)
+        cache = ValkeyReader(cache_url, stores.environment)
+        await database.open()
+        readers = {"postgres": PostgresReader(database, stores.environment), "valkey": cache}
+        live = Live(view, target.generation, view.tag, {})
+        try:
+            return await KeyReaders(readers, view).ask(lambda reader: reader.get(live, key))
+        finally:
+            await cache.close()
+            await database.close()
+
+    assert asyncio.run(look_up(f"valkey://127.0.0.1:{free_port()}")) == row
+    assert asyncio.run(look_up(stores.valkey)) is None  # it is asked first, and was never loaded
