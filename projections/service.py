@@ -131,9 +131,14 @@ class Service:
         """By source partition, the offset below which every live generation has applied everything.
 
         What comes before is not needed again, and what is emitted twice is skipped by the ledgers. A generation
-        without a ledger cannot be loaded, only replayed, so it does not count.
+        without a ledger cannot be loaded, only replayed, so it does not count. One that is being built waits for the
+        patches of what came after its bulk.
         """
-        positions = []
+        positions = [
+            {int(source): offset for source, offset in each.base.items()}
+            for each in self.generations.all()
+            if each.state == "building"
+        ]
         for target in self.targets(tuple(self.views.views.values())):
             for declared in target.view.stores:
                 store = open_store(declared.name, self.stores)
@@ -144,7 +149,8 @@ class Service:
                 if ledgers:
                     positions.append(position(ledgers, range(self.settings.partitions)))
         return {
-            source: min((each[source] for each in positions), default=0) for source in range(self.settings.partitions)
+            source: min((each.get(source, 0) for each in positions), default=0)
+            for source in range(self.settings.partitions)
         }
 
     def run_loader(self, store: str, stop: threading.Event) -> None:
