@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventlog.admin import topic_id
 from eventlog.errors import LogUnavailable
@@ -31,11 +31,16 @@ from eventlog.kafka_writer import KafkaWriter, Submitter
 from eventlog.ports import HANDLER, Entry, Membership, Record, RevokedCallback, Role
 from eventlog.settings import LogSettings
 
+ASK_S = 3.0
+"""How long one question may take; a broker that is gone does not answer it."""
+FAILOVER_S = 15.0
+"""Within this, a partition whose leader is lost has another: Kafka waits 9 s before it takes a broker for lost."""
 STABLE_S = 5.0
 """How long an offset may be pending; the transaction that it belongs to has ended before it is asked for."""
 SUBMIT_TIMEOUT_MS = 5_000
 """After this, a client is told that the log is away."""
 
+Answer = TypeVar("Answer")
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +113,12 @@ class KafkaLog:
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         """See EventLog.offset_at."""
-        with self.reader() as consumer, translated(f'looking for a time in "{topic}"', partition):
-            asked = [TopicPartition(self.settings.topic(topic), partition, time_ms)]
-            found: int = consumer.offsets_for_times(asked, timeout=TIMEOUT_S)[0].offset
+        asked = [TopicPartition(self.settings.topic(topic), partition, time_ms)]
+        found: int = self._ask(
+            lambda consumer: consumer.offsets_for_times(asked, timeout=ASK_S)[0].offset,
+            f'looking for a time in "{topic}"',
+            partition,
+        )
         return found if found >= 0 else self.end(topic, partition)
 
     def first(self, topic: str, partition: int) -> int:
@@ -142,11 +150,9 @@ class KafkaLog:
 
     def close(self) -> None:
         """See EventLog.close."""
+        self._close_readers()
         with self._lock:
-            readers, self._idle_readers = self._idle_readers, []
             submitter, self._submitter = self._submitter, None
-        for reader in readers:
-            reader.close()
         if submitter is not None:
             submitter.close()
 
@@ -177,16 +183,33 @@ class KafkaLog:
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
         place = TopicPartition(self.settings.topic(topic), partition)
-        deadline = time.monotonic() + TIMEOUT_S
+        first, end = self._ask(
+            lambda consumer: consumer.get_watermark_offsets(place, timeout=ASK_S),
+            f'asking for the end of "{topic}"',
+            partition,
+        )
+        return int(first), int(end)
+
+    def _ask(self, question: Callable[[Consumer], Answer], doing: str, partition: int) -> Answer:
+        """The answer to a question, asked again of whoever leads the partition by then."""
+        deadline = time.monotonic() + FAILOVER_S
         while True:
             try:
                 with self.reader() as consumer:
-                    first, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)
-                    return int(first), int(end)
+                    return question(consumer)
             except KafkaException as error:
-                if error.args[0].code() not in NO_LEADER_CODES or time.monotonic() > deadline:
-                    raise translate(error.args[0], f'asking for the end of "{topic}"', partition) from error
+                code = error.args[0].code()
+                if code not in (*NO_LEADER_CODES, KafkaError._TIMED_OUT) or time.monotonic() > deadline:
+                    raise translate(error.args[0], doing, partition) from error
+                # the idle ones, too, may know only a leader that is gone
+                self._close_readers()
                 time.sleep(0.05)
+
+    def _close_readers(self) -> None:
+        with self._lock:
+            readers, self._idle_readers = self._idle_readers, []
+        for reader in readers:
+            reader.close()
 
     def _group(self, role: Role) -> dict[str, str]:
         return {"group.id": f"{self.settings.environment}.{role.name}"}
