@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ import psycopg
 import valkey
 from elasticsearch import Elasticsearch
 
+from compose.ports import free_port
 from eventlog import admin
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
@@ -56,40 +55,52 @@ class Deployment:
 @contextmanager
 def services(*modules: str) -> Iterator[Deployment]:
     """Headwater's processes in an environment of their own; everything of it is removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    variables = os.environ | {
-        "HEADWATER_ENVIRONMENT": f"bench_{uuid.uuid4().hex[:8]}",
-        "HEADWATER_STATE": str(folder),
-        "HEADWATER_API_PORT": str(port),
-    }
-    deployment = Deployment(
-        f"http://127.0.0.1:{port}",
-        variables,
-        LogSettings.from_environment(variables),
-        StoreSettings.from_environment(variables),
-    )
-    admin.prepare(deployment.log)
-    processes = [_start(module, variables, folder) for module in modules]
+    with own_environment() as (settings, stores), ExitStack() as running:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-bench-")))
+        port = free_port()
+        variables = os.environ | {
+            "HEADWATER_ENVIRONMENT": settings.environment,
+            "HEADWATER_STATE": str(folder),
+            "HEADWATER_API_PORT": str(port),
+        }
+        log = replace(settings, state=folder)
+        for module in modules:
+            running.enter_context(process(["-m", module], variables, folder / f"{module}.log"))
+        try:
+            yield Deployment(f"http://127.0.0.1:{port}", variables, log, stores)
+        except BaseException:
+            for file in sorted(folder.glob("*.log")):
+                print(f"--- {file.name}\n{file.read_text(errors='replace')[-2000:]}", file=sys.stderr)
+            raise
+
+
+@contextmanager
+def own_environment() -> Iterator[tuple[LogSettings, StoreSettings]]:
+    """Topics and a name of their own on the servers; all that was made under that name is removed afterwards."""
+    environment = f"bench_{uuid.uuid4().hex[:8]}"
+    settings = replace(LogSettings.from_environment(os.environ), environment=environment)
+    stores = replace(StoreSettings.from_environment(os.environ), environment=environment)
+    admin.prepare(settings)
     try:
-        yield deployment
-    except BaseException:
-        for file in sorted(folder.glob("*.log")):
-            print(f"--- {file.name}\n{file.read_text(errors='replace')[-2000:]}", file=sys.stderr)
-        raise
+        yield settings, stores
     finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        _remove(deployment)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(settings, stores)
+
+
+@contextmanager
+def process(words: Sequence[str], variables: Mapping[str, str], log: Path) -> Iterator[None]:
+    """Python with these arguments, its output in `log`, until it is asked to end."""
+    with log.open("ab") as output:
+        started = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=variables, stdout=output, stderr=output)
+    try:
+        yield
+    finally:
+        started.terminate()
+        try:
+            started.wait(30)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
 
 
 async def send(
@@ -124,22 +135,15 @@ def body(key: str) -> bytes:
     return orjson.dumps({"listing_id": key, **LISTING})
 
 
-def _start(module: str, variables: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
-    with (folder / f"{module}.log").open("wb") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", module], cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT
-        )
-
-
-def _remove(deployment: Deployment) -> None:
-    admin.remove(deployment.log)
-    environment = deployment.stores.environment
-    with psycopg.connect(deployment.stores.postgres, autocommit=True) as connection:
+def _remove(settings: LogSettings, stores: StoreSettings) -> None:
+    admin.remove(settings)
+    environment = stores.environment
+    with psycopg.connect(stores.postgres, autocommit=True) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{environment}" CASCADE')
-    with Elasticsearch(deployment.stores.elasticsearch) as client:
+    with Elasticsearch(stores.elasticsearch) as client:
         for index in client.indices.get(index=f"{environment}.*"):
             client.indices.delete(index=index)
-    with valkey.Valkey.from_url(deployment.stores.valkey) as cache:
+    with valkey.Valkey.from_url(stores.valkey) as cache:
         for key in cache.scan_iter(f"{environment}:*", count=1000):
             cache.delete(key)
 
@@ -157,14 +161,6 @@ def in_every_view(url: str, key: str) -> bool:
     rows = [f"listings/{key}", f"listing_search/{key}", f"listing_card/{key}", "city_market/SACRAMENTO"]
     paths = [f"{url}/views/{row}" for row in rows] + [f"{url}/streams/listing/{key}"]
     return all(httpx.get(path, timeout=30).status_code == 200 for path in paths)
-
-
-def eventually(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
-        time.sleep(0.2)
 
 
 def quantiles(took_ms: list[float]) -> dict[str, Any]:

@@ -5,17 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from eventlog.settings import LogSettings
-
-LIMIT_S = 180.0
-
-Answer = TypeVar("Answer")
 
 
 @contextmanager
@@ -35,16 +29,6 @@ def handler(settings: LogSettings, state: Path, log: Path) -> Iterator[subproces
         if process.poll() is None:
             process.terminate()
         process.wait()
-
-
-def wait_until(condition: Callable[[], Answer], every_s: float = 0.02) -> Answer:
-    """The first true answer of `condition`; raises TimeoutError when it takes too long."""
-    deadline = time.monotonic() + LIMIT_S
-    while not (answer := condition()):
-        if time.monotonic() > deadline:
-            raise TimeoutError("it did not come to that")
-        time.sleep(every_s)
-    return answer
 
 
 def peak_mb(pid: int) -> int:

@@ -5,40 +5,30 @@ As the supervisor of the read side does it: the upkeep chooses bulk, and the liv
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psycopg
-
 from commands.service import heartbeat
-from eventlog import admin
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.settings import StoreSettings
-from tests.bench.live import Part, service
+from tests.bench._deployment import own_environment
+from tests.bench._waiting import eventually
+from tests.bench.live import part, service
 from tests.bench.replay import fill
 
 NAMES = ("catch_up",)
 BEHIND, ARRIVING_A_SECOND = 1_000_000, 200
-BOUND_S = 180.0
 
 
 def run(name: str) -> Iterator[dict[str, Any]]:
     """From the start of the upkeep to a view that is less than half a second of events behind."""
-    settings = replace(LogSettings.from_environment(os.environ), environment=f"bench_{uuid.uuid4().hex[:8]}")
-    stores = replace(StoreSettings.from_environment(os.environ), environment=settings.environment)
-    stop, read_side = threading.Event(), service(settings, stores, 1)
-    admin.prepare(settings)
-    log = KafkaLog(settings)
-    try:
+    with own_environment() as (settings, stores), closing(KafkaLog(settings)) as log:
+        stop, read_side = threading.Event(), service(settings, stores, 1)
         with ExitStack() as running:
             read_side.build_missing()
             fill(settings, log, BEHIND)
@@ -53,12 +43,13 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             began = time.monotonic()
             upkeep.look()
             replayed = time.monotonic() - began
-            for part in ("live", "load"):
-                running.enter_context(Part(part, 1, settings.environment, folder))
-            while ((found := upkeep.lags.look()[0]).lag_events or 0) > ARRIVING_A_SECOND / 2:
-                if time.monotonic() - began > BOUND_S:
-                    raise TimeoutError(f"{found.lag_events} events to go after {BOUND_S:g} s")
-                time.sleep(0.1)
+            for each in ("live", "load"):
+                running.enter_context(part(each, 1, settings.environment, folder))
+            eventually(
+                lambda: (upkeep.lags.look()[0].lag_events or 0) <= ARRIVING_A_SECOND / 2,
+                "the view is up to date",
+                every_s=0.1,
+            )
             seconds = time.monotonic() - began
         yield {
             "value": round((before.lag_events or 0) / seconds),
@@ -68,11 +59,6 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             "replayed_s": round(replayed, 2),
             "all_s": round(seconds, 2),
         }
-    finally:
-        log.close()
-        admin.remove(settings)
-        with psycopg.connect(stores.postgres) as connection:
-            connection.execute(f'DROP SCHEMA IF EXISTS "{settings.environment}" CASCADE')
 
 
 def _arrive(settings: LogSettings, log: KafkaLog, stop: threading.Event) -> None:

@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from tests.bench._deployment import accepted, eventually, quantiles, send, services
+from tests.bench._deployment import accepted, quantiles, send, services
+from tests.bench._waiting import eventually
 
 NAMES = ("command_latency",)
 SECONDS, WARM_UP_S = 20, 3

@@ -8,14 +8,11 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +20,6 @@ from typing import Any
 import psycopg
 
 from commands.aggregates.listing import PriceChanged
-from eventlog import admin
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.expressions import envelope, minus
@@ -33,12 +29,15 @@ from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.names import table_name
 from projections.view import Postgres, TableView
+from tests.bench._deployment import own_environment, process
+from tests.bench._waiting import eventually
 from tests.bench.replay import fill
 
 NAMES = ("live_throughput",)
 LOADERS = 2
 WARM_UP_EVENTS, EVENTS_MEASURED = 300_000, 600_000
-BOUND_S = 200.0
+LOOK_S = 0.5
+"""Each look adds up the rows of three tables."""
 
 VIEWS = (
     TableView(
@@ -72,18 +71,14 @@ VIEWS = (
 
 def run(name: str) -> Iterator[dict[str, Any]]:
     """A full log, then the live path: from the end of the warm-up to the last row."""
-    settings = replace(LogSettings.from_environment(os.environ), environment=f"bench_{uuid.uuid4().hex[:8]}")
-    stores = replace(StoreSettings.from_environment(os.environ), environment=settings.environment)
-    admin.prepare(settings)
-    log = KafkaLog(settings)
-    try:
+    with own_environment() as (settings, stores), closing(KafkaLog(settings)) as log:
         with ExitStack() as running:
             rows = running.enter_context(psycopg.connect(stores.postgres, autocommit=True))
             service(settings, stores, len(VIEWS)).build_missing()
             folder = running.enter_context(TemporaryDirectory(prefix="headwater-bench-"))
             fill(settings, log, WARM_UP_EVENTS + EVENTS_MEASURED)
-            for part in ("live", *["load"] * LOADERS):
-                running.enter_context(Part(part, len(VIEWS), settings.environment, folder))
+            for each in ("live", *["load"] * LOADERS):
+                running.enter_context(part(each, len(VIEWS), settings.environment, folder))
 
             def applied() -> int:
                 """How many events are in the rows of every view."""
@@ -93,9 +88,9 @@ def run(name: str) -> Iterator[dict[str, Any]]:
                 (found,) = rows.execute(f"SELECT coalesce(least({', '.join(parts)}), 0)").fetchone() or (0,)
                 return int(found)
 
-            _until(lambda: applied() >= WARM_UP_EVENTS)
+            eventually(lambda: applied() >= WARM_UP_EVENTS, "the warm-up is applied", every_s=LOOK_S)
             began, first = time.monotonic(), applied()
-            _until(lambda: applied() >= WARM_UP_EVENTS + EVENTS_MEASURED)
+            eventually(lambda: applied() >= WARM_UP_EVENTS + EVENTS_MEASURED, "all is applied", every_s=LOOK_S)
             seconds, measured = time.monotonic() - began, WARM_UP_EVENTS + EVENTS_MEASURED - first
         yield {
             "value": round(measured / seconds),
@@ -105,44 +100,12 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             f"{LOADERS} loaders, {os.cpu_count()} cores shared with the servers",
             "patches_per_s": round(len(VIEWS) * measured / seconds),
         }
-    finally:
-        log.close()
-        admin.remove(settings)
-        with psycopg.connect(stores.postgres) as connection:
-            connection.execute(f'DROP SCHEMA IF EXISTS "{settings.environment}" CASCADE')
 
 
-class Part:
-    """The live query or a loader, of the first so many of VIEWS, as a process; a context that ends it."""
-
-    def __init__(self, part: str, views: int, environment: str, folder: str) -> None:
-        variables = os.environ | {"HEADWATER_ENVIRONMENT": environment, "HEADWATER_STATE": folder}
-        with (Path(folder) / f"{part}.log").open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.bench.live", part, str(views)],
-                env=variables,
-                stdout=output,
-                stderr=output,
-            )
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
-def _until(done: Any) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the live path is not done after {BOUND_S:g} s")
-        time.sleep(0.5)
+def part(name: str, views: int, environment: str, folder: str) -> AbstractContextManager[None]:
+    """The live query or a loader, of the first so many of VIEWS, as a process."""
+    variables = os.environ | {"HEADWATER_ENVIRONMENT": environment, "HEADWATER_STATE": folder}
+    return process(["-m", "tests.bench.live", name, str(views)], variables, Path(folder) / f"{name}.log")
 
 
 def service(settings: LogSettings, stores: StoreSettings, views: int) -> Service:
@@ -150,14 +113,14 @@ def service(settings: LogSettings, stores: StoreSettings, views: int) -> Service
     return Service(settings, stores, ViewRegistry((__name__, view) for view in VIEWS[:views]))
 
 
-def main(part: str, views: int) -> None:
+def main(name: str, views: int) -> None:
     """The live query, or a loader, until it is told to stop."""
     logging.basicConfig(level=logging.INFO)
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0) if part == "live" else stop.set())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0) if name == "live" else stop.set())
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
     read_side = service(settings, stores, views)
-    if part == "live":
+    if name == "live":
         read_side.run_live()
     else:
         read_side.run_loader("postgres", stop)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import elasticsearch
-import psycopg
 from confluent_kafka import Producer
 
 from commands.aggregates.listing import PriceChanged
-from eventlog import admin, topics
+from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
@@ -27,11 +24,9 @@ from projections.generations import Generations
 from projections.rebuild import Rebuilder
 from projections.settings import StoreSettings
 from projections.spark.session import SparkSettings, start_session
-from projections.stores.names import ledger_index
-from projections.stores.open import open_store
-from projections.stores.store import Target
 from projections.view import Cache, Elasticsearch, Postgres, TableView
 from tests.bench import _replay_by_hand
+from tests.bench._deployment import own_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +98,7 @@ class Bench:
 def run(name: str) -> Iterator[dict[str, Any]]:
     """The median of ROUNDS rebuilds, each beside the floor, in turn, after one of each that nobody counts."""
     job = JOBS[name]
-    with prepared(job) as bench:
+    with prepared() as bench:
         ours, floors, phases = [], [], {}
         for number in range(ROUNDS + 1):
             rebuilt = rebuild(bench, job)
@@ -131,30 +126,14 @@ def run(name: str) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def prepared(job: Job) -> Iterator[Bench]:
-    """Topics and a schema of their own, filled, and removed afterwards."""
-    settings = replace(LogSettings.from_environment(os.environ), environment=f"bench_{uuid.uuid4().hex[:8]}")
-    stores = replace(StoreSettings.from_environment(os.environ), environment=settings.environment)
-    admin.prepare(settings)
-    log = KafkaLog(settings)
-    try:
+def prepared() -> Iterator[Bench]:
+    """An environment with a full log, and a session."""
+    with own_environment() as (settings, stores), closing(KafkaLog(settings)) as log:
         size = fill(settings, log)
         began = time.monotonic()
         session = start_session(SparkSettings.from_environment(os.environ), name="bench", threads=os.cpu_count() or 2)
         yield Bench(settings, stores, log, session, time.monotonic() - began, size)
         session.stop()
-    finally:
-        for each in job.view.stores:
-            store = open_store(each.name, stores)
-            for number in range(1, ROUNDS + 2):
-                store.drop(Target(job.view, number))
-            store.close()
-        log.close()
-        admin.remove(settings)
-        with psycopg.connect(stores.postgres) as connection:
-            connection.execute(f'DROP SCHEMA IF EXISTS "{settings.environment}" CASCADE')
-        with elasticsearch.Elasticsearch(stores.elasticsearch) as client:
-            client.indices.delete(index=ledger_index(stores.environment), ignore_unavailable=True)
 
 
 def fill(settings: LogSettings, log: KafkaLog, events: int = EVENTS) -> float:

@@ -19,7 +19,8 @@ from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
-from tests.bench._handlers import handler, peak_mb, wait_until
+from tests.bench._handlers import handler, peak_mb
+from tests.bench._waiting import eventually
 from tests.bench.commands import deployment, now
 
 NAMES = ("restore",)
@@ -58,7 +59,11 @@ def serve(settings: LogSettings, state: Path, name: str, commands: int = 0) -> t
     lines = state / f"{name}.log"
     started = time.monotonic()
     with handler(settings, state, lines) as process:
-        wait_until(lambda: len(SERVING.findall(lines.read_text())) == settings.partitions)
+        eventually(
+            lambda: len(SERVING.findall(lines.read_text())) == settings.partitions,
+            "all partitions are served",
+            every_s=0.02,
+        )
         seconds, idle_mb = time.monotonic() - started, peak_mb(process.pid)
         if commands:
             submit_and_wait(settings, commands)
@@ -95,7 +100,7 @@ def submit_and_wait(settings: LogSettings, commands: int) -> None:
         received += len(tail.poll(10_000, 0.1))
         return received >= commands
 
-    wait_until(answered)
+    eventually(answered, "commands are answered", every_s=0.02)
     tail.close()
     log.close()
 

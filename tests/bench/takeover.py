@@ -17,7 +17,8 @@ from commands.registry import CommandRegistry
 from eventlog.envelope import partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from tests.bench._handlers import handler, wait_until
+from tests.bench._handlers import handler
+from tests.bench._waiting import eventually
 from tests.bench.commands import deployment
 
 NAMES = ("takeover",)
@@ -34,9 +35,12 @@ def run(name: str) -> Iterator[dict[str, Any]]:
         state = Path(folder)
         first, second = state / "first.log", state / "second.log"
         with handler(ours, state, first) as killed:
-            wait_until(lambda: len(SERVING.findall(first.read_text())) == ours.partitions)
+            eventually(lambda: len(SERVING.findall(first.read_text())) == ours.partitions, "the partitions are served")
             with handler(ours, state, second):
-                wait_until(lambda: len(SERVING.findall(second.read_text())) == ours.partitions // 2)
+                eventually(
+                    lambda: len(SERVING.findall(second.read_text())) == ours.partitions // 2,
+                    "the partitions are served",
+                )
                 moved = {int(partition) for _, partition, *_ in SERVING.findall(second.read_text())}
                 left = [partition for partition in range(ours.partitions) if partition not in moved]
                 at, answered_s = asyncio.run(ask(ours, left, killed.kill))

@@ -40,12 +40,12 @@ from tests.bench._deployment import (
     ROOT,
     Deployment,
     accepted,
-    eventually,
     in_every_view,
     quantiles,
     send,
     services,
 )
+from tests.bench._waiting import eventually
 
 NAMES = ("freshness", "end_to_end")
 SECONDS, WARM_UP_S = 20, 15
