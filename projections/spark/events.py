@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 ENVELOPE = ("specversion string", "id string", "type string", "subject string", "sequence bigint")
 
-HEARTBEAT_ROW = "key = concat('heartbeat/', `partition`)"
 TOMBSTONE_ROW = "value is null"
+_HEARTBEAT_ROW = "startswith(key, 'heartbeat/') and key = concat('heartbeat/', `partition`)"
+_OBJECT_ROW = "startswith(ltrim(record), '{') and endswith(rtrim(record), '}')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,9 @@ def _older(event: type[Event], names: tuple[str, ...]) -> dict[int, Lineages]:
 
 REFUSAL = f"""
 case
-  when not is_valid_utf8(record) then 'not an event: the record is no UTF-8 text'
+  when not is_text then 'not an event: the record is no UTF-8 text'
   when document.specversion is null then 'not an event: malformed JSON, or no "specversion"'
-  when not (startswith(ltrim(record), '{{') and endswith(rtrim(record), '}}'))
-    then 'not an event: the record is not one JSON object'
+  when not is_object then 'not an event: the record is not one JSON object'
   when document.specversion <> '{SPEC_VERSION}'
     then 'not an event: "specversion" is not "{SPEC_VERSION}"'
   when coalesce(document.id, '') = '' then 'not an event: "id" is missing, where text belongs'
@@ -95,18 +95,26 @@ def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
     """Kafka's records as events: `id, type, stream, sequence, time, partition, offset, record, timestamp_ms, data`.
 
     `data` has the fields of each event's current version; `data_version` is the one that was recorded. Beside these
-    stand Kafka's `key` (text) and `value` (bytes), and `refusal`: why the record is no event.
+    stand Kafka's `key` (text) and `value` (bytes), whether it is a `tombstone` or a `heartbeat`, and `refusal`: why the
+    record is no event.
     """
     raw = records.selectExpr(
         "cast(key as string) as key",
         "value",
+        f"{TOMBSTONE_ROW} as tombstone",
         "cast(value as string) as record",
         "`partition`",
         "`offset`",
         "timestamp as time",
-        "unix_millis(timestamp) as timestamp_ms",
     )
-    document = raw.selectExpr("*", f"from_json(record, {literal(schema.ddl)}) as document")
+    # what is asked of the whole text is asked here, so that the text is not copied on with the document
+    document = raw.selectExpr(
+        "*",
+        f"{_HEARTBEAT_ROW} as heartbeat",
+        "is_valid_utf8(record) as is_text",
+        f"{_OBJECT_ROW} as is_object",
+        f"from_json(record, {literal(schema.ddl)}) as document",
+    )
     data = "document.data"
     if schema.older:
         document = document.selectExpr("*", *recorded_columns(schema.older, schema.kinds))
@@ -118,7 +126,9 @@ def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
         "cast(`partition` as bigint) as `partition`",
         "`offset`",
         "time",
-        "timestamp_ms",
+        "unix_millis(time) as timestamp_ms",
+        "tombstone",
+        "heartbeat",
         f"{REFUSAL} as refusal",
         "document.id as id",
         "document.type as type",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from projections.expressions import identifier, literal
 from projections.items import INDEX, ITEM, single_item
 from projections.monoids import Grouped, StateField
-from projections.spark.events import HEARTBEAT_ROW, TOMBSTONE_ROW, LogSchema, parse, unreadable_reason
+from projections.spark.events import LogSchema, parse, unreadable_reason
 from projections.spark.lifting import Lifted, lifts
 from projections.view import TableView, item_kinds, required_fields
 
@@ -85,7 +85,7 @@ def _kinds(kinds: Mapping[str | None, Lifted]) -> list[str]:
 
     A number, because every state field asks for it: comparing the type's text each time costs a tenth of a replay.
     """
-    unread = f"{TOMBSTONE_ROW} or {HEARTBEAT_ROW}"
+    unread = "tombstone or heartbeat"
     named = " ".join(f"when {literal(name)} then {at}" for at, name in enumerate(kinds) if name is not None)
     rest = f"else {list(kinds).index(None)} " if None in kinds else ""
     kind = f"case type {named} {rest}end" if named else str(len(kinds) - 1)

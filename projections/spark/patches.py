@@ -9,7 +9,7 @@ from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from projections.expressions import identifier, literal
 from projections.items import INDEX, ITEM, ItemField
-from projections.spark.events import HEARTBEAT_ROW, TOMBSTONE_ROW, LogSchema, parse, unreadable, unreadable_reason
+from projections.spark.events import LogSchema, parse, unreadable, unreadable_reason
 from projections.spark.lifting import Lifted, lifts
 from projections.view import TableView
 
@@ -35,7 +35,7 @@ def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: Lo
     rest = _of_type(None, lifted, settings)
     by_type = f"case\n{branches}\n  else {rest}\nend" if branches else rest
     return (
-        f"case\nwhen {TOMBSTONE_ROW} then null\nwhen {HEARTBEAT_ROW} then {_progress(views, settings)}\n"
+        f"case\nwhen tombstone then null\nwhen heartbeat then {_progress(views, settings)}\n"
         f"when refusal is not null then array({_dead_letter('refusal', settings)})\nelse {by_type}\nend"
     )
 
