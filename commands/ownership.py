@@ -15,13 +15,13 @@ from typing import Protocol
 
 from commands.errors import LocalStateError
 from eventlog.errors import EventLogError, Fenced
-from eventlog.ports import EventLog, Membership, PartitionWriter, Record, Role
+from eventlog.ports import EventLog, PartitionWriter, Record, Role
 
 BATCH_RECORDS = 2_000
 POLL_S = 0.2
 """How long a worker may be deaf to being stopped while no record comes."""
-MEMBER_POLL_S = 0.05
-"""How long a transaction may carry the group's metadata of before a rebalance."""
+MEMBER_POLL_S = 0.2
+"""How long a failed worker or a signal to stop may go unnoticed; a rebalance wakes the poll."""
 FENCED_PAUSE_S = 2.0
 """Long enough for a group to take the partition from whoever lost it without knowing."""
 MAX_PAUSE_S = 5.0
@@ -67,7 +67,7 @@ class PartitionOwner:
                 assigned = member.poll(MEMBER_POLL_S)
                 for partition in sorted(assigned - self._workers.keys()):
                     logger.info("partition %d: taking it over as %s", partition, self._role.name)
-                    worker = PartitionWorker(self._log, self._role, partition, self._new_task, member)
+                    worker = PartitionWorker(self._log, self._role, partition, self._new_task)
                     self._workers[partition] = worker
                     worker.start()
                 for worker in self._workers.values():
@@ -100,17 +100,10 @@ def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> 
 class PartitionWorker(threading.Thread):
     """The thread that owns one partition: fence, restore, then transaction after transaction."""
 
-    def __init__(
-        self,
-        log: EventLog,
-        role: Role,
-        partition: int,
-        new_task: Callable[[int], PartitionTask],
-        member: Membership | None = None,
-    ) -> None:
+    def __init__(self, log: EventLog, role: Role, partition: int, new_task: Callable[[int], PartitionTask]) -> None:
         super().__init__(name=f"{role.name}-{partition}", daemon=True)
         self.partition = partition
-        self._log, self._role, self._new_task, self._member = log, role, new_task, member
+        self._log, self._role, self._new_task = log, role, new_task
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
         self._attempts = 0
@@ -148,7 +141,7 @@ class PartitionWorker(threading.Thread):
     def _serve(self) -> None:
         started = time.monotonic()
         # from here on no earlier owner can commit, and what one had begun has ended, one way or the other
-        with closing(self._log.own(self.partition, self._member, self._role)) as writer:
+        with closing(self._log.own(self.partition, self._role)) as writer:
             owned = time.monotonic()
             with closing(self._new_task(self.partition)) as task:
                 restored = task.restore(self._stopped.is_set)

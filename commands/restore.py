@@ -14,7 +14,7 @@ from commands.registry import AnyAggregate, CommandRegistry
 from commands.state import StateStore
 from eventlog import topics
 from eventlog.envelope import decode
-from eventlog.ports import EventLog, Record
+from eventlog.ports import NEXT_OFFSET, EventLog, Record
 
 CHUNK_RECORDS = 5_000
 """What is in memory at once, and what the store takes over at once."""
@@ -92,6 +92,7 @@ def _take(registry: CommandRegistry, store: StateStore, topic: str, chunk: list[
     if topic == topics.RECEIPTS:
         store.apply({}, latest, positions, max(record.timestamp_ms for record in chunk))
         return
+    latest.pop(NEXT_OFFSET, None)
     stale = [stream for stream, value in latest.items() if not _is_readable(registry, stream, value)]
     if stale:
         latest.update(dict.fromkeys(stale, _STALE))

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from eventlog.errors import LogUnavailable, TopicMismatch
 from eventlog.settings import LogSettings
@@ -40,6 +47,21 @@ def topic_id(settings: LogSettings, topic: str) -> str:
     except KafkaException as error:
         raise LogUnavailable(f'asking for the id of "{topic}"', error.args[0].str()) from error
     return str(described.topic_id)
+
+
+def ends(settings: LogSettings, names: Sequence[str], partition: int) -> tuple[dict[str, int], dict[str, int]]:
+    """By topic, where `partition` ends for readers of committed records, and where it ends; raises LogUnavailable."""
+    asked = {TopicPartition(settings.topic(name), partition): OffsetSpec.latest() for name in names}  # type: ignore[no-untyped-call]
+    client = _client(settings)
+    found = []
+    try:
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+            answers = client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT_S)
+            offsets = {place.topic: answer.result().offset for place, answer in answers.items()}
+            found.append({name: offsets[settings.topic(name)] for name in names})
+    except KafkaException as error:
+        raise LogUnavailable("asking for the ends of partitions", error.args[0].str()) from error
+    return found[0], found[1]
 
 
 def remove(settings: LogSettings) -> None:

@@ -6,6 +6,7 @@ EventLogError
 ├── TopicMismatch        a topic exists with other settings than Headwater needs
 ├── NotAnEnvelope        a record is no CloudEvents document that Headwater can read
 ├── LogUnavailable       the log did not answer in time
+├── LeftOpen             the log has lost the end of an earlier owner's transaction
 └── Fenced               another process owns the partition now
 """
 
@@ -58,6 +59,22 @@ class LogUnavailable(EventLogError):
     def __init__(self, what: str, cause: str) -> None:
         super().__init__(f"the log is away while {what}: {cause}; try again when Kafka answers")
         self.what, self.cause = what, cause
+
+
+class LeftOpen(EventLogError):
+    """A transaction of an earlier owner has records in a partition, but no end: neither committed nor aborted.
+
+    Kafka 4.3.0 and 4.3.1 do that where a partition is without a leader while its transaction is ended. To go on would
+    bring records back that nobody was told of, with the next commit of the same transactional id.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int) -> None:
+        super().__init__(
+            f'partition {partition} of "{topic}" has records from offset {offset} on whose transaction Kafka has '
+            "forgotten to end; nothing is written to it until you end it: kafka-transactions.sh "
+            f"--bootstrap-server ... abort --topic {topic} --partition {partition} --start-offset {offset}"
+        )
+        self.topic, self.partition, self.offset = topic, partition, offset
 
 
 class Fenced(EventLogError):

@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from eventlog.admin import topic_id
-from eventlog.errors import LogUnavailable
+from eventlog.admin import ends, topic_id
+from eventlog.errors import EventLogError, LeftOpen, LogUnavailable
 from eventlog.kafka_client import (
     EOF,
     GROUP,
@@ -24,19 +23,18 @@ from eventlog.kafka_client import (
     WRITER,
     client_config,
     translate,
-    translated,
 )
 from eventlog.kafka_group import KafkaMembership
 from eventlog.kafka_writer import KafkaWriter, Submitter
-from eventlog.ports import HANDLER, Entry, Membership, Record, RevokedCallback, Role
+from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Record, RevokedCallback, Role
 from eventlog.settings import LogSettings
 
 ASK_S = 3.0
 """How long one question may take; a broker that is gone does not answer it."""
 FAILOVER_S = 15.0
 """Within this, a partition whose leader is lost has another: Kafka waits 9 s before it takes a broker for lost."""
-STABLE_S = 5.0
-"""How long an offset may be pending; the transaction that it belongs to has ended before it is asked for."""
+ENDED_S = 5.0
+"""How long the end of an earlier owner's transaction may take to be seen, once Kafka says that it has ended."""
 SUBMIT_TIMEOUT_MS = 5_000
 """After this, a client is told that the log is away."""
 
@@ -60,12 +58,15 @@ class KafkaLog:
         consumer = self._consumer(**GROUP, **self._group(role))
         return KafkaMembership(consumer, self.settings.topic(role.reads), on_revoked)
 
-    def own(self, partition: int, member: Membership | None = None, role: Role = HANDLER) -> KafkaWriter:
+    def own(self, partition: int, role: Role = HANDLER) -> KafkaWriter:
         """See EventLog.own."""
-        if member is not None and not isinstance(member, KafkaMembership):
-            raise TypeError(f"{member!r} is no member of a group in Kafka")
-        group = member.metadata if member else partial(self._no_member, role)
-        return KafkaWriter(self.settings, partition, role, group)
+        writer = KafkaWriter(self.settings, partition, role)
+        try:
+            self._check_ended(partition, role)
+        except EventLogError:
+            writer.close()
+            raise
+        return writer
 
     def submit(self, entry: Entry, partition: int) -> Future[int]:
         """See EventLog.submit."""
@@ -126,19 +127,17 @@ class KafkaLog:
         return self._bounds(topic, partition)[0]
 
     def next_offset(self, partition: int, role: Role = HANDLER) -> int:
-        """See EventLog.next_offset: waits while a transaction with an offset is open.
-
-        After brokers have crashed, the group's coordinator may hold an offset as pending for good though the
-        transaction has ended. Then it is the offset before that: what is read again has its answer already.
-        """
-        try:
-            return self._committed(partition, role, STABLE_S)
-        except LogUnavailable as error:
-            offset = self._committed(partition, role, TIMEOUT_S, **{"isolation.level": "read_uncommitted"})
-            logger.warning(
-                "partition %d: going on from the last offset that is certain, %d: %s", partition, offset, error
-            )
-            return offset
+        """See EventLog.next_offset: looked for from the end, since most transactions leave one."""
+        topic = role.owns[0]
+        first, end = self._bounds(topic, partition)
+        span = 64
+        while first < end:
+            start = max(first, end - span)
+            kept = [record.value for record in self.read(topic, partition, start, end) if record.key == NEXT_OFFSET]
+            if kept:
+                return int(kept[-1] or 0)
+            end, span = start, span * 16
+        return 0
 
     def incarnation(self, topic: str) -> str:
         """See EventLog.incarnation: Kafka's own id of the topic."""
@@ -172,14 +171,22 @@ class KafkaLog:
         with self._lock:
             self._idle_readers.append(consumer)
 
-    def _committed(self, partition: int, role: Role, timeout_s: float, **config: Any) -> int:
-        place = TopicPartition(self.settings.topic(role.reads), partition)
-        with translated("asking for the committed offset", partition):
-            consumer = self._consumer(**self._group(role), **config)
+    def _check_ended(self, partition: int, role: Role) -> None:
+        """Raise LeftOpen where a record of an earlier owner is neither committed nor aborted."""
+        deadline = time.monotonic() + ENDED_S
+        while True:
             try:
-                return max(0, consumer.committed([place], timeout=timeout_s)[0].offset)
-            finally:
-                consumer.close()
+                stable, stored = ends(self.settings, role.owns, partition)
+            except LogUnavailable:  # also where a partition has no leader yet
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                opened = [topic for topic in role.owns if stable[topic] < stored[topic]]
+                if not opened:
+                    return
+                if time.monotonic() > deadline:
+                    raise LeftOpen(self.settings.topic(opened[0]), partition, stable[opened[0]])
+            time.sleep(0.05)
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
         place = TopicPartition(self.settings.topic(topic), partition)
@@ -213,14 +220,6 @@ class KafkaLog:
 
     def _group(self, role: Role) -> dict[str, str]:
         return {"group.id": f"{self.settings.environment}.{role.name}"}
-
-    def _no_member(self, role: Role) -> Any:
-        """The group's metadata for one who is no member: the group checks nothing."""
-        consumer = self._consumer(**self._group(role))
-        try:
-            return consumer.consumer_group_metadata()
-        finally:
-            consumer.close()
 
     def _consumer(self, **config: Any) -> Consumer:
         return Consumer(client_config(self.settings, **{**READER, **self._group(HANDLER), **config}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -20,8 +19,6 @@ class KafkaMembership:
         self._consumer, self._topic = consumer, topic
         self._on_revoked = on_revoked
         self._assigned: frozenset[int] = frozenset()
-        # kept, because asking for it waits for a `poll` that runs in another thread
-        self._metadata: Any = consumer.consumer_group_metadata()
         consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
     def poll(self, timeout_s: float) -> frozenset[int]:
@@ -29,15 +26,7 @@ class KafkaMembership:
         message = self._consumer.poll(timeout_s)
         if message is not None and (error := message.error()) is not None and error.code() != EOF:
             logger.warning('group "%s": %s', self._topic, error)
-        self._metadata = self._consumer.consumer_group_metadata()
         return self._assigned
-
-    def metadata(self) -> Any:
-        """What a transaction must carry for the group to check that the partition is still this member's.
-
-        As of the last `poll`: after a rebalance, the first transactions may be refused until the next one.
-        """
-        return self._metadata
 
     def close(self) -> None:
         """See Membership.close."""

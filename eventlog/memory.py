@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -12,7 +13,7 @@ from enum import Enum
 from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.errors import Fenced
-from eventlog.ports import HANDLER, Entry, Membership, Record, RevokedCallback, Role
+from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Record, RevokedCallback, Role
 
 
 class _State(Enum):
@@ -39,7 +40,6 @@ class MemoryLog:
         self._id = uuid.uuid4().hex
         self._open: dict[tuple[Role, int], MemoryTransaction] = {}
         self._epochs: dict[tuple[Role, int], int] = {}
-        self._next_offsets: dict[tuple[Role, int], int] = {}
         self._members: dict[Role, list[MemoryMembership]] = {}
 
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> MemoryMembership:
@@ -49,7 +49,7 @@ class MemoryLog:
             members.append(member := MemoryMembership(self, members))
         return member
 
-    def own(self, partition: int, member: Membership | None = None, role: Role = HANDLER) -> MemoryWriter:
+    def own(self, partition: int, role: Role = HANDLER) -> MemoryWriter:
         """See EventLog.own."""
         with self._changed:
             if (role, partition) in self._open:
@@ -94,7 +94,8 @@ class MemoryLog:
 
     def next_offset(self, partition: int, role: Role = HANDLER) -> int:
         """See EventLog.next_offset."""
-        return self._next_offsets.get((role, partition), 0)
+        kept = [record.value for record in self.read(role.owns[0], partition, 0) if record.key == NEXT_OFFSET]
+        return int(kept[-1] or 0) if kept else 0
 
     def incarnation(self, topic: str) -> str:
         """See EventLog.incarnation."""
@@ -155,10 +156,11 @@ class MemoryTransaction:
 
     def commit(self, next_offset: int | None = None) -> None:
         """See Transaction.commit."""
+        if next_offset is not None:
+            role, _ = self._writer._place
+            self.append([Entry(role.owns[0], NEXT_OFFSET, b"%d" % next_offset, time.time_ns() // 1_000_000)])
         with self._log._changed:
             self._writer._check()
-            if next_offset is not None:
-                self._log._next_offsets[self._writer._place] = next_offset
             self._end(_State.COMMITTED)
 
     def abort(self) -> None:

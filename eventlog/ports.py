@@ -34,18 +34,23 @@ class Entry(NamedTuple):
 
 
 class Role(NamedTuple):
-    """A kind of partition owner, each with a group, transactional ids and committed offsets of its own.
+    """A kind of partition owner, each with a group and transactional ids of its own.
 
-    name: what they are called by, `<env>.<name>`. reads: the topic whose partitions its members share.
+    name: what they are called by, `<env>.<name>`. reads: the topic whose partitions its members share. owns: the topics
+    that nobody else appends to; the first of them is compacted, and keeps the offset to go on from under NEXT_OFFSET.
     """
 
     name: str
     reads: str
+    owns: tuple[str, ...]
 
 
-HANDLER = Role("handler", topics.COMMANDS)
-ROUTER = Role("router", topics.EVENTS)
-PROCESSES = Role("processes", topics.INBOX)
+HANDLER = Role("handler", topics.COMMANDS, (topics.SNAPSHOTS, topics.EVENTS, topics.RECEIPTS))
+ROUTER = Role("router", topics.EVENTS, (topics.ROUTED,))
+PROCESSES = Role("processes", topics.INBOX, (topics.PROCESSES,))
+
+NEXT_OFFSET = "next-offset"
+"""Key of the record with the offset in what a role reads that its last committed transaction goes on from."""
 
 
 class Transaction(Protocol):
@@ -66,7 +71,7 @@ class Transaction(Protocol):
     def commit(self, next_offset: int | None = None) -> None:
         """Make all of it visible, together with the offset to go on from in what the role reads (None: unchanged).
 
-        Raises as `append`; LogUnavailable too where the group does not know the owner's member any more.
+        Raises as `append`.
         """
 
     def abort(self) -> None:
@@ -120,10 +125,11 @@ class EventLog(Protocol):
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> Membership:
         """Ask for a share of the partitions of what `role` reads."""
 
-    def own(self, partition: int, member: Membership | None = None, role: Role = HANDLER) -> PartitionWriter:
+    def own(self, partition: int, role: Role = HANDLER) -> PartitionWriter:
         """Become the owner of `partition`: every earlier one in the same role is fenced off from here on.
 
-        member: commit as this member of the group, so that one who has lost the partition cannot.
+        What earlier owners had begun has ended when it returns, one way or the other. Raises LogUnavailable, and
+        LeftOpen where the log has lost such an end.
         """
 
     def submit(self, entry: Entry, partition: int) -> Future[int]:

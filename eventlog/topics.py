@@ -21,6 +21,8 @@ PATCHES = "patches"
 DEAD_LETTERS = "dead-letters"
 INBOX = "process-inbox"
 PROCESSES = "processes"
+ROUTED = "routed"
+"""How far the events of each partition have been routed to processes."""
 
 BY_KEY = frozenset({COMMANDS, INBOX})
 """Topics that owners of any partition append to: a record's key tells its partition."""
@@ -41,9 +43,8 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
 
     `delete.retention.ms` of `events` must exceed the longest replay: a replay that outlives a tombstone
     would bring erased rows back. A record's time is its event's, so the broker must accept any.
-    `commands` are gone before their receipts: where a group's offsets are lost (Kafka forgets those of a group that
-    was empty for a week), the commands that are decided again have their receipts still. Segments of a day bound by how
-    much a record outlives its time.
+    `commands` are gone before their receipts, so that one that is read again has its receipt still. Segments of a day
+    bound by how much a record outlives its time.
     """
     # what is acknowledged is on most copies: it outlives any broker
     safe = {"min.insync.replicas": str(settings.replication // 2 + 1)}
@@ -62,6 +63,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(RECEIPTS, settings.partitions, receipts),
         TopicSpec(INBOX, settings.partitions, inbox),
         TopicSpec(PROCESSES, settings.partitions, compact),
+        TopicSpec(ROUTED, settings.partitions, compact),
         TopicSpec(PATCHES, settings.patch_partitions, patches),
         TopicSpec(DEAD_LETTERS, 1, compact),
         TopicSpec(OBSERVATIONS, settings.partitions, compact),

@@ -20,7 +20,7 @@ from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, stream_name, timestamp_ms
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
-from eventlog.ports import HANDLER, PROCESSES, ROUTER, Entry, Record, Role
+from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, Record, Role
 
 ROLES = (HANDLER, ROUTER, PROCESSES)
 START = datetime(2026, 1, 2, tzinfo=UTC)
@@ -171,7 +171,7 @@ class World:
         latest: dict[str, bytes | None] = {}
         for partition in range(self.log.partitions):
             latest |= {each.key: each.value for each in self.log.read(topics.PROCESSES, partition, 0)}
-        return sorted(key for key, value in latest.items() if value is not None)
+        return sorted(key for key, value in latest.items() if value is not None and key != NEXT_OFFSET)
 
 
 def _beats(record: Record) -> bool:

@@ -1,4 +1,4 @@
-"""Kafka 4.3.1: nodes that are broker and controller (KRaft), from Maven artifacts. The local stack has one."""
+"""Kafka 4.2.0: nodes that are broker and controller (KRaft), from Maven artifacts. The local stack has one."""
 
 import os
 import shutil

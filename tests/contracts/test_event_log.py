@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from confluent_kafka import Producer
 
 from eventlog.envelope import partition_of
-from eventlog.errors import EventLogError, Fenced
+from eventlog.errors import EventLogError, Fenced, LeftOpen
 from eventlog.kafka import KafkaLog
 from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, EventLog, Role
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
+from eventlog.ports import ROUTER, Entry, EventLog
+from eventlog.settings import LogSettings
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS, SNAPSHOTS
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -131,6 +134,7 @@ def test_a_read_ends_though_the_last_offsets_are_of_an_aborted_transaction(log: 
 
 
 def test_a_new_owner_fences_the_earlier_one_off(log: EventLog) -> None:
+    idle = log.own(0)
     earlier = log.own(0)
     open_transaction = earlier.begin()
     open_transaction.append([entry("lost")])
@@ -138,7 +142,7 @@ def test_a_new_owner_fences_the_earlier_one_off(log: EventLog) -> None:
     with pytest.raises(Fenced):
         open_transaction.commit(next_offset=1)
     with pytest.raises(Fenced):
-        again = earlier.begin()
+        again = idle.begin()
         again.append([entry("lost too")])
         again.commit(next_offset=2)
     transaction = later.begin()
@@ -192,18 +196,31 @@ def test_dead_letters_of_every_partition_lie_in_one(log: EventLog) -> None:
 
 
 def test_roles_own_the_same_partition_side_by_side_and_go_on_from_offsets_of_their_own(log: EventLog) -> None:
-    other = Role("other", EVENTS)
-    handler, process = log.own(0), log.own(0, role=other)
-    for writer, offset, key in ((handler, 3, "a"), (process, 5, "b"), (handler, 4, "c")):
+    handler, router = log.own(0), log.own(0, ROUTER)
+    for writer, offset, topic in ((handler, 3, EVENTS), (router, 5, INBOX), (handler, 4, EVENTS)):
         transaction = writer.begin()
-        transaction.append([entry(key)])
+        transaction.append([entry("a", topic=topic)])
         transaction.commit(next_offset=offset)
-    log.own(0, role=other).close()
+    log.own(0, ROUTER).close()
     settle(log)
-    assert (log.next_offset(0), log.next_offset(0, other)) == (4, 5)
-    assert keys(log) == ["a", "b", "c"]
+    assert (log.next_offset(0), log.next_offset(0, ROUTER)) == (4, 5)
+    assert (keys(log), keys(log, INBOX, partition_of("a", 2))) == (["a", "a"], ["a"])
     with pytest.raises(Fenced):
-        process.begin().append([entry("d")])
+        router.begin().append([entry("b", topic=INBOX)])
+
+
+def test_the_offset_to_go_on_from_is_found_behind_much_that_came_after_it(log: EventLog) -> None:
+    writer = log.own(0)
+    for offset in (7, None):
+        transaction = writer.begin()
+        transaction.append([entry(f"{offset}/{n}", topic=SNAPSHOTS) for n in range(2_000)])
+        transaction.commit(next_offset=offset)
+    aborted = writer.begin()
+    aborted.append([entry("lost", topic=SNAPSHOTS)])
+    aborted.abort()
+    settle(log)
+    assert log.next_offset(0) == 7
+    assert log.next_offset(1) == 0
 
 
 def test_commands_of_a_transaction_go_to_the_partitions_of_their_streams(log: EventLog) -> None:
@@ -290,3 +307,21 @@ def take(log: EventLog, tail: object, count: int) -> list[str]:
 
 def owns_all(log: EventLog, member: object) -> bool:
     return any(member.poll(0.1) == frozenset(range(log.partitions)) for _ in range(300))  # type: ignore[attr-defined]
+
+
+def test_nobody_writes_to_a_partition_where_the_log_lost_the_end_of_a_transaction(log_settings: LogSettings) -> None:
+    """Only Kafka can; made here by a stranger's open transaction, which looks the same to a new owner."""
+    stranger = Producer({"bootstrap.servers": log_settings.bootstrap, "transactional.id": f"{uuid.uuid4()}"})
+    stranger.init_transactions(10)
+    stranger.begin_transaction()
+    stranger.produce(log_settings.topic(EVENTS), b"{}", "lost", 0)
+    stranger.flush(10)
+    log = KafkaLog(log_settings)
+    try:
+        log.own(1).close()
+        with pytest.raises(LeftOpen, match=f"--topic {log_settings.topic(EVENTS)} --partition 0 --start-offset 0"):
+            log.own(0)
+        stranger.abort_transaction(10)
+        log.own(0).close()
+    finally:
+        log.close()

@@ -82,6 +82,7 @@ class Handlers:
 
     def __init__(self, settings: LogSettings) -> None:
         self._settings = settings
+        self._started: list[subprocess.Popen[bytes]] = []
         self._running: list[subprocess.Popen[bytes]] = []
         self._paused: set[asyncio.Task[None]] = set()
         self.log = settings.state / "handlers.log"
@@ -96,7 +97,9 @@ class Handlers:
             "HEADWATER_STATE": str(self._settings.state),
         }
         with self.log.open("ab") as output:
-            self._running.append(subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=output))
+            process = subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=output)
+        self._started.append(process)
+        self._running.append(process)
 
     async def suffer(self, fault: Fault) -> None:
         """Carry out a fault of handlers; afterwards as many run as before."""
@@ -142,7 +145,7 @@ class Handlers:
         """All of them, however they are."""
         for task in self._paused:
             task.cancel()
-        for process in self._running:
+        for process in self._started:
             process.kill()
             process.wait()
 

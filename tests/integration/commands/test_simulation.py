@@ -1,0 +1,21 @@
+"""Commands under kills, pauses, rebalances and restarts of the broker: the quick run."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+from tests.simulation.run import simulate
+
+SECONDS = 36.0
+
+
+def test_no_acknowledged_command_is_lost_doubled_reordered_or_half_done(tmp_path: Path) -> None:
+    seed = int(os.environ.get("HEADWATER_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"HEADWATER_SEED={seed} repeats the faults and the commands")
+    outcome = simulate(seed, SECONDS, tmp_path)
+    print(outcome._replace(complaints=[]))
+    assert outcome.complaints == []
+    assert {"accepted", "conflict", "rejected"} <= outcome.outcomes.keys()
+    assert outcome.retries > 0
