@@ -15,7 +15,7 @@ from commands.processes.order_fulfilment import PAY_WITHIN
 from commands.registry import CommandRegistry
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.kafka import KafkaLog
-from eventlog.ports import Entry
+from eventlog.ports import NEXT_OFFSET, Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
 
@@ -95,4 +95,4 @@ def living(log: KafkaLog) -> set[str]:
     latest: dict[str, bytes | None] = {}
     for partition in range(log.partitions):
         latest |= {record.key: record.value for record in log.read(PROCESSES, partition, 0)}
-    return {key for key, value in latest.items() if value is not None}
+    return {key for key, value in latest.items() if value is not None and key != NEXT_OFFSET}
