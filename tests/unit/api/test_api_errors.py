@@ -17,6 +17,7 @@ PACKAGES = ("eventlog", "commands", "projections", "api")
 NEVER_ANSWERED = {
     # the handler's
     "eventlog.Fenced",
+    "eventlog.LeftOpen",
     "commands.MisplacedCommand",
     "commands.BadDecision",
     "commands.UnreadableSnapshot",
