@@ -11,11 +11,12 @@ from api.reads.audit import AuditPage, Wanted
 from commands.observation import Report
 from commands.receipt import Receipt
 from eventlog.envelope import Envelope, Position
+from projections.stores.store import Place
 from projections.view import TableView
 
 Row = dict[str, Any]
-Applied = Mapping[int, int]
-"""The highest event offset that was applied, by source partition."""
+Applied = Mapping[int, Place]
+"""The highest place that was applied, by source partition."""
 
 
 class Resource(Protocol):

@@ -19,6 +19,7 @@ from eventlog.errors import LogUnavailable
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.reading import rows_of
 from projections.stores.names import patch_key
+from projections.stores.store import Place
 from projections.view import TableView
 
 FIRST_PAUSE_S = 0.002
@@ -26,23 +27,23 @@ LONGEST_PAUSE_S = 0.020
 LEDGER_EVERY = 4
 """Where rows have guards, every so many polls the ledger is asked as well: rows may be old, ledgers move on."""
 MOST_POSITIONS = 100
+NOWHERE = Place(-1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A position that a view must have applied.
 
-    key: of the row that it changes, None where unknown. several: its event makes more than one patch, so that the last
-    is known to be applied only when something later is (a heartbeat, within a second).
+    key: of the row that it changes, None where unknown. number: of the last patch that its event makes for that row.
     """
 
     position: Position
     key: str | None
-    several: bool = False
+    number: int = 0
 
     def applied(self, applied: Applied) -> bool:
         """Whether what was applied includes it."""
-        return applied.get(self.position.partition, -1) >= self.position.offset + self.several
+        return applied.get(self.position.partition, NOWHERE) >= (self.position.offset, self.number)
 
 
 class Waiter:
@@ -97,8 +98,8 @@ class Waiter:
             if event is None:
                 wanted.append(Wanted(position, None))
             else:
-                keys = rows_of(view, event)
-                wanted += [Wanted(position, key, len(keys) > 1) for key in dict.fromkeys(keys)]
+                last = {key: number for number, key in enumerate(rows_of(view, event))}
+                wanted += [Wanted(position, key, number) for key, number in last.items()]
         return wanted
 
     async def _not_applied(
@@ -145,6 +146,8 @@ def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[int, int], patc
     """Offsets from what the slowest ledger has applied to the ends; transaction markers count, so it is a bound."""
     behind = 0
     for source, end in ends.items():
-        applied = min(ledger.get(partition, {}).get(source, -1) + 1 for partition in range(patch_partitions))
+        applied = (
+            min(ledger.get(partition, {}).get(source, NOWHERE).offset for partition in range(patch_partitions)) + 1
+        )
         behind += max(0, end - max(applied, live.base.get(source, 0)))
     return behind

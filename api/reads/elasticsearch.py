@@ -12,7 +12,7 @@ from api.cursor import STALE
 from api.errors import BadParameter
 from api.ports import Applied, GenerationGone, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Filter, Order, Query, place_column
-from api.reads.postgres import offsets
+from api.reads.postgres import places
 from projections.errors import StoreUnavailable
 from projections.stores.elasticsearch_mapping import GUARD
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
@@ -78,11 +78,11 @@ class ElasticsearchReader:
     async def guard(self, live: Live, key: str) -> Applied:
         """What the document says was applied to it."""
         document = await self._document(self._index(live), document_id(key), GUARD)
-        return offsets((document or {}).get(GUARD))
+        return places((document or {}).get(GUARD))
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
-        return {partition: offsets(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
+        return {partition: places(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
 
     async def following(self, live: Live) -> Mapping[int, int]:
         """Where the generation's loader goes on, by patches partition."""

@@ -13,6 +13,7 @@ from api.ports import Applied, Live, Page, Row
 from api.query import Filter, Order, Query
 from api.reads.database import Database
 from projections.stores.names import LEDGER, table_name
+from projections.stores.store import Place
 from projections.types import ColumnType
 from projections.view import DELETED, TableView
 
@@ -75,7 +76,7 @@ class PostgresReader:
         """What the generation has applied, by patches partition."""
         statement = LEDGER_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
         rows = await self._database.rows(statement, (live.view.name, live.generation))
-        return {partition: offsets(applied) for partition, applied in rows}
+        return {partition: places(applied) for partition, applied in rows}
 
     async def following(self, live: Live) -> Mapping[int, int]:
         """Where the generation's loader goes on, by patches partition."""
@@ -101,9 +102,9 @@ class PostgresReader:
         return await self._database.rows(statement, values)
 
 
-def offsets(applied: Mapping[str, Sequence[int]] | None) -> dict[int, int]:
-    """The highest offset by source partition, of a ledger's or guard's {source: [offset, index]}."""
-    return {int(source): place[0] for source, place in (applied or {}).items()}
+def places(applied: Mapping[str, Sequence[int]] | None) -> dict[int, Place]:
+    """The highest place by source partition, of a ledger's or guard's {source: [offset, number]}."""
+    return {int(source): Place(*place) for source, place in (applied or {}).items()}
 
 
 def beyond(order: Sequence[Order], values: Sequence[Any]) -> tuple[sql.Composable, list[Any]]:

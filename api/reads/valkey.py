@@ -10,7 +10,7 @@ import valkey.asyncio
 from valkey.exceptions import ValkeyError
 
 from api.ports import Applied, Live, Row
-from api.reads.postgres import offsets
+from api.reads.postgres import places
 from projections.errors import StoreUnavailable
 from projections.stores.names import cache_key, cache_ledger
 
@@ -55,11 +55,11 @@ class ValkeyReader:
     async def guard(self, live: Live, key: str) -> Applied:
         """What the row says was applied to it."""
         guard = await self._ask(self._client.hget(self._key(live, key), "guard"))
-        return offsets(None if guard is None else orjson.loads(guard))
+        return places(None if guard is None else orjson.loads(guard))
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
-        return {partition: offsets(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
+        return {partition: places(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
 
     async def following(self, live: Live) -> Mapping[int, int]:
         """Where the generation's loader goes on, by patches partition."""

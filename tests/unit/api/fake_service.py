@@ -24,6 +24,7 @@ from eventlog.envelope import Envelope, Position
 from eventlog.memory import MemoryLog
 from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
+from projections.stores.store import Place
 from projections.view import TableView
 
 PARTITIONS = 4
@@ -127,14 +128,19 @@ class FakeGenerations:
         return self.made.get(name)
 
 
+def _places(applied: Mapping[int, int | Place]) -> Applied:
+    """An offset alone is the place of an event's first patch."""
+    return {source: at if isinstance(at, Place) else Place(at, 0) for source, at in applied.items()}
+
+
 @dataclass
 class MemoryReader:
     """A store in memory. rows: by view and key; applied: by patches partition and source; guards: by key."""
 
     name: str
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
-    applied: dict[int, dict[int, int]] = field(default_factory=dict)
-    guards: dict[str, dict[int, int]] = field(default_factory=dict)
+    applied: dict[int, dict[int, int | Place]] = field(default_factory=dict)
+    guards: dict[str, dict[int, int | Place]] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
     reached: dict[int, int] = field(default_factory=dict)
     refreshed: int = 0
@@ -152,11 +158,11 @@ class MemoryReader:
         return self.reached
 
     async def guard(self, live: Live, key: str) -> Applied:
-        return self.guards.get(key, {})
+        return _places(self.guards.get(key, {}))
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         self.asked += 1
-        return self.applied
+        return {partition: _places(applied) for partition, applied in self.applied.items()}
 
     async def refresh(self, live: Live) -> None:
         self.refreshed += 1

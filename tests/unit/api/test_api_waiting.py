@@ -14,6 +14,7 @@ from api.errors import NotCaughtUp
 from api.service import Service
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
+from projections.stores.store import Place
 from tests.contracts.fold_views import BY_SKU
 
 SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
@@ -62,26 +63,36 @@ def test_an_event_that_the_view_does_not_handle_counts_as_applied(client: AppCli
     assert client.get("/views/listing_card/L1?after=2:100&wait_ms=0").status_code == 200
 
 
-def test_an_event_with_several_patches_counts_once_something_later_is_applied(
+def test_an_event_with_several_patches_counts_once_the_last_of_each_row_is_applied(
     service: Service, stored: MemoryReader
 ) -> None:
-    """The ledger tells the offset, not which of its patches: a heartbeat's progress tells that the last is in."""
     line = {"sku": "A", "pieces": 1, "price": None, "weight": None, "at": None}
-    partitions = {patches_partition(BY_SKU.tag, sku) for sku in ("A", "B")}
+    of_a, of_b = (patches_partition(BY_SKU.tag, sku) for sku in ("A", "B"))
+    assert of_a != of_b
 
-    def waits(applied: int, *lines: dict[str, Any]) -> bool:
-        packed = {"thing_id": "T", "group": "g", "text": None, "flag": True, "lines": [*lines]}
+    def waits(a: int | Place, b: int | Place, *skus: str) -> bool:
+        packed = {
+            "thing_id": "T",
+            "group": "g",
+            "text": None,
+            "flag": True,
+            "lines": [{**line, "sku": s} for s in skus],
+        }
         service.events.events[AT] = event("thing/T", 1, "thing.packed", **packed)
-        stored.applied = {partition: {2: applied} for partition in partitions}
+        stored.applied = {of_a: {2: a}, of_b: {2: b}}
         try:
             asyncio.run(service.waiter.wait(BY_SKU, stored, "2:100", 0))
         except NotCaughtUp:
             return True
         return False
 
-    assert [waits(at, line) for at in (99, 100)] == [True, False]
-    assert [waits(at, line, {**line, "sku": "B"}) for at in (99, 100, 101)] == [True, True, False]
-    assert not waits(0)
+    assert [waits(at, 0, "A") for at in (99, 100)] == [True, False]
+    last_of_a, b = Place(100, 2), Place(100, 1)
+    assert not waits(last_of_a, b, "A", "B", "A")
+    assert waits(last_of_a, 100, "A", "B", "A")
+    assert waits(Place(100, 0), b, "A", "B", "A")
+    assert not waits(101, 101, "A", "B", "A")
+    assert not waits(0, 0)
 
 
 def test_an_event_in_the_generation_s_base_counts_as_applied(
