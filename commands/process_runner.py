@@ -37,10 +37,13 @@ logger = logging.getLogger(__name__)
 class RoutingTask:
     """Copies the events of one partition that concern processes into `process-inbox`; a PartitionTask."""
 
-    def __init__(self, commands: CommandRegistry, processes: ProcessRegistry) -> None:
-        self._commands, self._processes = commands, processes
+    def __init__(
+        self, commands: CommandRegistry, processes: ProcessRegistry, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """clock: tells the time in seconds, from any start."""
+        self._commands, self._processes, self._clock = commands, processes, clock
         self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
-        self._noted = time.monotonic()
+        self._noted = clock()
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore: the committed offset is all there is to know."""
@@ -55,10 +58,10 @@ class RoutingTask:
         if not records:
             return
         entries = [entry for record in records for entry in self._route(record)]
-        if entries or time.monotonic() - self._noted >= NOTE_S:
+        if entries or self._clock() - self._noted >= NOTE_S:
             with transaction(writer, records) as begun:
                 begun.append(sorted(entries, key=_topic))
-            self._noted = time.monotonic()
+            self._noted = self._clock()
 
     def close(self) -> None:
         """See PartitionTask.close."""

@@ -6,15 +6,17 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from eventlog import admin
 from eventlog.envelope import partition_of
-from eventlog.errors import EventLogError, Fenced, LeftOpen
+from eventlog.errors import EventLogError, Fenced, LeftOpen, LogUnavailable
 from eventlog.kafka import KafkaLog
 from eventlog.memory import MemoryLog
-from eventlog.ports import ROUTER, Entry, EventLog
+from eventlog.ports import HANDLER, ROUTER, Entry, EventLog
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS, SNAPSHOTS
 
@@ -307,6 +309,31 @@ def take(log: EventLog, tail: object, count: int) -> list[str]:
 
 def owns_all(log: EventLog, member: object) -> bool:
     return any(member.poll(0.1) == frozenset(range(log.partitions)) for _ in range(300))  # type: ignore[attr-defined]
+
+
+def test_a_partition_whose_leader_is_away_for_a_moment_is_owned_nevertheless(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only Kafka asks for it; a leader that is away for so short a time is made here, by the first two answers."""
+    answers: list[object] = []
+
+    def away_twice(*asked: Any) -> Any:
+        answers.append(LogUnavailable("asking", "a test") if len(answers) < 2 else admin.ends(*asked))
+        if isinstance(answers[-1], LogUnavailable):
+            raise answers[-1]
+        return answers[-1]
+
+    monkeypatch.setattr("eventlog.kafka.ends", away_twice)
+    log = KafkaLog(log_settings)
+    try:
+        log.own(0).close()
+        assert answers[2] == ({topic: 0 for topic in HANDLER.owns},) * 2
+        answers.clear()
+        monkeypatch.setattr("eventlog.kafka.ENDED_S", 0.0)
+        with pytest.raises(LogUnavailable, match="a test"):
+            log.own(0)
+    finally:
+        log.close()
 
 
 def test_nobody_writes_to_a_partition_where_the_log_lost_the_end_of_a_transaction(log_settings: LogSettings) -> None:

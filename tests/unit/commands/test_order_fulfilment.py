@@ -18,6 +18,7 @@ from commands.process import TimedOut
 from commands.processes.order_fulfilment import PAY_WITHIN, Fulfilment, order_fulfilment
 from eventlog import topics
 from eventlog.envelope import decode
+from eventlog.ports import NEXT_OFFSET, PROCESSES, Record
 from tests.process_world import World
 
 SKUS = ("tea", "milk", "salt")
@@ -109,6 +110,28 @@ def test_the_follow_up_commands_carry_on_what_they_follow_from() -> None:
     assert (reserved.causation_id, reserved.correlation_id) == (reserve.id, paid.correlation_id)
     assert confirmed.correlation_id == paid.correlation_id
     assert confirmed.causation_id == f"order_fulfilment:{reserved.id}:0"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_redelivered_events_change_nothing_and_send_no_second_command(restarted: bool) -> None:
+    world = stocked(("tea", 5), ("milk", 2))
+    place(world, "O", ("tea", 3), ("milk", 2))
+    pay(world, "O", ("tea", 3), ("milk", 2))
+    world.settle()
+    assert world.instances() == ["order_fulfilment/O"]
+    before = {topic: kept(world, topic) for topic in (topics.INBOX, topics.COMMANDS, topics.PROCESSES)}
+    world.redeliver()
+    for partition in range(world.log.partitions) if restarted else ():
+        world.restart(PROCESSES, partition)
+    world.settle()
+    assert len(kept(world, topics.INBOX)) == 2 * len(before[topics.INBOX])
+    for topic in (topics.COMMANDS, topics.PROCESSES):
+        assert kept(world, topic) == before[topic]
+
+
+def kept(world: World, topic: str) -> list[Record]:
+    records = [each for p in range(world.log.partitions) for each in world.log.read(topic, p, 0)]
+    return [each for each in records if each.key != NEXT_OFFSET]
 
 
 some_lines = st.dictionaries(st.sampled_from(SKUS), st.integers(1, 4), min_size=1).map(lambda some: [*some.items()])

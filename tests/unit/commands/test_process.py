@@ -14,10 +14,13 @@ from commands.aggregates import order
 from commands.errors import DeclarationError, UnreadableProcess
 from commands.process import Process, ProcessRegistry, Reaction, TimedOut
 from commands.process_instance import Instance, read_instance, write_instance
+from commands.process_runner import NOTE_S, RoutingTask
 from commands.processes.order_fulfilment import order_fulfilment
+from commands.registry import CommandRegistry
 from eventlog import topics
 from eventlog.envelope import decode, partition_of
-from eventlog.ports import ROUTER, Entry
+from eventlog.memory import MemoryLog
+from eventlog.ports import ROUTER, Entry, Record
 from tests.process_world import World
 
 
@@ -126,3 +129,13 @@ def test_an_event_that_cannot_be_read_is_a_dead_letter(change: Callable[[dict[st
     (reason,) = letters(world)
     assert says in reason
     assert world.instances() == ["order_fulfilment/O"]
+
+
+def test_a_router_notes_its_place_now_and_then_though_no_event_concerns_a_process() -> None:
+    log, now = MemoryLog(1), 0.0
+    router, writer = RoutingTask(CommandRegistry.load(), ProcessRegistry.load(), lambda: now), log.own(0, ROUTER)
+    places = []
+    for offset, now in enumerate((0.1, NOTE_S, NOTE_S + 0.1, 2 * NOTE_S)):  # noqa: B007  # the router's clock reads it
+        router.work(writer, [Record(topics.EVENTS, 0, offset, f"listing/L/{offset + 1}", b"{}", 0)])
+        places.append(log.next_offset(0, ROUTER))
+    assert places == [0, 2, 2, 4]
