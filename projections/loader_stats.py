@@ -38,7 +38,7 @@ class LoaderStats:
     def report(self, store: str) -> str:
         """One line: what was loaded since the start, and how long the store took lately."""
         times = sorted(self.load_s) or [0.0]
-        median, slow = statistics.median(times), times[int(len(times) * 0.99) if len(times) > 1 else 0]
+        median, slow = statistics.median(times), times[int(len(times) * 0.99)]
         return (
             f"{store}: {self.patches} patches in {self.batches} batches, a batch loaded in {median * 1000:.1f} ms "
             f"(p50) and {slow * 1000:.1f} ms (p99) lately; {self.dead_letters} dead letters, "
