@@ -18,7 +18,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
@@ -253,11 +253,8 @@ def open_blocking_client(env: Mapping[str, str] = os.environ) -> Iterator[Blocki
 def _opened(env: Mapping[str, str]) -> Iterator[tuple[EventLog, CommandRegistry]]:
     settings = LogSettings.from_environment(env)
     registry = CommandRegistry.load(settings.modules)
-    log = KafkaLog(settings)
-    try:
+    with closing(KafkaLog(settings)) as log:
         yield log, registry
-    finally:
-        log.close()
 
 
 async def _requests(commands: AsyncIterable[Command | Request] | Iterable[Command | Request]) -> AsyncIterator[Request]:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -185,8 +186,7 @@ class CommandGateway:
     def _follow_from_start(self) -> None:
         partitions = range(self._log.partitions)
         missing = {p: end for p in partitions if (end := self._log.end(topics.RECEIPTS, p)) > 0}
-        tail = self._log.tail(topics.RECEIPTS, dict.fromkeys(partitions, 0))
-        try:
+        with closing(self._log.tail(topics.RECEIPTS, dict.fromkeys(partitions, 0))) as tail:
             while not self._stopped.is_set():
                 records = tail.poll(limit=5_000, timeout_s=0.1)
                 self._take(records)
@@ -194,8 +194,6 @@ class CommandGateway:
                     missing = {p: end for p, end in missing.items() if tail.position(p) < end}
                     if not missing:
                         self._caught_up.set()
-        finally:
-            tail.close()
 
     def _take(self, records: Sequence[Record]) -> None:
         awaited = [record for record in records if record.key in self._waiting]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -107,13 +108,11 @@ class Lags:
     ) -> dict[int, Ledger] | StoreUnavailable | None:
         if live is None:
             return None
-        opened = open_store(store, self.stores)
         try:
-            return opened.ledgers(Target(view, live.generation))
+            with closing(open_store(store, self.stores)) as opened:
+                return opened.ledgers(Target(view, live.generation))
         except StoreUnavailable as error:
             return error
-        finally:
-            opened.close()
 
     def _lag(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -219,12 +219,9 @@ class Rebuilder:
     def drop(self, view: TableView, generations: Sequence[Generation]) -> None:
         """Drop generations, none of them live, in every store that they were built in."""
         for name in sorted({name for generation in generations for name in generation.stores}):
-            store = open_store(name, self.stores)
-            try:
+            with closing(open_store(name, self.stores)) as store:
                 for generation in generations:
                     store.drop(Target(view, generation.generation))
-            finally:
-                store.close()
         for generation in generations:
             self.generations.forget(view.name, generation.generation)
 

@@ -8,7 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -76,14 +76,14 @@ class Service:
         if not views:
             return
         log.info("building %s", ", ".join(view.tag for view in views))
-        spark, event_log = SparkSettings.from_environment(os.environ), KafkaLog(self.settings)
-        try:
-            with lazy_session(spark, name="build", threads=os.cpu_count() or 2) as session:
-                rebuilder = Rebuilder(self.settings, self.stores, event_log, self.generations, session)
-                for view in views:
-                    rebuilder.rebuild(view, skip_poison=skip_poison)
-        finally:
-            event_log.close()
+        spark = SparkSettings.from_environment(os.environ)
+        with (
+            closing(KafkaLog(self.settings)) as event_log,
+            lazy_session(spark, name="build", threads=os.cpu_count() or 2) as session,
+        ):
+            rebuilder = Rebuilder(self.settings, self.stores, event_log, self.generations, session)
+            for view in views:
+                rebuilder.rebuild(view, skip_poison=skip_poison)
 
     @contextmanager
     def upkeep(self) -> Iterator[Upkeep]:
@@ -91,12 +91,9 @@ class Service:
 
         What cannot be read goes to `dead-letters` then, as the live query does with it.
         """
-        event_log = KafkaLog(self.settings)
-        try:
+        with closing(KafkaLog(self.settings)) as event_log:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
             yield Upkeep(lags, partial(self._build, skip_poison=True))
-        finally:
-            event_log.close()
 
     def run_live(self) -> None:
         """Run the live query until it dies or the process is told to stop."""
@@ -141,11 +138,8 @@ class Service:
         ]
         for target in self.targets(tuple(self.views.views.values())):
             for declared in target.view.stores:
-                store = open_store(declared.name, self.stores)
-                try:
+                with closing(open_store(declared.name, self.stores)) as store:
                     ledgers = store.ledgers(target)
-                finally:
-                    store.close()
                 if ledgers:
                     positions.append(position(ledgers, range(self.settings.partitions)))
         return {
@@ -156,11 +150,8 @@ class Service:
     def run_loader(self, store: str, stop: threading.Event) -> None:
         """Load into one store until `stop` is set."""
         views = self.views.in_store(store)
-        opened = open_store(store, self.stores)
-        try:
+        with closing(open_store(store, self.stores)) as opened:
             Loader(opened, lambda: self.targets(views), self.settings).run(stop)
-        finally:
-            opened.close()
 
     def targets(self, views: Sequence[TableView]) -> list[Target]:
         """The live generations of `views` that are of the declared version."""

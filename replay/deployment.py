@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,8 +47,5 @@ def open_deployment(env: Mapping[str, str]) -> Iterator[Deployment]:
     """Open the deployment that `env` describes; nothing is asked of a server yet."""
     settings, stores = LogSettings.from_environment(env), StoreSettings.from_environment(env)
     views = ViewRegistry.load(settings.modules)
-    log = KafkaLog(settings)
-    try:
+    with closing(KafkaLog(settings)) as log:
         yield Deployment(settings, stores, views, Generations(stores.postgres, settings.environment), log)
-    finally:
-        log.close()

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Final, NamedTuple
 
 import orjson
@@ -99,8 +100,7 @@ class PatchTail:
                 stopped.wait(RETRY_S)
 
     def _read(self, places: dict[int, int], stopped: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
-        tail = self._log.tail(topics.PATCHES, places)
-        try:
+        with closing(self._log.tail(topics.PATCHES, places)) as tail:
             while not stopped.is_set():
                 tags = self._tags
                 records = tail.poll(BATCH_RECORDS, POLL_S)
@@ -109,8 +109,6 @@ class PatchTail:
                 if not self._hand_over(batch, stopped, loop):
                     return
                 places.update(end)
-        finally:
-            tail.close()
 
     def _hand_over(self, batch: Batch, stopped: threading.Event, loop: asyncio.AbstractEventLoop) -> bool:
         taken: Future[None] = Future()
