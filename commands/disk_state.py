@@ -166,7 +166,7 @@ class DiskStore:
 
     def clear(self) -> None:
         """See StateStore.clear."""
-        self._db.close()
+        self._release()
         self._remove()
         self._db = self._open()
         self._set_epoch(0)
@@ -177,9 +177,15 @@ class DiskStore:
 
     def close(self) -> None:
         """See StateStore.close; a damaged database is removed, for the log has everything."""
-        self._db.close()
+        self._release()
         if self._damaged:
             self._remove()
+
+    def _release(self) -> None:
+        try:
+            self._db.close()
+        except Exception as error:  # noqa: BLE001 - all that rocksdict raises; where a write failed, this fails too
+            logger.warning('"%s" lacks what it could not write, which is read from the log: %s', self._folder, error)
 
     def _is_useless(self) -> str:
         """Why the database is not what the log says; empty where it is, or where it is new."""

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from commands.aggregates.listing import listing
 from commands.codec import fold
-from eventlog.envelope import HEARTBEAT, Envelope, decode
+from commands.gateway import CommandGateway
+from commands.registry import CommandRegistry
+from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.kafka import KafkaLog
+from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from eventlog.topics import COMMANDS, EVENTS
+
+Answer = TypeVar("Answer")
+
+REGISTRY = CommandRegistry.load()
 
 LISTING: dict[str, Any] = {
     "city": "Sacramento",
@@ -64,6 +73,37 @@ def handler(settings: LogSettings, modules: str = "", path: Path | None = None) 
 def output(settings: LogSettings) -> str:
     """What the handlers of the deployment have logged."""
     return (settings.state / "handler.log").read_text()
+
+
+def send(
+    log: KafkaLog, command_type: str, ago: timedelta = timedelta(0), command_id: str | None = None, **body: Any
+) -> None:
+    """Append a command around the gateway, which would answer a retry from what it has read."""
+    aggregate = REGISTRY.command(command_type).aggregate
+    stream = f"{aggregate.name}/{body[aggregate.id_field]}"
+    time = datetime.now(UTC) - ago
+    envelope = Envelope(command_id or f"{command_type}-{stream}", command_type, stream, time, body)
+    entry = Entry(COMMANDS, stream, encode(envelope), timestamp_ms(datetime.now(UTC)))
+    log.submit(entry, partition_of(stream, log.partitions)).result(30)
+
+
+def with_gateway(
+    settings: LogSettings, play: Callable[[CommandGateway], Awaitable[Answer]], timeout_s: float = 30.0
+) -> Answer:
+    """What `play` returns, given a gateway that knows all receipts; timeout_s: how long it waits for one."""
+
+    async def main() -> Answer:
+        log = KafkaLog(settings)
+        gateway = CommandGateway(log, REGISTRY, timeout_s=timeout_s)
+        await gateway.start()
+        try:
+            assert await asyncio.to_thread(gateway.wait_ready, 30)
+            return await play(gateway)
+        finally:
+            await gateway.close()
+            log.close()
+
+    return asyncio.run(main())
 
 
 def stored_events(settings: LogSettings) -> dict[str, list[Envelope]]:

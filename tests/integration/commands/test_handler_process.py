@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import orjson
 import pytest
-from handler_process import LISTING, eventually, handler, output, start_handler, stored_events
+from handler_process import LISTING, eventually, handler, output, start_handler, stored_events, with_gateway
 
 from commands.errors import Unanswered
 from commands.gateway import CommandGateway
 from commands.receipt import Receipt
-from commands.registry import CommandRegistry
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
@@ -28,25 +25,6 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
-
-Answer = TypeVar("Answer")
-
-
-def with_gateway(
-    settings: LogSettings, play: Callable[[CommandGateway], Awaitable[Answer]], timeout_s: float = 30.0
-) -> Answer:
-    async def main() -> Answer:
-        log = KafkaLog(settings)
-        gateway = CommandGateway(log, CommandRegistry.load(), timeout_s=timeout_s)
-        await gateway.start()
-        try:
-            assert await asyncio.to_thread(gateway.wait_ready, 30)
-            return await play(gateway)
-        finally:
-            await gateway.close()
-            log.close()
-
-    return asyncio.run(main())
 
 
 def test_a_command_becomes_an_event_and_a_receipt(log_settings: LogSettings) -> None:

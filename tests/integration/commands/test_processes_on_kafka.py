@@ -5,33 +5,22 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter, defaultdict
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from handler_process import eventually, output, start_handler
+from handler_process import REGISTRY, eventually, output, send, start_handler
 
 from commands.codec import fold
 from commands.processes.order_fulfilment import PAY_WITHIN
-from commands.registry import CommandRegistry
-from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
+from eventlog.envelope import HEARTBEAT, Envelope, decode
 from eventlog.kafka import KafkaLog
-from eventlog.ports import NEXT_OFFSET, Entry
+from eventlog.ports import NEXT_OFFSET
 from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
+from eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
 
-REGISTRY = CommandRegistry.load()
 ORDERS, IN_STOCK = 24, 15
 UNPAID = timedelta(seconds=10)
 """How long the unpaid order has left: longer than the handler lives."""
-
-
-def send(log: KafkaLog, command_type: str, ago: timedelta = timedelta(0), **body: Any) -> None:
-    aggregate = REGISTRY.command(command_type).aggregate
-    stream = f"{aggregate.name}/{body[aggregate.id_field]}"
-    time = datetime.now(UTC) - ago
-    envelope = Envelope(f"{command_type}-{stream}", command_type, stream, time, body)
-    entry = Entry(COMMANDS, stream, encode(envelope), timestamp_ms(datetime.now(UTC)))
-    log.submit(entry, partition_of(stream, log.partitions)).result(30)
 
 
 def states(log: KafkaLog) -> dict[str, Any]:
