@@ -146,8 +146,6 @@ def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[int, int], patc
     """Offsets from what the slowest ledger has applied to the ends; transaction markers count, so it is a bound."""
     behind = 0
     for source, end in ends.items():
-        applied = (
-            min(ledger.get(partition, {}).get(source, NOWHERE).offset for partition in range(patch_partitions)) + 1
-        )
-        behind += max(0, end - max(applied, live.base.get(source, 0)))
+        slowest = min(ledger.get(partition, {}).get(source, NOWHERE) for partition in range(patch_partitions))
+        behind += max(0, end - max(slowest.offset + 1, live.base.get(source, 0)))
     return behind

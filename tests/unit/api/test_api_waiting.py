@@ -71,13 +71,8 @@ def test_an_event_with_several_patches_counts_once_the_last_of_each_row_is_appli
     assert of_a != of_b
 
     def waits(a: int | Place, b: int | Place, *skus: str) -> bool:
-        packed = {
-            "thing_id": "T",
-            "group": "g",
-            "text": None,
-            "flag": True,
-            "lines": [{**line, "sku": s} for s in skus],
-        }
+        lines = [{**line, "sku": sku} for sku in skus]
+        packed = {"thing_id": "T", "group": "g", "text": None, "flag": True, "lines": lines}
         service.events.events[AT] = event("thing/T", 1, "thing.packed", **packed)
         stored.applied = {of_a: {2: a}, of_b: {2: b}}
         try:
