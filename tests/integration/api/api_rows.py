@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
-from api_deployment import Deployment, eventually
+from api_deployment import Deployment
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections import reference
@@ -17,6 +17,7 @@ from projections.registry import ViewRegistry
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Batch, Target
+from tests.waiting import eventually
 
 CITIES = ("SACRAMENTO", "GALT", "ELK GROVE", "Zürich/West 100%", "o'hara")
 PARTITIONS = range(4)

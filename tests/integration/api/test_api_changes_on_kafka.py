@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
 import orjson
 import pytest
-from api_deployment import Deployment, eventually, free_port, is_ready, stop
+from api_deployment import Deployment, is_ready, stop
 from api_rows import SOURCES, load
 from confluent_kafka import Producer
 
+from compose.ports import free_port
 from eventlog.envelope import partition_of
 from eventlog.topics import PATCHES
 from projections import reference
@@ -23,6 +23,8 @@ from projections.registry import ViewRegistry
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Target
+from tests.background import running
+from tests.waiting import eventually
 
 VIEWS = ("listings", "listing_search", "listing_card")
 
@@ -42,16 +44,11 @@ def emit(deployment: Deployment, name: str, sources: list[Source]) -> None:
 
 @contextmanager
 def loading(deployment: Deployment, target: Target) -> Iterator[None]:
-    store, stop = open_store(target.view.stores[0].name, deployment.stores), threading.Event()
-    loader = Loader(store, lambda: [target], deployment.log, partitions=range(4))
-    thread = threading.Thread(target=loader.run, args=(stop,))
-    thread.start()
-    try:
+    with (
+        closing(open_store(target.view.stores[0].name, deployment.stores)) as store,
+        running(Loader(store, lambda: [target], deployment.log, partitions=range(4)).run),
+    ):
         yield
-    finally:
-        stop.set()
-        thread.join()
-        store.close()  # type: ignore[attr-defined]
 
 
 class Events:

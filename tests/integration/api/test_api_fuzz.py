@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from api_deployment import Deployment, eventually, stop
+from api_deployment import Deployment, stop
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import CHECKS, load_all_checks
@@ -19,6 +19,7 @@ from projections.generations import Generations
 from projections.registry import ViewRegistry
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target
+from tests.waiting import eventually
 
 load_all_checks()
 CHECKED = [

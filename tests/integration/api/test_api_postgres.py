@@ -8,7 +8,7 @@ from dataclasses import replace
 import httpx
 import psycopg
 import pytest
-from api_deployment import Deployment, eventually, free_port
+from api_deployment import Deployment
 from api_rows import SOURCES, every_row, expected, load, wait_for_generation
 
 from api.ports import Live, Row
@@ -16,12 +16,14 @@ from api.reading import KeyReaders
 from api.reads.database import Database
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
+from compose.ports import free_port
 from projections import reference
 from projections.registry import ViewRegistry
 from projections.stores.names import table_name
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target
 from projections.view import Cache, Postgres
+from tests.waiting import eventually
 
 VIEWS = ("listings", "city_market", "streams")
 

@@ -12,14 +12,16 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from api_deployment import Deployment, eventually, free_port, is_ready, stop
+from api_deployment import Deployment, is_ready, stop
 
 from commands.aggregates.listing import ChangePrice, ListProperty
 from commands.client import open_blocking_client
 from commands.errors import Rejected
+from compose.ports import free_port
 from eventlog.envelope import Position
 from eventlog.kafka import KafkaLog
 from eventlog.topics import OBSERVATIONS
+from tests.waiting import eventually
 
 DETAILS = {
     "city": "GALT",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +13,9 @@ import pytest
 
 from compose.settings import StackSettings
 from eventlog import admin
-from eventlog.envelope import Position, decode, encode
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
-from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
 from projections.expressions import Source
 from projections.generations import Generations
 from projections.loader import Loader
@@ -28,13 +23,15 @@ from projections.rebuild import Rebuilder
 from projections.reference import fold
 from projections.settings import StoreSettings
 from projections.spark.session import SparkSettings, lazy_session
-from projections.stores.open import open_store
 from projections.stores.store import Target
 from projections.supervision.process import Backoff, ProcessSpec
 from projections.supervision.supervisor import Supervisor
+from tests.background import running
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import BY_GROUP, history
 from tests.integration.cluster.machines import Machines, machines
+from tests.logged import append, logged, settle
+from tests.waiting import eventually
 
 BOUND_S = 120.0
 VIEW = replace(BY_GROUP, name="far_apart", stores=BY_GROUP.stores[:1])
@@ -58,19 +55,19 @@ def test_views_are_right_when_a_broker_and_a_worker_are_lost(
         generations.prepare()
         _rebuild(cluster, settings, stores, log, generations)
         target = Target(VIEW, generations.live()[VIEW.name].generation)
-        with _live(cluster, settings, tmp_path), _loading(settings, stores, target):
+        with _live(cluster, settings, tmp_path), running(Loader(server.open(), lambda: [target], settings).run):
             _append(log, sources[:200])
-            _eventually(lambda: server.rows(VIEW) == fold(VIEW, _logged(log)))
+            eventually(lambda: server.rows(VIEW) == fold(VIEW, logged(log)), "the rows", BOUND_S)
             cluster.kill("kafka-2")
             _append(log, sources[200:250])
-            _eventually(lambda: server.rows(VIEW) == fold(VIEW, _logged(log)))
+            eventually(lambda: server.rows(VIEW) == fold(VIEW, logged(log)), "the rows", BOUND_S)
             cluster.kill("worker-1")
             _append(log, sources[250:])
-            _eventually(lambda: server.rows(VIEW) == fold(VIEW, _logged(log)))
+            eventually(lambda: server.rows(VIEW) == fold(VIEW, logged(log)), "the rows", BOUND_S)
 
         _rebuild(cluster, settings, stores, log, generations)
         assert generations.live()[VIEW.name].generation == target.generation + 1
-        assert server.rows(VIEW) == fold(VIEW, _logged(log))
+        assert server.rows(VIEW) == fold(VIEW, logged(log))
     log.close()
 
 
@@ -91,36 +88,19 @@ def _sources(settings: LogSettings) -> list[Source]:
 
 
 def _append(log: KafkaLog, sources: Sequence[Source]) -> None:
-    """Append as the owner of each partition does, again where a broker is lost in the middle; no event twice."""
-    for partition in range(log.partitions):
-        mine = [each for each in sources if each.position.partition == partition]
-        deadline = time.monotonic() + BOUND_S
-        while True:
-            try:
-                writer = log.own(partition)
-                known = {record.key for record in log.read(EVENTS, partition, 0)}
-                new = [each for each in mine if each.envelope.id not in known]
-                transaction = writer.begin()
-                transaction.append([Entry(EVENTS, e.envelope.id, encode(e.envelope), e.timestamp_ms) for e in new])
-                transaction.commit()
-                writer.close()
-                # the next owner sees the end of what the last one did
-                log.own(partition).close()
-                assert {e.envelope.id for e in mine} <= {r.key for r in log.read(EVENTS, partition, 0)}
-                break
-            except EventLogError:
-                assert time.monotonic() < deadline
-                time.sleep(0.5)
+    """Append what is not in the log yet, again where a broker is lost in the middle; no event twice."""
 
+    def appended() -> bool:
+        try:
+            settle(log)
+            known = {each.envelope.id for each in logged(log)}
+            missing = [each for each in sources if each.envelope.id not in known]
+            append(log, missing)
+        except EventLogError:
+            return False
+        return not missing
 
-def _logged(log: KafkaLog) -> list[Source]:
-    found = []
-    for partition in range(log.partitions):
-        for record in log.read(EVENTS, partition, 0):
-            value = record.value or b""
-            place = Position(partition, record.offset)
-            found.append(Source(decode(value), place, record.timestamp_ms, value.decode()))
-    return found
+    eventually(appended, "all is appended", BOUND_S)
 
 
 def _rebuild(
@@ -129,19 +109,6 @@ def _rebuild(
     spark = SparkSettings(cluster.master, memory="600m")
     with lazy_session(spark, name="bulk", threads=2) as session:
         Rebuilder(settings, stores, log, generations, session).rebuild(VIEW)
-
-
-@contextmanager
-def _loading(settings: LogSettings, stores: StoreSettings, target: Target) -> Iterator[None]:
-    stop, store = threading.Event(), open_store("postgres", stores)
-    thread = threading.Thread(target=Loader(store, lambda: [target], settings).run, args=[stop])
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        store.close()
 
 
 @contextmanager
@@ -167,13 +134,6 @@ def _live(cluster: Machines, settings: LogSettings, folder: Path) -> Iterator[No
         yield
     finally:
         supervisor.stop()
-
-
-def _eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {BOUND_S:g} s"
-        time.sleep(0.2)
 
 
 if __name__ == "__main__":

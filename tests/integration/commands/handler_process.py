@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -27,18 +26,6 @@ from eventlog.topics import COMMANDS, EVENTS
 Answer = TypeVar("Answer")
 
 REGISTRY = CommandRegistry.load()
-
-LISTING: dict[str, Any] = {
-    "city": "Sacramento",
-    "zip": "z95838",
-    "property_type": "Residential",
-    "beds": 2,
-    "baths": 1.0,
-    "square_feet": 836,
-    "price": 59_222,
-    "latitude": 38.63,
-    "longitude": -121.43,
-}
 
 
 def start_handler(settings: LogSettings, modules: str = "", path: Path | None = None) -> subprocess.Popen[bytes]:
@@ -122,12 +109,3 @@ def stored_events(settings: LogSettings) -> dict[str, list[Envelope]]:
     for envelopes in streams.values():
         fold(listing, envelopes)
     return streams
-
-
-def eventually(condition: Callable[[], Any], timeout_s: float = 30.0) -> Any:
-    """The first true answer of `condition`, which must come in time."""
-    deadline = time.monotonic() + timeout_s
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.05)
-    return answer

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from handler_process import LISTING, handler, output, stored_events, with_gateway
+from handler_process import REGISTRY, handler, output, stored_events, with_gateway
 from small_disk import fill, free, small_disk
 
 from commands.disk_state import LOW_WATER_BYTES, DiskBudget, DiskStore
@@ -18,12 +17,13 @@ from commands.errors import LocalStateError, Unanswered
 from commands.gateway import CommandGateway
 from commands.ownership import PartitionOwner
 from commands.receipt import Receipt
-from commands.registry import CommandRegistry
 from commands.service import CommandTask
 from eventlog.kafka import KafkaLog
 from eventlog.ports import HANDLER
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
+from tests.background import running
+from tests.listed import LISTING
 
 MIB = 1024 * 1024
 ATTEMPT_S = 2.0
@@ -132,14 +132,7 @@ def test_a_write_that_meets_a_full_disk_is_made_up_for_from_the_log(
 @contextmanager
 def serving(settings: LogSettings, open_store: Callable[[int], DiskStore]) -> Iterator[None]:
     """A handler in a thread, with a state of one's own."""
-    log, registry, stopped = KafkaLog(settings), CommandRegistry.load(), threading.Event()
-    owner = PartitionOwner(log, HANDLER, lambda p: CommandTask(log, registry, p, open_store(p)))
-    thread = threading.Thread(target=owner.run, args=[stopped])
-    thread.start()
-    try:
-        yield
-        assert thread.is_alive(), "the handler has ended"
-    finally:
-        stopped.set()
-        thread.join()
-        log.close()
+    with closing(KafkaLog(settings)) as log:
+        owner = PartitionOwner(log, HANDLER, lambda p: CommandTask(log, REGISTRY, p, open_store(p)))
+        with running(owner.run):
+            yield

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from handler_process import LISTING, eventually, handler, output, start_handler, stored_events, with_gateway
+from handler_process import handler, output, start_handler, stored_events, with_gateway
 
 from commands.errors import Unanswered
 from commands.gateway import CommandGateway
@@ -25,6 +25,8 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
+from tests.listed import LISTING
+from tests.waiting import eventually
 
 
 def test_a_command_becomes_an_event_and_a_receipt(log_settings: LogSettings) -> None:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from datetime import timedelta
 from typing import Any
 
-from handler_process import REGISTRY, eventually, output, send, start_handler
+from handler_process import REGISTRY, output, send, start_handler
 
 from commands.codec import fold
 from commands.processes.order_fulfilment import PAY_WITHIN
@@ -17,6 +17,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import NEXT_OFFSET
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
+from tests.waiting import eventually
 
 ORDERS, IN_STOCK = 24, 15
 UNPAID = timedelta(seconds=10)
@@ -59,7 +60,7 @@ def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSett
                 process.wait()
                 process = start_handler(log_settings)
         expected = Counter(confirmed=IN_STOCK, cancelled=ORDERS - IN_STOCK, expired=1)
-        eventually(lambda: statuses(log) == expected, 90)
+        eventually(lambda: statuses(log) == expected, "all orders are settled", 90)
         refunds = [f"refund/O{n}" for n in range(ORDERS) if states(log)[f"order/O{n}"].status == "cancelled"]
         eventually(lambda: all(refund in states(log) for refund in refunds))
         eventually(lambda: not living(log) - {f"order_fulfilment/O{n}" for n in range(ORDERS)})

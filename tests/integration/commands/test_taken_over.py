@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from handler_process import LISTING, REGISTRY, eventually, handler, send, start_handler, stored_events
+from handler_process import REGISTRY, handler, send, start_handler, stored_events
 
 from commands.aggregates.listing import ListProperty
 from commands.client import BlockingCommandClient
@@ -18,6 +18,8 @@ from commands.receipt import KEY_REUSED, Receipt
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import RECEIPTS
+from tests.listed import LISTING
+from tests.waiting import eventually
 
 LISTED: dict[str, Any] = LISTING | {"listing_id": "L1"}
 

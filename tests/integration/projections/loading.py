@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -16,6 +15,7 @@ from projections.stores.names import patch_key
 from projections.stores.store import Target
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import History
+from tests.waiting import eventually
 
 BOUND_S = 30.0
 
@@ -40,13 +40,6 @@ def create(server: Server, view: Any, start: Sequence[int] = (0,) * LogSettings.
     store.finish(target)
     store.publish(target)
     return target
-
-
-def eventually(condition: Callable[[], bool], within_s: float = BOUND_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s:g} s"
-        time.sleep(0.05)
 
 
 def rows_become(server: Server, told: History) -> None:

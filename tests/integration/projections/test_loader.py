@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,28 +22,16 @@ from projections.loader import Loader
 from projections.reference import fold
 from projections.stores.open import open_store
 from projections.stores.store import Target
+from tests.background import running
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, PARTITIONS, History, history
 from tests.integration.projections.cut_proxy import CutProxy
-from tests.integration.projections.loading import BOUND_S, create, eventually, rows_become, send
+from tests.integration.projections.loading import BOUND_S, create, rows_become, send
+from tests.waiting import eventually
 
 
 def told_of(view: Any, seed: int = 1) -> History:
     return history(view, list(view.events.values()), seed, length=200)
-
-
-@contextmanager
-def running(*loaders: Loader) -> Iterator[None]:
-    stop = threading.Event()
-    threads = [threading.Thread(target=loader.run, args=[stop]) for loader in loaders]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
 
 
 def test_patches_become_rows_in_every_store(
@@ -55,9 +41,9 @@ def test_patches_become_rows_in_every_store(
     targets = {name: create(server, BY_GROUP) for name, server in servers.items()}
     # more than one loader a store: they share the partitions, and move them when one comes or goes
     loaders = [Loader(servers[n].open(), lambda t=t: [t], settings) for n, t in targets.items() for _ in range(2)]
-    with running(*loaders[::2]):
+    with running(*(loader.run for loader in loaders[::2])):
         send(producer, settings, told)
-        with running(*loaders[1::2]):
+        with running(*(loader.run for loader in loaders[1::2])):
             for server in servers.values():
                 rows_become(server, told)
     assert sum(loader.stats.dead_letters for loader in loaders) == 0
@@ -75,7 +61,7 @@ def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
     send(producer, settings, told)
     target = create(server, BY_THING)
     loader = Loader(server.open(), lambda: [target], settings)
-    with running(loader):
+    with running(loader.run):
         rows_become(server, told)
     log = KafkaLog(settings)
     letters = {record.key: orjson.loads(record.value or b"") for record in log.read(DEAD_LETTERS, 0, 0)}
@@ -91,7 +77,7 @@ def test_a_generation_that_appears_is_loaded_from_its_start(
     told, server = told_of(BY_GROUP), servers["valkey"]
     targets: list[Target] = []
     loader = Loader(server.open(), lambda: list(targets), settings)
-    with running(loader):
+    with running(loader.run):
         send(producer, settings, told)
         targets.append(create(server, BY_GROUP))
         rows_become(server, told)
@@ -118,7 +104,7 @@ def test_a_generation_whose_patches_are_deleted_is_named_and_the_others_go_on(
     kept = create(server, BY_GROUP, starts)
     with (
         caplog.at_level(logging.ERROR, "projections.loader"),
-        running(Loader(server.open(), lambda: [late, kept], settings)),
+        running(Loader(server.open(), lambda: [late, kept], settings).run),
     ):
         send(producer, settings, told)
         rows_become(server, told)
@@ -132,7 +118,7 @@ def test_a_store_that_was_emptied_is_named(
     told, server = told_of(BY_GROUP), servers["valkey"]
     target = create(server, BY_GROUP)
     loader = Loader(server.open(), lambda: [target], settings)
-    with caplog.at_level(logging.ERROR, "projections.loader"), running(loader):
+    with caplog.at_level(logging.ERROR, "projections.loader"), running(loader.run):
         send(producer, settings, told)
         rows_become(server, told)
         server.clean()
@@ -185,7 +171,7 @@ def test_a_store_that_is_cut_off_holds_back_no_other_and_catches_up(
         for name, server in servers.items()
     }
     try:
-        with running(*loaders.values()):
+        with running(*(loader.run for loader in loaders.values())):
             half = History(BY_GROUP, told.sources, {each: found[:30] for each, found in told.patches.items()})
             send(producer, settings, half)
             eventually(lambda: sum(loaders[away].stats.positions.values()) == 90)

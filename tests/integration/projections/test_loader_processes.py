@@ -18,7 +18,8 @@ from eventlog.settings import LogSettings
 from projections.reference import fold
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP, History, history
-from tests.integration.projections.loading import create, eventually, rows_become, send
+from tests.integration.projections.loading import create, rows_become, send
+from tests.waiting import eventually
 
 Start = Callable[[str], subprocess.Popen[bytes]]
 PATIENCE_S = 60.0

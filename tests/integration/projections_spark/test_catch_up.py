@@ -10,12 +10,10 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from compose.settings import StackSettings
-from eventlog.envelope import Position, decode, encode
 from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, PATCHES
-from projections.expressions import Source
+from eventlog.topics import PATCHES
 from projections.generations import Generations
 from projections.lag import Lag, Lags
 from projections.rebuild import Rebuilder
@@ -26,6 +24,7 @@ from projections.upkeep import Upkeep
 from projections.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import BY_GROUP, history
+from tests.logged import append, logged, settle
 from tests.spark_rows import session
 
 STORES = ["postgres", "elasticsearch", "valkey"]
@@ -46,19 +45,9 @@ class Deployment:
         for view in views:
             self.rebuilder.rebuild(view)
 
-    def append(self, sources: Sequence[Source]) -> None:
-        for partition in range(self.settings.partitions):
-            writer = self.log.own(partition)
-            transaction = writer.begin()
-            mine = [each for each in sources if each.position.partition == partition]
-            transaction.append([Entry(EVENTS, e.envelope.id, encode(e.envelope), e.timestamp_ms) for e in mine])
-            transaction.commit()
-            writer.close()
-
     def look(self) -> list[Lag]:
-        """A look that sees what was committed: the last writer of each partition has been fenced."""
-        for partition in range(self.settings.partitions):
-            self.log.own(partition).close()
+        """A look that sees what was committed."""
+        settle(self.log)
         return self.lags.look()
 
 
@@ -85,11 +74,11 @@ def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
     upkeep = Upkeep(one.lags, one.replay)
     assert [each.standing for each in one.look()] == ["not built"] * 3
 
-    one.append(sources[:200])
+    append(one.log, sources[:200])
     one.replay([BY_GROUP])
     assert [(each.standing, each.lag_events) for each in one.look()] == [("caught up", 0)] * 3
 
-    one.append(sources[200:])
+    append(one.log, sources[200:])
     late = [(each.standing, each.lag_events, each.lag_patches) for each in one.look()]
     assert late == [("behind", len(sources) - 200, 0)] * 3
     assert all((each.freshness_s or 0) > 0 for each in one.look())
@@ -108,7 +97,7 @@ def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
     assert {each.standing for each in upkeep.look()} == {"lost"}
     assert [(each.standing, each.generation) for each in one.look()] == [("caught up", 3)] * 3
     for server in servers.values():
-        assert server.rows(BY_GROUP) == fold(BY_GROUP, _placed(one))
+        assert server.rows(BY_GROUP) == fold(BY_GROUP, logged(one.log))
 
 
 def _retention_passes(settings: LogSettings) -> None:
@@ -121,17 +110,3 @@ def _retention_passes(settings: LogSettings) -> None:
     places = [TopicPartition(settings.topic(PATCHES), each, 1) for each in range(settings.patch_partitions)]
     for future in admin.delete_records(places).values():
         future.result()
-
-
-def _placed(one: Deployment) -> list[Source]:
-    """The events as they stand in the log."""
-    return [
-        Source(
-            decode(record.value),
-            Position(partition, record.offset),
-            record.timestamp_ms,
-            (record.value or b"").decode(),
-        )
-        for partition in range(one.settings.partitions)
-        for record in one.log.read(EVENTS, partition, 0)
-    ]

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from projections.settings import StoreSettings
 from projections.stores.names import patch_key
 from projections.stores.store import Target
 from projections.view import TableView
+from tests.background import running
 from tests.contracts.opened_stores import Server
 from tests.spark_rows import differences
 
@@ -132,7 +132,6 @@ class Deployed:
     @contextmanager
     def served(self, views: Sequence[TableView]) -> Iterator[None]:
         """Loaders of every store over the live generations of `views`, as `python -m projections load` runs them."""
-        stop = threading.Event()
 
         def targets(store: str) -> list[Target]:
             live = self.generations.live()
@@ -141,15 +140,8 @@ class Deployed:
         loaders = [
             Loader(server.open(), lambda n=name: targets(n), self.settings) for name, server in self.servers.items()
         ]
-        threads = [threading.Thread(target=loader.run, args=[stop]) for loader in loaders]
-        for thread in threads:
-            thread.start()
-        try:
+        with running(*(loader.run for loader in loaders)):
             yield
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
 
     def rows_become_the_references(self, view: TableView, timeout_s: float = BOUND_S) -> None:
         """Wait until every store shows, under the plain name, what the reference folds of all events."""

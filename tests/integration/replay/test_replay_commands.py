@@ -20,6 +20,7 @@ from projections.rebuild import Rebuilder
 from projections.reference import fold
 from projections.view import TableView
 from replay import cli
+from tests.background import running
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import by_group, things
 from tests.spark_rows import differences, session
@@ -64,22 +65,17 @@ def rebuilder(deployed: Deployed) -> Rebuilder:
 @contextmanager
 def traffic(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
     """Events and their patches, a few at a time, until the end of the block."""
-    stop, events = threading.Event(), things(4_000, seed=9)
+    events = things(4_000, seed=9)
 
-    def go() -> None:
+    def go(stop: threading.Event) -> None:
         at = 0
         while not stop.wait(0.05):
             deployed.append(events[at : at + 5])
             deployed.emit(views)
             at += 5
 
-    thread = threading.Thread(target=go)
-    thread.start()
-    try:
+    with running(go):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_with(

@@ -6,15 +6,16 @@ import os
 import signal
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import psutil
 
 from projections.service import EVERYTHING, LIVE, ready_file
+from tests.background import running
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
+from tests.waiting import eventually
 
 EVENTS_PER_S = 50
 
@@ -24,7 +25,9 @@ def projections(deployed: Deployed) -> Iterator[subprocess.Popen[bytes]]:
     """`python -m projections`, once its live query takes in events; must end cleanly when told to."""
     process = deployed.start("projections")
     try:
-        eventually(lambda: ready_file(deployed.settings, EVERYTHING).exists(), START_S, lambda: process.poll() is None)
+        ready = ready_file(deployed.settings, EVERYTHING)
+        eventually(lambda: process.poll() is not None or ready.exists(), "all is up", START_S)
+        assert process.poll() is None, deployed.output("projections")
         yield process
         process.terminate()
         assert process.wait(30) == 0, deployed.output("projections")
@@ -37,31 +40,17 @@ def projections(deployed: Deployed) -> Iterator[subprocess.Popen[bytes]]:
 @contextmanager
 def traffic(deployed: Deployed, length: int) -> Iterator[None]:
     """Events and heartbeats at a steady rate until the end of the block; all of them are in the log then."""
-    stop = threading.Event()
     events = things(length, seed=3)
 
-    def append() -> None:
+    def append(stop: threading.Event) -> None:
         at = 0
         while not stop.wait(0.1):
             step = EVENTS_PER_S // 10
             deployed.append(events[at : at + step])
             at += step
 
-    thread = threading.Thread(target=append)
-    thread.start()
-    try:
+    with running(append):
         yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def eventually(condition: Callable[[], object], timeout_s: float, alive: Callable[[], bool] = lambda: True) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert alive(), "it died"
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
-        time.sleep(0.05)
 
 
 def part(supervisor: subprocess.Popen[bytes], *words: str) -> psutil.Process:
@@ -84,7 +73,7 @@ def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_eve
     with projections(deployed) as supervisor:
         live = ready_file(deployed.settings, LIVE)
         with traffic(deployed, 20_000):
-            eventually(lambda: len(deployed.sources) > EVENTS_PER_S, 30)
+            eventually(lambda: len(deployed.sources) > EVENTS_PER_S)
             # a rebuild while every loader dies; the live query dies after it
             rebuild = threading.Thread(target=lambda: done.append(deployed.replay("rebuild", "by_group")))
             done: list[tuple[int, dict[str, object], str]] = []
@@ -97,7 +86,7 @@ def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_eve
             assert code == 0, complaint
             live.unlink()
             kill(part(supervisor, "live"))
-            eventually(live.exists, START_S)
+            eventually(live.exists, "the live query is up", START_S)
         deployed.beat()
         for view in views:
             deployed.rows_become_the_references(view)

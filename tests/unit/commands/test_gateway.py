@@ -7,7 +7,6 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -23,19 +22,9 @@ from eventlog.envelope import Position, decode
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry, Record
 from eventlog.topics import COMMANDS, RECEIPTS
+from tests import listed
 
-LISTING: dict[str, Any] = {
-    "listing_id": "L1",
-    "city": "Sacramento",
-    "zip": "z95838",
-    "property_type": "Residential",
-    "beds": 2,
-    "baths": 1.0,
-    "square_feet": 836,
-    "price": 59_222,
-    "latitude": 38.63,
-    "longitude": -121.43,
-}
+LISTING = listed.LISTING | {"listing_id": "L1"}
 Scenario = Callable[[CommandGateway, MemoryLog], Awaitable[None]]
 
 

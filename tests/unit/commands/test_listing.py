@@ -27,20 +27,9 @@ from commands.aggregates.listing import (
     listing,
 )
 from commands.errors import Rejected
+from tests.listed import LISTING
 
-DETAILS: dict[str, Any] = {
-    "listing_id": "L1",
-    "city": "Sacramento",
-    "zip": "z95838",
-    "property_type": "Residential",
-    "beds": 2,
-    "baths": 1.0,
-    "square_feet": 836,
-    "price": 59_222,
-    "latitude": 38.63,
-    "longitude": -121.43,
-    "description": "",
-}
+DETAILS = LISTING | {"listing_id": "L1", "description": ""}
 LISTED = Listed(**DETAILS)
 REPRICED = PriceChanged(listing_id="L1", city="Sacramento", price=58_000, previous_price=59_222)
 OFFERED = PutUnderOffer(listing_id="L1", city="Sacramento", offer=57_000)

@@ -1,0 +1,20 @@
+"""Waiting for what comes in its time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+BOUND_S = 60.0
+
+Answer = TypeVar("Answer")
+
+
+def eventually(condition: Callable[[], Answer], what: str = "what is awaited", timeout_s: float = BOUND_S) -> Answer:
+    """The first true answer of `condition`; fails where it takes too long."""
+    deadline = time.monotonic() + timeout_s
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
+        time.sleep(0.05)
+    return answer
