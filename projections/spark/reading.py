@@ -17,7 +17,7 @@ Ranges = Mapping[int, tuple[int, int]]
 
 _SOURCE: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "read_committed",
-    "kafka.max.poll.records": "20000",
+    "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
     "kafka.fetch.max.bytes": str(32 * 1024 * 1024),
     "kafka.receive.buffer.bytes": str(1024 * 1024),

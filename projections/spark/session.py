@@ -27,6 +27,14 @@ _LATE_OPTIMISING = (
 )
 _JAVA_OPTIONS = (_HUGE_METHODS, *_LATE_OPTIMISING, "-XX:+UseParallelGC", "-XX:-UsePerfData")
 
+# Each batch query reads with consumers of its own, which Spark keeps for 5 minutes, with all that they have fetched:
+# 50 MB a task. A fifth replay within that time had no heap left to work in.
+_CONSUMER_POOLS = {
+    f"spark.kafka.consumer.{pool}{setting}": "5s"
+    for pool in ("cache.", "fetchedData.cache.")
+    for setting in ("timeout", "evictorThreadRunInterval")
+}
+
 TASK_ATTEMPTS = 4
 """How often a local session runs a task before its job fails, as a cluster does: writers replace what they wrote."""
 
@@ -75,6 +83,7 @@ class SparkSettings:
             "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "150000",
             # Kafka's second reader counts what it reads, for progress
             "spark.sql.sources.useV1SourceList": "",
+            **_CONSUMER_POOLS,
             "spark.executor.heartbeatInterval": "1s",
             # a constant may hold "${…}": it is text
             "spark.sql.variable.substitute": "false",

@@ -121,6 +121,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             "first": round(first),
             "startup_s": round(bench.startup_s, 2),
             "phases_s": phases,
+            "live_heap_mb": round(live_heap_mb(bench.session)),
             "all": [round(each) for each in ours],
         }
 
@@ -168,6 +169,14 @@ def fill(settings: LogSettings, log: KafkaLog, events: int = EVENTS) -> float:
     if producer.flush(120):
         raise TimeoutError("the events could not be produced")
     return total / events
+
+
+def live_heap_mb(session: SparkSession) -> float:
+    """What the driver's JVM holds once its garbage is collected."""
+    jvm: Any = session._jvm
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    return float(runtime.totalMemory() - runtime.freeMemory()) / 1e6
 
 
 def rebuild(bench: Bench, job: Job) -> Rebuilt:
