@@ -24,8 +24,8 @@ from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
 
 NAMES = ("commands",)
-COMMANDS = 60_000
-STREAMS = 12_000
+COMMANDS = 240_000
+STREAMS = 48_000
 BATCH = 2_000
 LIMIT_S = 180.0
 
