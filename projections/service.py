@@ -105,7 +105,8 @@ class Service:
         checkpoint = checkpoint_directory(self.settings, views, cluster)
         starting = self._starting(checkpoint)
         threads = self.settings.partitions + SPARE_THREADS
-        session = start_session(SparkSettings.from_environment(os.environ), name="live", threads=threads)
+        spark = SparkSettings.from_environment(os.environ)
+        session = start_session(spark, name="live", threads=threads, lasting=True)
         ready = ready_file(self.settings, LIVE)
         run_live(session, views, self.settings, checkpoint=checkpoint, starting=starting, on_running=ready.touch)
 

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 # A query over many views compiles to methods over 8,000 bytes of bytecode, which the JVM would only interpret.
 _HUGE_METHODS = "-XX:-DontCompileHugeMethods"
-# The optimising compiler took half of a short replay's processor time: only what is hot for long is worth it.
+# The optimising compiler took half of a short replay's processor time: only what is hot for long is worth it. The
+# live query is, and until its code is optimised it is behind by hundreds of milliseconds under load.
 _LATE_OPTIMISING = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-_JAVA_OPTIONS = (_HUGE_METHODS, *_LATE_OPTIMISING, "-XX:+UseParallelGC", "-XX:-UsePerfData")
+_JAVA_OPTIONS = (_HUGE_METHODS, "-XX:+UseParallelGC", "-XX:-UsePerfData")
 
 # Each batch query reads with consumers of its own, which Spark keeps for 5 minutes, with all that they have fetched:
 # 50 MB a task. A fifth replay within that time had no heap left to work in.
@@ -63,10 +64,11 @@ class SparkSettings:
         """Whether the executors are threads of the driver's JVM."""
         return not self.master or self.master == "local" or self.master.startswith("local[")
 
-    def options(self, threads: int) -> dict[str, str]:
-        """Spark's configuration for a session with this many threads where it is local."""
+    def options(self, threads: int, *, lasting: bool = False) -> dict[str, str]:
+        """Spark's configuration for a session with this many threads where it is local; lasting: see start_session."""
         jars = [str(jar) for jar in spark_jars()]
-        java = " ".join((*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={_LOG4J}"))
+        optimising = () if lasting else _LATE_OPTIMISING
+        java = " ".join((*_JAVA_OPTIONS, *optimising, f"-Dlog4j2.configurationFile={_LOG4J}"))
         options = {
             "spark.master": self.master or f"local[{threads},{TASK_ATTEMPTS}]",
             "spark.driver.memory": self.memory,
@@ -107,10 +109,11 @@ class SparkSettings:
         return options | {"spark.jars": ",".join(jars)} | (loopback if self.master.startswith("local") else {})
 
 
-def start_session(settings: SparkSettings, *, name: str, threads: int) -> SparkSession:
+def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: bool = False) -> SparkSession:
     """The session of this process.
 
     threads: of a local master; the live query holds one for each source partition, so give it two more than these.
+    lasting: it will compute the same for hours, so that its code is worth optimising soon.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415  (half a second that only those who need Spark pay)
 
@@ -118,7 +121,7 @@ def start_session(settings: SparkSettings, *, name: str, threads: int) -> SparkS
         # without it Spark looks for an address of this machine that others can reach, and warns when it finds none
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
-    for option, value in settings.options(threads).items():
+    for option, value in settings.options(threads, lasting=lasting).items():
         builder = builder.config(option, value)
     return builder.getOrCreate()
 

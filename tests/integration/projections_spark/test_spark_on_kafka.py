@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -38,6 +39,7 @@ from tests.spark_rows import (
     session,
     states,
 )
+from tests.waiting import eventually
 
 VIEWS = list(ViewRegistry.load().views.values())
 AGGREGATES = list(CommandRegistry.load().aggregates.values())
@@ -244,6 +246,19 @@ def test_a_writer_that_fails_is_told_with_its_cause(log: Log, tmp_path: Path) ->
     log.append(history(AGGREGATES, 5, 5, log.settings.partitions))
     with pytest.raises(BulkLoadFailed, match="the store is away"):
         bulk_load(session(), VIEWS[0], log.settings, log.ranges(), [ToFiles(tmp_path, fails=True)])
+
+
+def test_what_was_read_by_a_replay_is_not_kept_in_memory(log: Log, tmp_path: Path) -> None:
+    log.append(history(AGGREGATES, 6, 20, log.settings.partitions))
+    bulk_load(session(), VIEWS[0], log.settings, log.ranges(), [ToFiles(tmp_path)])
+    jvm = psutil.Process(session().sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
+    kafka = int(log.settings.bootstrap.rpartition(":")[2])
+
+    def consumers() -> int:
+        return sum(bool(each.raddr) and each.raddr.port == kafka for each in jvm.net_connections())
+
+    assert consumers()
+    eventually(lambda: not consumers(), "consumers, each with megabytes of records, are closed")
 
 
 def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
