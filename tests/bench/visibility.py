@@ -48,10 +48,10 @@ from tests.bench._deployment import (
 from tests.bench._waiting import eventually
 
 NAMES = ("freshness", "end_to_end")
-SECONDS, WARM_UP_S = 20, 15
+SECONDS, WARM_UP_S = 20, 60
 """The first thousands of events are computed by code that the JVM has not compiled yet."""
 WATCHED_A_SECOND, FULL_RATE = 20, 500
-POLL_SHARE = 0.03
+POLL_SHARE = 0.1
 """A store is asked again after this share of the time that the oldest listing has been waited for."""
 STORES = ("postgres", "elasticsearch", "valkey")
 
@@ -190,7 +190,7 @@ def _watch_store(store: str, find: Find, seen: Seen, stopped: threading.Event) -
                 visible[key] = now
         # a store that is far behind is not asked so often that the asking holds it up
         waited_s = time.perf_counter() - seen.sent[pending[0]] if pending else 0.0
-        time.sleep(max(0.001, POLL_SHARE * waited_s))
+        time.sleep(max(0.002, POLL_SHARE * waited_s))
 
 
 def _finders(deployment: Deployment, stack: ExitStack) -> dict[str, Find]:
