@@ -51,6 +51,8 @@ NAMES = ("freshness", "end_to_end")
 SECONDS, WARM_UP_S = 20, 60
 """The first thousands of events are computed by code that the JVM has not compiled yet."""
 WATCHED_A_SECOND, FULL_RATE = 20, 500
+AFTER_ALL = 16
+"""Listings that are waited for at the end of a load: enough to meet every partition."""
 POLL_SHARE = 0.1
 """A store is asked again after this share of the time that the oldest listing has been waited for."""
 STORES = ("postgres", "elasticsearch", "valkey")
@@ -95,8 +97,10 @@ def _measured() -> dict[str, Seen]:
         eventually(lambda: accepted(deployment.url, "first"), "commands are answered", 60)
         eventually(lambda: in_every_view(deployment.url, "first"), "every view is live", 300)
         asyncio.run(_load(deployment.log, FULL_RATE, WARM_UP_S))
+        _settle(deployment.url)
         quiet = _watch(deployment, _watched)
         busy = _watch(deployment, _all)
+        _settle(deployment.url)
         argv = [sys.executable, "-m", "replay", "rebuild", "--all"]
         with subprocess.Popen(
             argv, cwd=ROOT, env=deployment.variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -109,6 +113,14 @@ def _measured() -> dict[str, Seen]:
         f"{FULL_RATE} commands/s": busy,
         f"{WATCHED_A_SECOND} commands/s, while all views are rebuilt": rebuilding,
     }
+
+
+def _settle(url: str) -> None:
+    """Wait until what was sent before is in every view, whatever partition it went through."""
+    keys = [uuid.uuid4().hex for _ in range(AFTER_ALL)]
+    if not all(accepted(url, key) for key in keys):
+        raise RuntimeError("a listing was refused")
+    eventually(lambda: all(in_every_view(url, key) for key in keys), "the load is in every view", 60)
 
 
 Sending = Callable[[Deployment, Seen], Coroutine[Any, Any, None]]
