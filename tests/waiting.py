@@ -6,15 +6,21 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-BOUND_S = 60.0
+BOUND_S = 30.0
 
 Answer = TypeVar("Answer")
 
 
-def eventually(condition: Callable[[], Answer], what: str = "what is awaited", timeout_s: float = BOUND_S) -> Answer:
-    """The first true answer of `condition`; fails where it takes too long."""
+def eventually(
+    condition: Callable[[], Answer],
+    what: str = "what is awaited",
+    timeout_s: float = BOUND_S,
+    *,
+    every_s: float = 0.05,
+) -> Answer:
+    """The first true answer of `condition`, asked again `every_s`; fails where it takes too long."""
     deadline = time.monotonic() + timeout_s
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
-        time.sleep(0.05)
+        time.sleep(every_s)
     return answer

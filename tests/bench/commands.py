@@ -37,7 +37,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
         submit_commands(ours)
         submit_commands(floor)
         seconds, cpu_seconds = handle(ours)
-        # it takes a second, so that one stall of the broker would triple it
+        # it takes two seconds, so that one stall of the broker would triple it
         floor_seconds, floor_cpu_seconds = sorted(by_hand(ours, floor) for _ in range(3))[1]
         yield {
             "value": round(COMMANDS / seconds),

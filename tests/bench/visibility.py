@@ -3,7 +3,7 @@
 The bench starts the handler, the projections and the API against the local stack, in an environment of its own.
 
 - `freshness`: from the event's arrival at a `read_committed` consumer in this process to the first poll of a store
-  that finds the row. Stores are polled by key, every 1 to 2 ms, with their own clients (less often when rows are late).
+  that finds the row. Stores are polled by key, every 2 to 3 ms, with their own clients (less often when rows are late).
 - `end_to_end`: from the moment the HTTP request was due to the same poll.
 
 At the higher rate, most commands go straight to Kafka, and the same number as at the lower are watched.

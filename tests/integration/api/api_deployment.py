@@ -14,6 +14,7 @@ from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
 
 ROOT = Path(__file__).parents[3]
+START_S = 60.0
 
 
 @dataclass(frozen=True)

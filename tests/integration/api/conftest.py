@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from api_deployment import Deployment, is_ready, stop
+from api_deployment import START_S, Deployment, is_ready, stop
 
 from compose.ports import free_port
 from compose.settings import StackSettings
@@ -36,7 +36,7 @@ def api(deployment: Deployment) -> Iterator[httpx.Client]:
     process = deployment.start("api", HEADWATER_API_PORT=str(port), HEADWATER_ANSWER_TIMEOUT_S="3")
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
         try:
-            eventually(lambda: process.poll() is not None or is_ready(client), "the API is ready")
+            eventually(lambda: process.poll() is not None or is_ready(client), "the API is ready", START_S)
             assert process.poll() is None, (deployment.folder / "api.log").read_text()
             yield client
         finally:

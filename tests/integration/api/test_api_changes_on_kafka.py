@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from api_deployment import Deployment, is_ready, stop
+from api_deployment import START_S, Deployment, is_ready, stop
 from api_rows import SOURCES, load
 from confluent_kafka import Producer
 
@@ -122,7 +122,7 @@ def test_the_end_of_the_process_is_told(deployment: Deployment, api: httpx.Clien
     process = deployment.start("api", HEADWATER_API_PORT=str(port))
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as other:
-            eventually(lambda: is_ready(other), "the API is ready")
+            eventually(lambda: is_ready(other), "the API is ready", START_S)
             with following(other, "listings") as events:
                 process.terminate()
                 assert events.read() == ("end", {"reason": "closing"})

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from api_deployment import Deployment, stop
+from api_deployment import START_S, Deployment, stop
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import CHECKS, load_all_checks
@@ -69,7 +69,9 @@ def document(api: httpx.Client, deployment: Deployment, handler: None) -> Any:
         registry.swap(name, generation.generation)
     store.close()
     command = {"listing_id": "L1"}
-    eventually(lambda: api.post("/commands/listing.withdraw", json=command).status_code == 409, "the handler answers")
+    eventually(
+        lambda: api.post("/commands/listing.withdraw", json=command).status_code == 409, "the handler answers", START_S
+    )
     return schemathesis.openapi.from_url(str(api.base_url.join("/openapi.json")))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from api_deployment import Deployment, is_ready, stop
+from api_deployment import START_S, Deployment, is_ready, stop
 
 from commands.aggregates.listing import ChangePrice, ListProperty
 from commands.client import open_blocking_client
@@ -40,7 +40,9 @@ DETAILS = {
 def client(api: httpx.Client, deployment: Deployment) -> Iterator[httpx.Client]:
     process = deployment.start("commands")
     body = {"listing_id": "nobody"}
-    eventually(lambda: api.post("/commands/listing.withdraw", json=body).status_code == 409, "the handler answers")
+    eventually(
+        lambda: api.post("/commands/listing.withdraw", json=body).status_code == 409, "the handler answers", START_S
+    )
     yield api
     stop(process)
 
@@ -184,7 +186,7 @@ def test_a_receipt_is_found_by_an_api_that_started_later(
     process = deployment.start("api", HEADWATER_API_PORT=str(port))
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as later:
-            eventually(lambda: is_ready(later), "the API is ready")
+            eventually(lambda: is_ready(later), "the API is ready", START_S)
             assert later.get(f"/commands/{key}").json() == client.get(f"/commands/{key}").json()
             again = send(later, "change_price", {"listing_id": listed, "price": 7}, **{"Idempotency-Key": key})
             assert again.content == first.content

@@ -15,9 +15,7 @@ from projections.stores.names import patch_key
 from projections.stores.store import Target
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import History
-from tests.waiting import eventually
-
-BOUND_S = 30.0
+from tests.waiting import BOUND_S, eventually
 
 
 def send(producer: Producer, settings: LogSettings, told: History) -> None:

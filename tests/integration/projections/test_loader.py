@@ -26,8 +26,8 @@ from tests.background import running
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, PARTITIONS, History, history
 from tests.integration.projections.cut_proxy import CutProxy
-from tests.integration.projections.loading import BOUND_S, create, rows_become, send
-from tests.waiting import eventually
+from tests.integration.projections.loading import create, rows_become, send
+from tests.waiting import BOUND_S, eventually
 
 
 def told_of(view: Any, seed: int = 1) -> History:

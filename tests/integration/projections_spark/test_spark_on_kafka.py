@@ -93,8 +93,11 @@ class Log:
     def _wait_for(self, placed: list[Source]) -> None:
         """Until readers of committed records see these: the markers of a commit are written after its answer."""
         last = {each.position.partition: each.position.offset for each in placed}
-        while any(end <= last.get(partition, -1) for partition, (_, end) in self.ranges().items()):
-            time.sleep(0.01)
+        eventually(
+            lambda: all(end > last.get(partition, -1) for partition, (_, end) in self.ranges().items()),
+            "what was committed is seen",
+            every_s=0.01,
+        )
 
     def ranges(self) -> dict[int, tuple[int, int]]:
         with_ends = Reader(self.settings, EVENTS, self.settings.partitions)
