@@ -19,7 +19,7 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 # A query over many views compiles to methods over 8,000 bytes of bytecode, which the JVM would only interpret.
 _HUGE_METHODS = "-XX:-DontCompileHugeMethods"
 # The optimising compiler took half of a short replay's processor time: only what is hot for long is worth it. The
-# live query is, and until its code is optimised it is behind by hundreds of milliseconds under load.
+# live query is, and without optimised code it is late under load.
 _LATE_OPTIMISING = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
@@ -28,11 +28,11 @@ _LATE_OPTIMISING = (
 )
 _JAVA_OPTIONS = (_HUGE_METHODS, "-XX:+UseParallelGC", "-XX:-UsePerfData")
 
-# Each batch query reads with consumers of its own, which Spark keeps for 5 minutes, with all that they have fetched:
-# 50 MB a task. A fifth replay within that time had no heap left to work in.
+# Each batch query reads with consumers of its own, which Spark keeps for 5 minutes, with what they have fetched:
+# 120 MB a replay of 2,000,000 events. After some fifteen within that time no heap was left to work in.
 _CONSUMER_POOLS = {
-    f"spark.kafka.consumer.{pool}{setting}": "5s"
-    for pool in ("cache.", "fetchedData.cache.")
+    f"spark.kafka.consumer.{pool}.{setting}": "5s"
+    for pool in ("cache", "fetchedData.cache")
     for setting in ("timeout", "evictorThreadRunInterval")
 }
 
