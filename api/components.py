@@ -100,12 +100,21 @@ VIEWS: Final[Schema] = {
                     "doc": TEXT,
                     "key": TEXT,
                     "columns": {"type": "object", "additionalProperties": TEXT},
+                    "lookups": {
+                        "type": "object",
+                        "description": "columns that are shown too, and where they are looked up",
+                        "additionalProperties": {
+                            "type": "object",
+                            "properties": dict.fromkeys(("type", "view", "column", "on"), TEXT),
+                            "required": ["type", "view", "column", "on"],
+                        },
+                    },
                     "stores": {"type": "array", "items": TEXT},
                     "version": {"type": "integer"},
                     "generation": {"type": ["integer", "null"], "description": "null: not built yet"},
                     "links": {"type": "object", "additionalProperties": TEXT},
                 },
-                "required": ["name", "key", "columns", "stores", "version", "generation"],
+                "required": ["name", "key", "columns", "lookups", "stores", "version", "generation"],
             },
         }
     },

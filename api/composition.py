@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from api.changes.feeds import ChangeFeeds
+from api.lookups import Lookups
 from api.ports import Resource, ViewReader
 from api.reads.audit import AuditReader
 from api.reads.database import Database
@@ -54,7 +55,9 @@ def compose_service(settings: ApiSettings) -> Service:
         "elasticsearch": elasticsearch,
         "valkey": cache,
     }
-    feeds = ChangeFeeds(log, generations, readers, settings.log.patch_partitions, settings.limits.followers)
+    waiter = Waiter(events, generations, settings.log.partitions, settings.log.patch_partitions)
+    lookups = Lookups(views.views, readers, generations, waiter)
+    feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
     resources: tuple[Resource, ...] = (events, audit, database, elasticsearch, cache, Receiving(gateway), feeds)
     return Service(
         commands=commands,
@@ -66,7 +69,8 @@ def compose_service(settings: ApiSettings) -> Service:
         audit=audit,
         generations=generations,
         readers=readers,
-        waiter=Waiter(events, generations, settings.log.partitions, settings.log.patch_partitions),
+        waiter=waiter,
+        lookups=lookups,
         feeds=feeds,
         limits=settings.limits,
         resources=resources,

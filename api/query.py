@@ -47,7 +47,7 @@ class Query:
     """One page of rows to find.
 
     order: it always has the key, after which nothing decides. beyond: the last row's values in that order. fields: the
-    columns to show (empty: all). highlight: tell where the words were found.
+    columns to show (empty: all that are stored). highlight: tell where the words were found.
     """
 
     filters: tuple[Filter, ...]
@@ -60,9 +60,16 @@ class Query:
     fields: tuple[str, ...] = ()
     highlight: bool = False
 
-    def shown(self, view: TableView) -> tuple[str, ...]:
-        """The columns that are asked for: `fields`, or else all."""
-        return self.fields or tuple(view.types)
+    def stored(self, view: TableView) -> tuple[str, ...]:
+        """The stored columns that showing `fields` takes: of a looked-up one, that which has the other row's key."""
+        looked_up = view.looked_up
+        names = (looked_up[name].on if name in looked_up else name for name in self.fields)
+        return tuple(dict.fromkeys(names)) or tuple(view.types)
+
+
+def every_column(view: TableView) -> tuple[str, ...]:
+    """The columns of a row where none are named: those that are stored, then those that are looked up."""
+    return (*view.types, *view.looked_up)
 
 
 def operators(kind: ColumnType) -> tuple[str, ...]:
@@ -131,13 +138,13 @@ def read_query(view: TableView, parameters: Parameters, *, searching: bool = Fal
 
 def read_fields(view: TableView, plain: Mapping[str, str]) -> tuple[str, ...]:
     """The columns of `fields=`, or all; raises BadParameter."""
+    known = every_column(view)
     if "fields" not in plain:
-        return tuple(view.types)
+        return known
     names = tuple(dict.fromkeys(plain["fields"].split(",")))
     for name in names:
-        if name not in view.types:
-            problem = f'names "{_short(name)}", which is no column of "{view.name}"'
-            raise BadParameter("fields", problem, tuple(view.types))
+        if name not in known:
+            raise BadParameter("fields", f'names "{_short(name)}", which is no column of "{view.name}"', known)
     return names
 
 
@@ -192,6 +199,8 @@ def _read_filters(view: TableView, parameters: Parameters, reserved: Sequence[st
     ranges: dict[tuple[str, str], Any] = {}
     for name, text in parameters:
         column, _, operator = name.partition(".")
+        if column in view.looked_up:
+            raise BadParameter(_short(name), _only_shown(view, column, "filter"), tuple(view.types))
         if column not in view.types:
             raise BadParameter(_short(name), f'is no column of "{view.name}"', (*view.types, *reserved))
         allowed = operators(view.types[column])
@@ -217,6 +226,8 @@ def _read_order(view: TableView, text: str, extra: Sequence[str]) -> tuple[Order
     order: dict[str, Order] = {}
     for part in text.split(","):
         column = part.removeprefix("-")
+        if column not in known and column in view.looked_up:
+            raise BadParameter("sort", f'names "{column}", which {_only_shown(view, column, "sort")}', known)
         if column not in known:
             raise BadParameter("sort", f'names "{_short(part)}", by which "{view.name}" is not ordered', known)
         if column in order:
@@ -265,6 +276,12 @@ def _read_float(name: str, text: str) -> float:
     if not math.isfinite(value):
         raise BadParameter(name, f'is "{_short(text)}": send a finite number')
     return value
+
+
+def _only_shown(view: TableView, column: str, verb: str) -> str:
+    lookup = view.looked_up[column]
+    there = f'"{lookup.columns[column]}" in the view "{lookup.view}"'
+    return f"is looked up when a row is read, not stored with it: {verb} by a stored column here, or by {there}"
 
 
 def _short(text: str) -> str:

@@ -1,19 +1,15 @@
-"""Reading a view: its live generation, waiting for positions, and its rows by key from whichever store answers."""
+"""Reading a view: its live generation, and its rows by key from whichever store answers."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from api.ports import GenerationGone, Generations, Live, ViewReader
-from api.query import read_integer
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.view import TableView
-
-if TYPE_CHECKING:
-    from api.service import Service
 
 Answer = TypeVar("Answer")
 
@@ -43,16 +39,6 @@ class KeyReaders:
                 self._away_until[reader.name] = time.monotonic() + AWAY_S
                 logger.warning('view "%s": asking another store than %s: %s', self._view, reader.name, error)
         return await call((there or self._readers)[-1])
-
-
-async def wait_for(service: Service, view: TableView, reader: ViewReader, plain: Mapping[str, str]) -> bool:
-    """Wait for the positions of `after=`, at most `wait_ms=`; whether there were any. Raises as `Waiter.wait`."""
-    limits = service.limits
-    wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.longest_wait_ms)
-    if "after" not in plain:
-        return False
-    await service.waiter.wait(view, reader, plain["after"], wait_ms)
-    return True
 
 
 async def read_live(

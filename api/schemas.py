@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
@@ -26,8 +28,10 @@ from api.components import (
 )
 from api.ndjson import MEDIA_TYPE as NDJSON
 from api.problems import PROBLEM_SCHEMA
-from api.query import DISTANCE, MOST_ROWS, RELEVANCE, operators, place_column, sortable
+from api.query import DISTANCE, MOST_ROWS, RELEVANCE, every_column, operators, place_column, sortable
 from api.service import Service
+from projections.lookups import looked_up_types
+from projections.types import ColumnType
 from projections.view import TableView
 
 
@@ -77,7 +81,7 @@ def waiting_parameters() -> list[Schema]:
 
 def row_parameters(view: TableView) -> list[Schema]:
     """The parameters of whatever gives rows."""
-    columns = f"the columns to show, separated by commas: {', '.join(view.types)}"
+    columns = f"the columns to show, separated by commas: {', '.join(every_column(view))}"
     return [query("fields", TEXT, columns), *waiting_parameters()]
 
 
@@ -170,7 +174,7 @@ def _components(service: Service) -> Schema:
     for name, report in service.observations.reports.items():
         found |= _model_components(f"{name}.report", report)
     for view in service.views.values():
-        found |= _view_components(view)
+        found |= _view_components(view, looked_up_types(view, service.views))
     return found
 
 
@@ -181,11 +185,14 @@ def _model_components(name: str, model: type[BaseModel]) -> Schema:
     return inner | {name: schema}
 
 
-def _view_components(view: TableView) -> Schema:
+def _view_components(view: TableView, looked_up: Mapping[str, ColumnType]) -> Schema:
     columns = {
-        name: COLUMNS[kind] if name == view.key_name else {"anyOf": [COLUMNS[kind], {"type": "null"}]}
-        for name, kind in view.types.items()
+        name: COLUMNS[kind] if name == view.key_name else _nullable(COLUMNS[kind]) for name, kind in view.types.items()
     }
+    for name, kind in looked_up.items():
+        lookup = view.looked_up[name]
+        said = f"looked up in {lookup.view} by {lookup.on}, when the row is read: no filter, no order"
+        columns[name] = {**_nullable(COLUMNS[kind]), "description": said}
     row = {
         "type": "object",
         "description": view.doc,
@@ -217,10 +224,14 @@ def _view_components(view: TableView) -> Schema:
         "total": {"type": "integer"},
         "facets": {"type": "object", "additionalProperties": {"type": "array", "items": facet}},
     }
-    nullable = {"anyOf": [{"$ref": f"#/components/schemas/{view.name}.row"}, {"type": "null"}]}
+    nullable = _nullable({"$ref": f"#/components/schemas/{view.name}.row"})
     some = {"rows": {"type": "array", "items": nullable}}
     components = {f"{view.name}.row": row, f"{view.name}.page": _object(page), f"{view.name}.rows": _object(some)}
     return components | ({f"{view.name}.found": _object(found)} if view.store("elasticsearch") else {})
+
+
+def _nullable(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _object(properties: Schema) -> Schema:

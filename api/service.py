@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from api.changes.feeds import ChangeFeeds
+from api.lookups import Lookups
 from api.ports import Auditor, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
 from api.settings import Limits
 from api.waiting import Waiter
@@ -31,6 +32,7 @@ class Service:
     generations: Generations
     readers: Mapping[str, ViewReader]
     waiter: Waiter
+    lookups: Lookups
     feeds: ChangeFeeds
     limits: Limits = field(default_factory=Limits)
     resources: Sequence[Resource] = ()

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from api.errors import BadParameter, NotCaughtUp
 from api.ports import Applied, EventReader, GenerationGone, Generations, Live, ViewReader
+from api.query import read_integer
+from api.settings import Limits
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
 from projections.errors import GenerationMissing, StoreUnavailable
@@ -28,6 +30,26 @@ LEDGER_EVERY = 4
 """Where rows have guards, every so many polls the ledger is asked as well: rows may be old, ledgers move on."""
 MOST_POSITIONS = 100
 NOWHERE = Place(-1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """The positions that a request waits for, and how long from now on, in all the views that its answer takes."""
+
+    token: str
+    wait_ms: int
+    began: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def read(cls, plain: Mapping[str, str], limits: Limits) -> After | None:
+        """`after=` and `wait_ms=`, None where there is nothing to wait for; raises BadParameter."""
+        wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.longest_wait_ms)
+        return cls(plain["after"], wait_ms) if "after" in plain else None
+
+    @property
+    def deadline(self) -> float:
+        """By the monotonic clock."""
+        return self.began + self.wait_ms / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +91,14 @@ class Waiter:
                 )
         return tuple(sorted(positions))
 
-    async def wait(self, view: TableView, reader: ViewReader, token: str, wait_ms: int) -> None:
-        """Return when `view` has applied every position; raises BadParameter, NotCaughtUp, GenerationMissing,
-        LogUnavailable or StoreUnavailable."""
-        positions = self.read_token(token)
-        deadline = time.monotonic() + wait_ms / 1000
+    async def wait(self, view: TableView, reader: ViewReader, after: After | None) -> None:
+        """Return when `view` has applied every position; at once where there is none to wait for.
+
+        Raises BadParameter, NotCaughtUp, GenerationMissing, LogUnavailable or StoreUnavailable.
+        """
+        if after is None:
+            return
+        positions = self.read_token(after.token)
         pause_s = FIRST_PAUSE_S
         missing: Sequence[Wanted] | None = None
         poll = 0
@@ -85,9 +110,9 @@ class Waiter:
                 missing = await self._not_applied(view, reader, missing, poll)
             if not missing:
                 return
-            if time.monotonic() >= deadline:
-                raise NotCaughtUp(view.name, token, wait_ms, await self._lag(view, reader))
-            await asyncio.sleep(min(pause_s, max(deadline - time.monotonic(), 0)))
+            if time.monotonic() >= after.deadline:
+                raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reader))
+            await asyncio.sleep(min(pause_s, max(after.deadline - time.monotonic(), 0)))
             pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
             poll += 1
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from eventlog.modules import find
 from projections.errors import UnknownView, ViewDeclarationError
+from projections.lookups import looked_up_types
 from projections.view import TableView
 
 SHIPPED = "projections.views"
@@ -16,13 +17,22 @@ class ViewRegistry:
     """The views of a deployment. views: by name."""
 
     def __init__(self, found: Iterable[tuple[str, TableView]]) -> None:
-        """Take (module, view) pairs; raises ViewDeclarationError naming both modules where two share a name."""
+        """Take (module, view) pairs.
+
+        Raises ViewDeclarationError naming both modules where two share a name, or the one that looks up what is not
+        there.
+        """
         modules: dict[str, str] = {}
         views: dict[str, TableView] = {}
         for module, view in found:
             if view.name in views:
                 raise ViewDeclarationError(view.name, f'declared in "{modules[view.name]}" and "{module}": rename one')
             modules[view.name], views[view.name] = module, view
+        for view in views.values():
+            try:
+                looked_up_types(view, views)
+            except ValueError as error:
+                raise ViewDeclarationError(view.name, f'{error} (declared in "{modules[view.name]}")') from error
         self.views: Mapping[str, TableView] = MappingProxyType(views)
 
     @classmethod

@@ -16,6 +16,7 @@ from projections.expressions import Expression, Field, FromEnvelope
 from projections.folds.fold import EVERY, Case, Column, Fold, Ordering, described, event_of, folds_of
 from projections.items import Item, ItemField, ItemIndex, LogPlace, items_read, items_required, list_in
 from projections.layout import Layout, WrongColumn, arrange
+from projections.lookups import Lookup, by_column
 from projections.types import ColumnType, is_required, item_model
 
 DELETED = shown.DELETED
@@ -64,6 +65,7 @@ class TableView:
     key_name: the name of the key column; needed where `key` is no field.
     where: which events count, as a condition for each (or one for all); others make no patch.
     each: by event, a list in it whose items make a patch each, with their index as the patch's number.
+    lookups: columns of other views' rows that are shown beside these; read with a row, no part of it.
     """
 
     name: str
@@ -77,9 +79,12 @@ class TableView:
     where: Expression | Mapping[type[Event], Expression] = field(default_factory=dict)
     each: Mapping[type[Event], str] = field(default_factory=dict)
     doc: str = ""
+    lookups: tuple[Lookup, ...] = ()
     layout: Layout = field(init=False)
     types: Mapping[str, ColumnType] = field(init=False)
-    """The type of every visible column, the key first."""
+    """The type of every visible column that is stored, the key first."""
+    looked_up: Mapping[str, Lookup] = field(init=False)
+    """Where each looked-up column comes from."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -90,7 +95,7 @@ class TableView:
             if not isinstance(self.key, str):
                 raise ViewDeclarationError(self.name, 'a key that is no field needs a "key_name"')
             object.__setattr__(self, "key_name", self.key)
-        for name in (self.key_name, *self.columns):
+        for name in (self.key_name, *self.columns, *(name for lookup in self.lookups for name in lookup.columns)):
             if not NAME.fullmatch(name):
                 raise ViewDeclarationError(self.name, f'"{name}" is no column name: use a-z, 0-9 and _')
         if self.key_name in self.columns:
@@ -108,6 +113,10 @@ class TableView:
         except ValueError as error:
             raise ViewDeclarationError(self.name, str(error)) from error
         object.__setattr__(self, "types", {self.key_name: ColumnType.TEXT, **layout.types})
+        try:
+            object.__setattr__(self, "looked_up", by_column(self.lookups, self.types))
+        except ValueError as error:
+            raise ViewDeclarationError(self.name, str(error)) from error
         self._check_stores()
 
     @property

@@ -13,7 +13,9 @@ import orjson
 from api.changes.patch_tail import Batch, Touch, Touched
 from api.changes.position import write_position
 from api.changes.subscription import Change, ResetReason, Subscription
+from api.lookups import Lookups
 from api.ports import GenerationGone, Generations, Live, Row, ViewReader
+from api.query import every_column
 from api.reading import KeyReaders
 from eventlog.envelope import Position
 from projections.errors import ProjectionError
@@ -34,13 +36,15 @@ logger = logging.getLogger(__name__)
 class ViewFeed:
     """The changes of one view, for all its followers: each row is read once for all of them."""
 
-    def __init__(self, view: TableView, readers: KeyReaders, generations: Generations, live: Live) -> None:
+    def __init__(
+        self, view: TableView, readers: KeyReaders, lookups: Lookups, generations: Generations, live: Live
+    ) -> None:
         self.view, self.tag, self.generation = view, live.tag, live.generation
         self.followers: set[Subscription] = set()
         self.told: Mapping[int, int] = {}
         """The `patches` offsets up to which the followers were told everything; once `started`."""
         self.started = asyncio.Event()
-        self._readers, self._generations = readers, generations
+        self._readers, self._lookups, self._generations = readers, lookups, generations
         self._touched: Touched = {}
         self._overflown = False
         self._something = asyncio.Event()
@@ -113,7 +117,9 @@ class ViewFeed:
                 except _Behind:
                     continue  # a swap may be why: the registry is asked again
 
-        rows = await self._readers.ask(read)
+        stored = await self._readers.ask(read)
+        shown = await self._lookups.show(self.view, list(stored.values()), every_column(self.view))
+        rows = dict(zip(stored, shown, strict=True))
         return [_change(key, rows.get(key), touch.position) for key, touch in touched.items()]
 
     async def _look_at_generation(self) -> None:

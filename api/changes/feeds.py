@@ -13,6 +13,7 @@ from api.changes.patch_tail import Batch, PatchTail, Touched, touches
 from api.changes.position import read_position
 from api.changes.subscription import MOST_CHANGES, Reason, ResetReason, Subscription
 from api.errors import TooManyFollowers
+from api.lookups import Lookups
 from api.ports import Generations, ViewReader
 from api.reading import KeyReaders
 from eventlog import topics
@@ -36,10 +37,11 @@ class ChangeFeeds:
         log: EventLog,
         generations: Generations,
         readers: Mapping[str, ViewReader],
+        lookups: Lookups,
         patch_partitions: int,
         most_followers: int = 1_000,
     ) -> None:
-        self._log, self._generations, self._readers = log, generations, readers
+        self._log, self._generations, self._readers, self._lookups = log, generations, readers, lookups
         self.partitions, self._most = patch_partitions, most_followers
         self._tail = PatchTail(log, patch_partitions, self._take_in)
         self._feeds: dict[str, ViewFeed] = {}
@@ -74,7 +76,7 @@ class ChangeFeeds:
         live = await self._generations.live(view)
         feed = self._feeds.get(view.name)
         if feed is None:
-            feed = ViewFeed(view, KeyReaders(self._readers, view), self._generations, live)
+            feed = ViewFeed(view, KeyReaders(self._readers, view), self._lookups, self._generations, live)
             self._feeds[view.name] = feed
             running = self._running[view.name] = asyncio.create_task(feed.run())
             running.add_done_callback(lambda ended: _let_go(feed, ended))

@@ -118,7 +118,7 @@ class ElasticsearchReader:
             "sort": [_step(step, live.view, query) for step in query.order],
             "size": query.limit + 1,
             "track_total_hits": True,
-            "source_includes": list(query.shown(live.view)),
+            "source_includes": list(query.stored(live.view)),
             **more,
         }
         if query.highlight:
@@ -136,7 +136,7 @@ class ElasticsearchReader:
         hits = answer["hits"]["hits"]
         page = hits[: query.limit]
         return Page(
-            rows=[_row(live.view, hit["_source"], query.shown(live.view)) for hit in page],
+            rows=[_row(live.view, hit["_source"], query.stored(live.view)) for hit in page],
             last=page[-1]["sort"] if len(hits) > len(page) else None,
             total=answer["hits"]["total"]["value"],
             matches=[_match(query, hit) for hit in page],

@@ -12,7 +12,7 @@ from api.cursor import typed_beyond
 from api.ports import Applied, Live, Page, Row
 from api.query import Filter, Order, Query
 from api.reads.database import Database
-from projections.stores.names import LEDGER, table_name
+from projections.stores.names import LEDGER, table_key, table_name
 from projections.stores.store import Place
 from projections.types import ColumnType
 from projections.view import DELETED, TableView
@@ -46,8 +46,11 @@ class PostgresReader:
     async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
         """The rows of these keys."""
         condition = sql.SQL("{} = ANY(%s)").format(sql.Identifier(live.view.key_name))
-        rows = await self._select(live, [condition, _visible(live.view)], sql.SQL("1"), len(keys), [list(keys)])
-        return {row[0]: show(live.view, row) for row in rows}
+        stored = {key: table_key(key) for key in keys}
+        names = list(dict.fromkeys(stored.values()))
+        rows = await self._select(live, [condition, _visible(live.view)], sql.SQL("1"), len(names), [names])
+        found = {row[0]: show(live.view, row) for row in rows}
+        return {key: found[name] for key, name in stored.items() if name in found}
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows."""
@@ -60,7 +63,7 @@ class PostgresReader:
             conditions.append(condition)
             values += more
         order = sql.SQL(", ").join(_step(step, live.view) for step in query.order)
-        shown = query.shown(live.view)
+        shown = query.stored(live.view)
         columns = tuple(dict.fromkeys((*shown, *(step.column for step in query.order))))
         rows = await self._select(live, conditions, order, query.limit + 1, values, columns)
         page = rows[: query.limit]

@@ -28,7 +28,8 @@ Server-sent events (`EventSource`), as long as the connection lasts.
 
 - `open`: `{"position", "generation"}`. Read the rows now; what changes from here on is told.
 - `change`: `{"key", "row", "position"}`. The row as it is after the change, null where there is none; changes that
-  follow each other closely are told once. `position` is that of the event in the log.
+  follow each other closely are told once. `position` is that of the event in the log. Columns that are looked up in
+  another view are as they are when it is sent; a change of the other view's row alone is no change of this one.
 - `reset`: `{"reason"}`. Read the rows anew, because the view was rebuilt (`generation_changed`), or what was missed is
   not kept (`position_gone`) or too much (`too_far_behind`). Changes go on.
 - `end`: `{"reason"}`. The client read too slowly (`too_slow`), the server stops (`closing`) or has a fault (`failed`):

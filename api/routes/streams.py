@@ -15,8 +15,9 @@ from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.ports import Finder, ViewReader
 from api.problems import documented
 from api.query import MOST_ROWS, Filter, Order, Query, check_names, check_text, read_integer, read_time
-from api.reading import read_live, wait_for
+from api.reading import read_live
 from api.service import Service
+from api.waiting import After
 from commands.codec import fold
 from commands.registry import AnyAggregate
 from eventlog.envelope import Envelope, decode, format_time, stream_name
@@ -112,7 +113,7 @@ class Streams:
         if self._view is None or self._reader is None:
             raise UnknownView(VIEW, tuple(self._service.views))
         reader: ViewReader = self._reader
-        await wait_for(self._service, self._view, reader, plain)
+        await self._service.waiter.wait(self._view, reader, After.read(plain, self._service.limits))
 
     async def version(self, stream: str) -> int:
         """The version of the last event; 0 where there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -17,10 +17,12 @@ from api.errors import BadParameter, KeyOnly, RowMissing
 from api.ports import Finder, Live, Page, Row, Searcher, ViewReader
 from api.problems import documented
 from api.query import Query, check_names, check_text, read_fields, read_query
-from api.reading import KeyReaders, read_live, wait_for
+from api.reading import KeyReaders, read_live
 from api.routes import changes
 from api.service import Service
+from api.waiting import After
 from projections.errors import GenerationMissing, UnknownView
+from projections.lookups import looked_up_types
 from projections.view import TableView
 
 Answer = TypeVar("Answer")
@@ -85,16 +87,17 @@ class _ViewRoutes:
         """The row of one key."""
         plain = check_names(request.query_params.multi_items(), ("after", "wait_ms", "fields"))
         check_text(self.view.key_name, key)
-        fields = read_fields(self.view, plain)
+        fields, after = read_fields(self.view, plain), After.read(plain, self.service.limits)
 
         async def ask(reader: ViewReader) -> tuple[Row | None, Live]:
-            await wait_for(self.service, self.view, reader, plain)  # reading by key needs no refresh
+            await self.service.waiter.wait(self.view, reader, after)  # reading by key needs no refresh
             return await self._read(lambda live: reader.get(live, key))
 
         row, live = await self.by_key.ask(ask)
         if row is None:
             raise RowMissing(self.view.name, key)
-        return _answer(live, _some(row, fields))
+        (shown,) = await self.service.lookups.show(self.view, [row], fields, after)
+        return _answer(live, shown)
 
     async def rows_of_keys(self, request: Request) -> Response:
         """The rows of some keys, whatever these are, in their order; null for a key that has none."""
@@ -103,54 +106,55 @@ class _ViewRoutes:
         keys = [value for name, value in parameters if name == "key"]
         if not 1 <= len(keys) <= MOST_KEYS:
             raise BadParameter("key", f"is given {len(keys)} times: give it 1 to {MOST_KEYS} times")
-        fields = read_fields(self.view, plain)
+        fields, after = read_fields(self.view, plain), After.read(plain, self.service.limits)
 
         async def ask(reader: ViewReader) -> tuple[Mapping[str, Row], Live]:
-            await wait_for(self.service, self.view, reader, plain)
+            await self.service.waiter.wait(self.view, reader, after)
             return await self._read(lambda live: reader.get_many(live, list(dict.fromkeys(keys))))
 
         found, live = await self.by_key.ask(ask)
-        rows = [
-            {name: found[key][name] for name in fields if name in found[key]} if key in found else None for key in keys
-        ]
-        return _answer(live, {"rows": rows})
+        rows = await self.service.lookups.show(self.view, list(found.values()), fields, after)
+        shown = dict(zip(found, rows, strict=True))
+        return _answer(live, {"rows": [shown.get(key) for key in keys]})
 
     async def rows(self, request: Request) -> Response:
         """One page of rows."""
         if self.finder is None:
             raise KeyOnly(self.view.name, self.view.stores[0].name)
         finder = self.finder
-        query, plain = self._query(request, searching=False)
-        await self._wait(finder, plain)
+        query, after = self._query(request, searching=False)
+        await self._wait(finder, after)
         page, live = await self._read(lambda live: finder.find(live, query))
-        return _answer(live, {"rows": page.rows, **self._next(request, query, page)})
+        rows = await self.service.lookups.show(self.view, page.rows, query.fields, after)
+        return _answer(live, {"rows": rows, **self._next(request, query, page)})
 
     async def search(self, request: Request) -> Response:
         """Rows that match a text, a place and filters; with their total, and counts by column."""
         assert self.searcher is not None  # noqa: S101
         searcher = self.searcher
-        query, plain = self._query(request, searching=True)
-        await self._wait(searcher, plain)
+        query, after = self._query(request, searching=True)
+        await self._wait(searcher, after)
         page, live = await self._read(lambda live: searcher.search(live, query))
+        rows = await self.service.lookups.show(self.view, page.rows, query.fields, after)
         facets = {
             column: [{"value": value, "count": count} for value, count in counts]
             for column, counts in (page.facets or {}).items()
         }
-        found = {"rows": page.rows, "matches": page.matches, "total": page.total, "facets": facets}
+        found = {"rows": rows, "matches": page.matches, "total": page.total, "facets": facets}
         return _answer(live, found | self._next(request, query, page))
 
-    def _query(self, request: Request, *, searching: bool) -> tuple[Query, dict[str, str]]:
+    def _query(self, request: Request, *, searching: bool) -> tuple[Query, After | None]:
         parameters = request.query_params.multi_items()
         query = read_query(self.view, parameters, searching=searching)
         plain = dict(parameters)
         if "cursor" in plain:
             query = continued(self.view, query, plain["cursor"])
-        return query, plain
+        return query, After.read(plain, self.service.limits)
 
-    async def _wait(self, reader: ViewReader, plain: dict[str, str]) -> None:
+    async def _wait(self, reader: ViewReader, after: After | None) -> None:
         """Wait for `after`, and make what was waited for visible to searches."""
-        waited = await wait_for(self.service, self.view, reader, plain)
-        if waited and self.searcher is not None and reader is self.searcher:
+        await self.service.waiter.wait(self.view, reader, after)
+        if after is not None and self.searcher is not None and reader is self.searcher:
             await self._read(self.searcher.refresh)
 
     async def _read(self, ask: Callable[[Live], Awaitable[Answer]]) -> tuple[Answer, Live]:
@@ -175,15 +179,20 @@ async def _describe(service: Service, view: TableView) -> dict[str, Any]:
         "doc": view.doc,
         "key": view.key_name,
         "columns": {name: kind.value for name, kind in view.types.items()},
+        "lookups": {
+            name: {
+                "type": kind.value,
+                "view": view.looked_up[name].view,
+                "column": view.looked_up[name].columns[name],
+                "on": view.looked_up[name].on,
+            }
+            for name, kind in looked_up_types(view, service.views).items()
+        },
         "stores": [store.name for store in view.stores],
         "version": view.version,
         "generation": generation,
         "links": {"rows": requests.link("views", view.name)},
     }
-
-
-def _some(row: Row, fields: Sequence[str]) -> Row:
-    return {name: row[name] for name in fields if name in row}
 
 
 def _answer(live: Live, document: Any) -> Response:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
+NUL: Final = "\0"
+REPLACEMENT: Final = "\ufffd"
+"""What PostgreSQL, whose text cannot hold NUL, has in its place."""
 LEDGER = "ledger"
 LONGEST_ID_BYTES = 512
 HASHED = "sha256:"
@@ -12,6 +16,11 @@ HASHED = "sha256:"
 def table_name(view: str, generation: int) -> str:
     """PostgreSQL table of a generation, within the environment's schema."""
     return f"{view}__g{generation}"
+
+
+def table_key(key: str) -> str:
+    """PostgreSQL's key of a row."""
+    return key.replace(NUL, REPLACEMENT)
 
 
 def index_name(environment: str, view: str, generation: int) -> str:

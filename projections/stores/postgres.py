@@ -14,8 +14,8 @@ from projections.errors import StoreUnavailable, Unloadable
 from projections.monoids import State
 from projections.settings import StoreSettings
 from projections.stores import ledgers, postgres_ddl
-from projections.stores.names import table_name
-from projections.stores.postgres_bulk import NAME, NUL, REPLACEMENT, PostgresWriter, json_text
+from projections.stores.names import NUL, REPLACEMENT, table_key, table_name
+from projections.stores.postgres_bulk import NAME, PostgresWriter, json_text
 from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
 from projections.types import ColumnType
 
@@ -164,7 +164,7 @@ def _raw(statement: str) -> sql.SQL:
 
 
 def _storable(patch: Patch) -> Patch:
-    return patch._replace(key=patch.key.replace(NUL, REPLACEMENT)) if NUL in patch.key else patch
+    return patch._replace(key=table_key(patch.key)) if NUL in patch.key else patch
 
 
 def _columns(target: Target, rows: Mapping[str, State]) -> list[list[Any]]:

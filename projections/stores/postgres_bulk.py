@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 
 from projections.errors import StoreUnavailable
 from projections.monoids import row_value
+from projections.stores.names import NUL, REPLACEMENT
 from projections.types import ColumnType
 
 NAME: Final = "PostgreSQL"
-NUL: Final = "\0"
-REPLACEMENT: Final = "\ufffd"
 POINT: Final = struct.Struct("!dd")
 """PostgreSQL's binary form of a point: x (longitude), y (latitude)."""
 

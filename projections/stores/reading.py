@@ -19,7 +19,7 @@ from projections.monoids import State
 from projections.settings import StoreSettings
 from projections.stores import elasticsearch_bulk, postgres_bulk, valkey
 from projections.stores.elasticsearch_mapping import STATE
-from projections.stores.names import cache_key, document_id, index_name, table_name
+from projections.stores.names import cache_key, document_id, index_name, table_key, table_name
 from projections.stores.store import Target
 from projections.types import ColumnType
 
@@ -65,7 +65,7 @@ class PostgresRows:
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         condition = sql.SQL("{} = ANY(%s)").format(sql.Identifier(target.view.key_name))
-        stored = [key.replace(postgres_bulk.NUL, postgres_bulk.REPLACEMENT) for key in keys]
+        stored = [table_key(key) for key in keys]
         with self._connected(target) as connection:
             return dict(_of_table(target, row) for row in connection.execute(self._select(target, condition), [stored]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -42,12 +43,40 @@ def test_its_commands_make_its_view_and_a_rule_says_no(http: httpx.Client) -> No
     assert basket == {
         "basket_id": "b2",
         "lines": [{"product": "tea", "pieces": 2, "gift": False}],
+        "last_added": "tea",
         "bought_at": None,
+        "last_added_in_all_baskets": 4,
     }
     assert http.get("/views/baskets?sort=basket_id&limit=10", params={"after": positions}).status_code == 200
 
     refused = http.post("/commands/basket.remove_product", json={"basket_id": "b1", "product": "milk", "pieces": 1})
     assert (refused.status_code, refused.json()["code"]) == (409, "not_in_basket")
+
+
+def test_its_view_shows_what_it_looks_up_in_another_as_it_is_now(http: httpx.Client) -> None:
+    def add(basket: str, pieces: int) -> str:
+        body = {"basket_id": basket, "product": "salted almonds", "pieces": pieces}
+        position: str = http.post("/commands/basket.add_product", json=body).raise_for_status().json()["position"]
+        return position
+
+    def in_demand(basket: str, after: str) -> int:
+        found: int = http.get(f"/views/baskets/{basket}", params={"after": after}).json()["last_added_in_all_baskets"]
+        return found
+
+    first = add("b4", 2)
+    assert in_demand("b4", first) == 2
+    other = add("b5", 3)
+    assert [in_demand(basket, other) for basket in ("b4", "b5")] == [5, 5]
+    page = http.get("/views/baskets", params={"basket_id": ["b4", "b5"], "fields": "last_added_in_all_baskets"})
+    assert page.json()["rows"] == [{"last_added_in_all_baskets": 5}] * 2
+    refused = http.get("/views/baskets?sort=-last_added_in_all_baskets")
+    assert (refused.status_code, refused.json()["parameter"]) == (422, "sort")
+    since = http.get("/views/baskets/changes?for_ms=1").text.partition("id: ")[2].partition("\n")[0]
+    assert in_demand("b4", add("b4", 4)) == 9
+    told = {"key": "b4", "from": since, "for_ms": 20_000}
+    with http.stream("GET", "/views/baskets/changes", params=told) as changes:
+        data = next(line for line in changes.iter_lines() if line.startswith('data: {"key"'))
+    assert json.loads(data.removeprefix("data: "))["row"]["last_added_in_all_baskets"] == 9
 
 
 def test_its_view_is_a_table_and_is_rebuilt(http: httpx.Client, service: Service) -> None:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from commands.aggregate import Aggregate
+from projections.registry import ViewRegistry
 from projections.view import TableView
 from tests.acceptance.conftest import Service
 
@@ -29,9 +30,11 @@ def test_the_python_samples_declare_an_aggregate_and_a_view() -> None:
     declared = [block for block in blocks("python") if "open_blocking_client" not in block]
     assert len(declared) == 2
     exec(compile("\n".join(declared), "README.md", "exec"), names)  # noqa: S102 - our own text
-    account, owners = names["account"], names["owners"]
+    account, owners, accounts = names["account"], names["owners"], names["accounts"]
     assert isinstance(account, Aggregate)
     assert isinstance(owners, TableView)
+    assert isinstance(accounts, TableView)
+    assert set(ViewRegistry([("readme", owners), ("readme", accounts)]).views) == {"owners", "accounts"}
     opened = account.decide(account.commands["account.open"](account_id="a", owner="Ada"), account.initial)
     assert [event.type for event in opened] == ["account.opened"]
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
+from compose.ports import free_port
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 START_S = 60.0
@@ -42,6 +46,20 @@ class Deployment:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+
+
+@contextmanager
+def serving(deployment: Deployment, **variables: str) -> Iterator[httpx.Client]:
+    """A client of `python -m api`, once it is ready."""
+    port = free_port()
+    process = deployment.start("api", HEADWATER_API_PORT=str(port), HEADWATER_ANSWER_TIMEOUT_S="3", **variables)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        try:
+            eventually(lambda: process.poll() is not None or is_ready(client), "the API is ready", START_S)
+            assert process.poll() is None, (deployment.folder / "api.log").read_text()
+            yield client
+        finally:
+            stop(process)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -17,6 +17,7 @@ from projections.registry import ViewRegistry
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Batch, Target
+from projections.view import TableView
 from tests.waiting import eventually
 
 CITIES = ("SACRAMENTO", "GALT", "ELK GROVE", "Zürich/West 100%", "o'hara")
@@ -59,16 +60,17 @@ SOURCES = sources(60)
 
 
 def load(deployment: Deployment, name: str, found: list[Source]) -> Target:
+    """Make a new generation of a shipped view, apply every event to it, and make it live."""
+    return load_view(deployment, ViewRegistry.load().views[name], found)
+
+
+def load_view(deployment: Deployment, view: TableView, found: list[Source]) -> Target:
     """Make a new generation of a view, apply every event to it, and make it live."""
-    view = ViewRegistry.load().views[name]
     registry = Generations(deployment.stores.postgres, deployment.stores.environment)
     registry.prepare()
     begun = registry.begin(view, {}, dict.fromkeys(PARTITIONS, 0))
     target = Target(view, begun.generation)
-    batches = {partition: Batch(next=len(found)) for partition in PARTITIONS}
-    for source in found:
-        for patch in reference.lift(view, source):
-            batches[partition_of(patch_key(view.tag, patch.key), 4)].patches.setdefault(view.tag, []).append(patch)
+    batches = batches_of(view, found, len(found))
     for declared in view.stores:
         store = open_store(declared.name, deployment.stores)
         store.create(target, {}, dict.fromkeys(PARTITIONS, 0))
@@ -76,8 +78,17 @@ def load(deployment: Deployment, name: str, found: list[Source]) -> Target:
         store.apply([target], batches)
         store.publish(target)
         store.close()  # type: ignore[attr-defined]
-    registry.swap(name, begun.generation)
+    registry.swap(view.name, begun.generation)
     return target
+
+
+def batches_of(view: TableView, found: list[Source], end: int) -> dict[int, Batch]:
+    """The patches of events, as a loader gives them to a store; each partition of `patches` ends at `end`."""
+    batches = {partition: Batch(next=end) for partition in PARTITIONS}
+    for source in found:
+        for patch in reference.lift(view, source):
+            batches[partition_of(patch_key(view.tag, patch.key), 4)].patches.setdefault(view.tag, []).append(patch)
+    return batches
 
 
 def expected(name: str) -> dict[str, dict[str, Any]]:

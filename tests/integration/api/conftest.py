@@ -8,13 +8,11 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from api_deployment import START_S, Deployment, is_ready, stop
+from api_deployment import Deployment, serving
 
-from compose.ports import free_port
 from compose.settings import StackSettings
 from eventlog import admin
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
-from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +30,5 @@ def deployment(stack: StackSettings, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="module")
 def api(deployment: Deployment) -> Iterator[httpx.Client]:
     """A client of `python -m api`, once it is ready."""
-    port = free_port()
-    process = deployment.start("api", HEADWATER_API_PORT=str(port), HEADWATER_ANSWER_TIMEOUT_S="3")
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-        try:
-            eventually(lambda: process.poll() is not None or is_ready(client), "the API is ready", START_S)
-            assert process.poll() is None, (deployment.folder / "api.log").read_text()
-            yield client
-        finally:
-            stop(process)
+    with serving(deployment) as client:
+        yield client

@@ -10,6 +10,7 @@ from typing import Any
 
 from api.changes.feeds import ChangeFeeds
 from api.cursor import typed_beyond
+from api.lookups import Lookups
 from api.ports import Applied, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Query
 from api.reads.audit import AuditReader
@@ -135,7 +136,10 @@ def _places(applied: Mapping[int, int | Place]) -> Applied:
 
 @dataclass
 class MemoryReader:
-    """A store in memory. rows: by view and key; applied: by patches partition and source; guards: by key."""
+    """A store in memory.
+
+    rows: by view and key; applied: by patches partition and source; guards: by key; many: what was read at once.
+    """
 
     name: str
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
@@ -145,6 +149,7 @@ class MemoryReader:
     reached: dict[int, int] = field(default_factory=dict)
     refreshed: int = 0
     asked: int = 0
+    many: list[tuple[str, list[str]]] = field(default_factory=list)
 
     async def get(self, live: Live, key: str) -> Row | None:
         self._raise()
@@ -152,6 +157,7 @@ class MemoryReader:
 
     async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
         self._raise()
+        self.many.append((live.view.name, list(keys)))
         return {key: row for key in keys if (row := self.rows.get(live.view.name, {}).get(key)) is not None}
 
     async def following(self, live: Live) -> Mapping[int, int]:
@@ -188,7 +194,7 @@ class MemoryReader:
             beyond = list(typed_beyond(live.view, query))
             rows = [row for row in rows if compare(values(row), beyond) > 0]
         page = rows[: query.limit]
-        shown = [{name: row.get(name) for name in query.shown(live.view)} for row in page]
+        shown = [{name: row.get(name) for name in query.stored(live.view)} for row in page]
         return Page(shown, values(page[-1]) if len(rows) > len(page) else None)
 
     async def search(self, live: Live, query: Query) -> Page:
@@ -213,14 +219,17 @@ def _holds(row: Row, each: Any) -> bool:
     return {"gt": value > bound, "gte": value >= bound, "lt": value < bound, "lte": value <= bound}[each.operator]
 
 
-def fake_service(limits: Limits | None = None) -> Service:
-    """A service of fakes, with the shipped aggregates and views."""
+def fake_service(limits: Limits | None = None, modules: Sequence[str] = ()) -> Service:
+    """A service of fakes, with the shipped aggregates and views, and those of `modules`."""
     commands = CommandRegistry.load()
     events, generations, log = FakeEvents(), FakeGenerations(), MemoryLog(PARTITIONS)
     readers = {name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")}
+    views = ViewRegistry.load(modules).views
+    waiter = Waiter(events, generations, PARTITIONS, PARTITIONS)
+    lookups = Lookups(views, readers, generations, waiter)
     return Service(
         commands=commands,
-        views=ViewRegistry.load().views,
+        views=views,
         observations=ObservationRegistry.load(),
         gateway=FakeGateway(commands),
         recorder=FakeRecorder(),
@@ -228,8 +237,9 @@ def fake_service(limits: Limits | None = None) -> Service:
         audit=AuditReader(log),
         generations=generations,
         readers=readers,
-        waiter=Waiter(events, generations, PARTITIONS, PARTITIONS),
-        feeds=ChangeFeeds(log, generations, readers, PARTITIONS),
+        waiter=waiter,
+        lookups=lookups,
+        feeds=ChangeFeeds(log, generations, readers, lookups, PARTITIONS),
         limits=limits or Limits(),
     )
 

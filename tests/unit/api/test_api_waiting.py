@@ -12,6 +12,7 @@ from fake_service import MemoryReader, event
 from api.app import create_app
 from api.errors import NotCaughtUp
 from api.service import Service
+from api.waiting import After
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
 from projections.stores.store import Place
@@ -45,7 +46,7 @@ def test_after_returns_when_the_view_has_caught_up(service: Service, stored: Mem
     view = service.views["listings"]
 
     async def race() -> None:
-        waiting = asyncio.create_task(service.waiter.wait(view, stored, "2:100", 5000))
+        waiting = asyncio.create_task(service.waiter.wait(view, stored, After("2:100", 5000)))
         while stored.asked < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         stored.applied = {patches_partition(view.tag, "L1"): {2: 100}}
@@ -76,7 +77,7 @@ def test_an_event_with_several_patches_counts_once_the_last_of_each_row_is_appli
         service.events.events[AT] = event("thing/T", 1, "thing.packed", **packed)
         stored.applied = {of_a: {2: a}, of_b: {2: b}}
         try:
-            asyncio.run(service.waiter.wait(BY_SKU, stored, "2:100", 0))
+            asyncio.run(service.waiter.wait(BY_SKU, stored, After("2:100", 0)))
         except NotCaughtUp:
             return True
         return False

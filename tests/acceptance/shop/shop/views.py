@@ -2,6 +2,7 @@
 
 from projections.expressions import envelope, negative
 from projections.folds import add, count, first, last, nested
+from projections.lookups import Lookup
 from projections.view import Cache, Postgres, TableView
 from shop.domain import CheckedOut, ProductAdded, ProductRemoved
 
@@ -28,8 +29,10 @@ baskets = TableView(
                 "gift": last({ProductAdded: "gift"}),
             },
         ),
+        "last_added": last({ProductAdded: "product"}),
         "bought_at": first({CheckedOut: envelope("time")}),
     },
     stores=(Postgres(), Cache()),
-    doc="A basket with its lines.",
+    lookups=(Lookup("product_demand", on="last_added", columns={"last_added_in_all_baskets": "pieces"}),),
+    doc="A basket with its lines, and how much the product that was added last is in demand at the moment.",
 )

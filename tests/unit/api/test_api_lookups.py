@@ -1,0 +1,243 @@
+"""Columns that are looked up in other views, over HTTP, with the stores in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import orjson
+import pytest
+from asgi_client import AppClient
+from fake_service import MemoryReader, event, fake_service
+
+from api import lookups
+from api.changes.feed import ViewFeed
+from api.changes.patch_tail import Touch
+from api.errors import NotCaughtUp
+from api.ports import GenerationGone, Row
+from api.reading import KeyReaders
+from api.service import Service
+from api.waiting import After
+from eventlog.envelope import Position
+from projections.errors import StoreUnavailable
+from tests.looked_up import CITIES
+
+AT = Position(2, 100)
+GALT = {"city": "GALT", "listed": 2, "price": 300}
+
+
+def home(key: str, city: str | None) -> Row:
+    return {"listing_id": key, "city": city, "price": 1}
+
+
+def shown(key: str, city: str | None) -> Row:
+    """A home as it is answered: GALT is known in every store, no other city is anywhere."""
+    known = GALT if city == "GALT" else {}
+    found = [(f"{name}_{column}", known.get(column)) for name in CITIES for column in ("listed", "price")]
+    return home(key, city) | dict(found)
+
+
+HOMES = {"H1": "GALT", "H2": "LODI", "H3": "GALT", "H4": None}
+
+
+@pytest.fixture
+def service() -> Service:
+    made = fake_service(modules=["tests.looked_up"])
+    for store in ("postgres", "elasticsearch", "valkey"):
+        reader(made, store).rows = {
+            f"homes_in_{store}": {key: home(key, city) for key, city in HOMES.items()},
+            f"cities_in_{store}": {"GALT": GALT},
+            "cities_in_both": {"GALT": GALT},
+        }
+    return made
+
+
+def reader(service: Service, store: str) -> MemoryReader:
+    found: Any = service.readers[store]
+    return found  # type: ignore[no-any-return]
+
+
+def price_changed(service: Service) -> None:
+    """The log has an event at AT that changes both H1 and GALT."""
+    events: Any = service.events
+    data = {"listing_id": "H1", "city": "GALT", "price": 1, "previous_price": 2}
+    events.events[AT] = event("listing/H1", 5, "listing.price_changed", **data)
+
+
+def read_at_once(service: Service) -> dict[str, list[list[str]]]:
+    """The keys that were read of each city view, read by read; and forget them."""
+    found: dict[str, list[list[str]]] = {}
+    for store in ("postgres", "elasticsearch", "valkey"):
+        for view, keys in reader(service, store).many:
+            if view.startswith("cities"):
+                found.setdefault(view, []).append(keys)
+        reader(service, store).many.clear()
+    return found
+
+
+@pytest.mark.parametrize("store", ["postgres", "elasticsearch", "valkey"])
+def test_a_row_shows_what_is_looked_up(client: AppClient, store: str) -> None:
+    for key, city in HOMES.items():
+        assert client.get(f"/views/homes_in_{store}/{key}").json() == shown(key, city)
+    rows = client.get(f"/views/homes_in_{store}/rows?key=H2&key=nobody&key=H1&key=H2").json()["rows"]
+    assert rows == [shown("H2", "LODI"), None, shown("H1", "GALT"), shown("H2", "LODI")]
+
+
+@pytest.mark.parametrize("path", ["homes_in_postgres", "homes_in_elasticsearch", "homes_in_elasticsearch/search"])
+def test_a_page_takes_one_read_of_each_view_with_each_key_once(
+    client: AppClient, service: Service, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client.get(f"/views/{path}").json()["rows"] == [shown(key, city) for key, city in HOMES.items()]
+    assert read_at_once(service) == {f"cities_in_{name}": [["GALT", "LODI"]] for name in CITIES}
+    monkeypatch.setattr(lookups, "ROWS_AT_ONCE", 1)
+    assert client.get(f"/views/{path}").json()["rows"] == [shown(key, city) for key, city in HOMES.items()]
+    assert read_at_once(service) == {f"cities_in_{name}": [["GALT"], ["LODI"]] for name in CITIES}
+
+
+def test_only_what_is_asked_for_is_looked_up(client: AppClient, service: Service) -> None:
+    path = "/views/homes_in_postgres"
+    for asked in (f"{path}?fields=city,price", f"{path}/H1?fields=price", f"{path}/rows?key=H1&fields=city"):
+        assert client.get(asked).status_code == 200
+    assert client.get(f"{path}?city=nowhere").json()["rows"] == []
+    assert client.get(f"{path}/H4").json()["both_price"] is None
+    assert read_at_once(service) == {}
+    page = client.get(f"{path}?fields=valkey_price,price&limit=2&sort=price").json()
+    assert page["rows"] == [{"valkey_price": 300, "price": 1}, {"valkey_price": None, "price": 1}]
+    assert client.get(page["links"]["next"]).json()["rows"][0] == {"valkey_price": 300, "price": 1}
+    assert client.get(f"{path}/H1?fields=valkey_price").json() == {"valkey_price": 300}
+    assert set(read_at_once(service)) == {"cities_in_valkey"}
+    assert client.get(f"{path}?fields=berlin_price").json()["known"][-1] == "both_price"
+
+
+@pytest.mark.parametrize("query", ["both_price=3", "both_price.gte=3", "both_price.x=3", "sort=-both_price"])
+@pytest.mark.parametrize("path", ["homes_in_elasticsearch", "homes_in_elasticsearch/search"])
+def test_no_filter_and_no_order_by_what_is_looked_up(client: AppClient, path: str, query: str) -> None:
+    problem = client.get(f"/views/{path}?{query}").json()
+    verb = "sort" if "sort" in query else "filter"
+    assert (problem["status"], problem["parameter"]) == (422, query.partition("=")[0])
+    told = f'not stored with it: {verb} by a stored column here, or by "price" in the view "cities_in_both"'
+    assert told in problem["detail"]
+    assert "city" in problem["known"]
+    assert "both_price" not in problem["known"]
+
+
+def test_it_is_documented(client: AppClient) -> None:
+    document = client.get("/openapi.json").json()
+    columns = document["components"]["schemas"]["homes_in_valkey.row"]["properties"]
+    integer = {"type": "integer", "format": "int64"}
+    said = "looked up in cities_in_both by city, when the row is read: no filter, no order"
+    assert columns["both_price"] == {"anyOf": [integer, {"type": "null"}], "description": said}
+    parameters = document["paths"]["/views/homes_in_postgres"]["get"]["parameters"]
+    assert not [each["name"] for each in parameters if each["name"].startswith("both_")]
+    assert "both_price" in next(each["description"] for each in parameters if each["name"] == "fields")
+    views = {view["name"]: view for view in client.get("/views").json()["views"]}
+    place = {"type": "integer", "view": "cities_in_both", "column": "price", "on": "city"}
+    assert views["homes_in_valkey"]["lookups"]["both_price"] == place
+    assert "both_price" not in views["homes_in_valkey"]["columns"]
+    assert views["listings"]["lookups"] == {}
+
+
+def test_rows_of_one_view_look_each_other_up(client: AppClient, service: Service) -> None:
+    kin = {"A": ("B", "1"), "B": ("C", "2")}
+    rows = {key: {"listing_id": key, "next_of_kin": kin, "listed_at": at} for key, (kin, at) in kin.items()}
+    reader(service, "postgres").rows["kinship"] = rows
+    assert client.get("/views/kinship/A").json() == rows["A"] | {
+        "next_listed_at": "2",
+        "second_next": "C",
+        "same": "A",
+    }
+    assert reader(service, "postgres").many == [("kinship", ["B", "A"])]
+
+
+def test_a_store_that_is_away_is_no_row_that_is_missing(client: AppClient, service: Service) -> None:
+    elasticsearch = reader(service, "elasticsearch")
+    elasticsearch.errors = [StoreUnavailable("Elasticsearch", "refused")]
+    problem = client.get("/views/homes_in_postgres/H1").json()
+    assert (problem["status"], problem["store"]) == (503, "Elasticsearch")
+    elasticsearch.errors = [StoreUnavailable("Elasticsearch", "refused")]
+    assert client.get("/views/homes_in_postgres/H1?fields=price,postgres_price").status_code == 200
+
+
+def test_the_cache_is_asked_first_and_where_it_is_away_another_store(
+    client: AppClient, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache, query = reader(service, "valkey"), "/views/homes_in_postgres?fields=both_price&limit=1"
+    cache.rows["cities_in_both"] = {"GALT": GALT | {"price": 400}}
+    assert client.get(query).json()["rows"] == [{"both_price": 400}]
+    cache.errors = [StoreUnavailable("Valkey", "refused")]
+    assert client.get(query).json()["rows"] == [{"both_price": 300}]
+    assert 'view "cities_in_both": asking another store than valkey' in caplog.text
+
+
+def test_a_view_that_is_not_built_or_was_just_swapped(client: AppClient, service: Service) -> None:
+    generations: Any = service.generations
+    generations.missing.add("cities_in_elasticsearch")
+    problem = client.get("/views/homes_in_valkey/H1").json()
+    assert (problem["status"], problem["type"]) == (503, "urn:headwater:problem:generation_missing")
+    assert 'view "cities_in_elasticsearch"' in problem["detail"]
+    generations.missing.clear()
+    reader(service, "elasticsearch").errors = [GenerationGone("cities_in_elasticsearch.g1")]
+    assert client.get("/views/homes_in_valkey/H1").json() == shown("H1", "GALT")
+
+
+def test_a_view_made_from_some_events_looks_up_what_is_there_now(client: AppClient, service: Service) -> None:
+    generations: Any = service.generations
+    generations.made["homes_then"] = "homes_in_postgres"
+    reader(service, "postgres").rows["homes_then"] = {"H1": home("H1", "GALT")}
+    assert client.get("/views/homes_then/H1").json() == shown("H1", "GALT")
+    assert client.get("/views/homes_then?fields=both_price").json()["rows"] == [{"both_price": 300}]
+
+
+@pytest.mark.parametrize("path", ["homes_in_valkey/H1?", "homes_in_valkey/rows?key=H1&"])
+def test_after_waits_for_what_is_looked_up_too(client: AppClient, service: Service, path: str) -> None:
+    price_changed(service)
+    waiting = f"/views/{path}after={AT}&wait_ms=0&fields=price,elasticsearch_price"
+    assert "homes_in_valkey" in client.get(waiting).json()["detail"]
+    reader(service, "valkey").guards["H1"] = {2: 100}
+    behind = client.get(waiting).json()
+    assert (behind["status"], behind["type"]) == (503, "urn:headwater:problem:not_caught_up")
+    assert '"cities_in_elasticsearch"' in behind["detail"]
+    assert client.get(waiting.removesuffix(",elasticsearch_price")).status_code == 200
+    reader(service, "elasticsearch").guards["GALT"] = {2: 100}
+    assert client.get(waiting).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["homes_in_postgres?", "homes_in_elasticsearch/search?"])
+def test_a_page_after_a_position(client: AppClient, service: Service, path: str) -> None:
+    price_changed(service)
+    for store in ("postgres", "elasticsearch"):
+        reader(service, store).applied = {partition: {2: 100} for partition in range(4)}
+    waiting = f"/views/{path}after={AT}&wait_ms=0&fields=valkey_price&limit=1"
+    assert '"cities_in_valkey"' in client.get(waiting).json()["detail"]
+    reader(service, "valkey").guards["GALT"] = {2: 100}
+    assert client.get(waiting).json()["rows"] == [{"valkey_price": 300}]
+
+
+def test_all_views_of_an_answer_share_its_time(service: Service) -> None:
+    """What the wait for the view itself took is no longer there for those that are looked up."""
+    price_changed(service)
+    view, taken = service.views["homes_in_postgres"], After(str(AT), 30_000, time.monotonic() - 30)
+
+    async def show() -> None:
+        async with asyncio.timeout(5):
+            await service.lookups.show(view, [home("H1", "GALT")], ["both_price"], taken)
+
+    with pytest.raises(NotCaughtUp, match="cities_in_both"):
+        asyncio.run(show())
+
+
+def test_changes_are_sent_with_what_is_looked_up(service: Service) -> None:
+    async def changes() -> list[dict[str, Any]]:
+        view = service.views["homes_in_postgres"]
+        live = await service.generations.live(view)
+        feed = ViewFeed(view, KeyReaders(service.readers, view), service.lookups, service.generations, live)
+        told = await feed.changes({key: Touch(0, 5, AT) for key in ("H1", "gone", "H2")})
+        return [orjson.loads(change.event.partition(b"data: ")[2]) for change in told]
+
+    reader(service, "postgres").reached = {0: 6}
+    rows = {"H1": shown("H1", "GALT"), "gone": None, "H2": shown("H2", "LODI")}
+    assert {each["key"]: each["row"] for each in asyncio.run(changes())} == rows
+    reader(service, "elasticsearch").errors = [StoreUnavailable("Elasticsearch", "refused")]
+    with pytest.raises(StoreUnavailable):  # they wait
+        asyncio.run(changes())
