@@ -35,38 +35,46 @@ class Lookups:
 
         after: what the views that are looked up must have applied too. Raises what reading these views does.
         """
-        wanted = {name: view.looked_up[name] for name in fields if name in view.looked_up}
-        if wanted:
-            rows = await self._joined(rows, wanted, after)
+        for name, columns in _wanted(view, fields).items():
+            rows = await self._join(rows, self._views[name], columns, after)
         return [{name: row[name] for name in fields if name in row} for row in rows]
 
-    async def _joined(self, rows: Sequence[Row], wanted: Mapping[str, Lookup], after: After | None) -> Sequence[Row]:
-        found = {name: await self._read(self._views[name], keys, after) for name, keys in _keys(wanted, rows).items()}
+    async def _join(
+        self, rows: Sequence[Row], view: TableView, columns: Mapping[str, Lookup], after: After | None
+    ) -> Sequence[Row]:
+        """`rows` and what `columns` look up in `view`."""
+        keys = [row[lookup.on] for lookup in columns.values() for row in rows if row[lookup.on] is not None]
+        there = [lookup.columns[name] for name, lookup in columns.items()]
+        found = await self._read(view, _distinct(keys), _distinct(there), after)
 
-        def column(row: Row, name: str, lookup: Lookup) -> object:
-            other = found[lookup.view].get(row[lookup.on])
-            return None if other is None else other[lookup.columns[name]]
+        def looked_up(row: Row) -> Row:
+            return {name: found.get(row[each.on], {}).get(each.columns[name]) for name, each in columns.items()}
 
-        return [row | {name: column(row, name, lookup) for name, lookup in wanted.items()} for row in rows]
+        return [row | looked_up(row) for row in rows]
 
-    async def _read(self, view: TableView, keys: Sequence[str], after: After | None) -> Mapping[str, Row]:
-        found: dict[str, Row] = {}
-        for start in range(0, len(keys), ROWS_AT_ONCE):
-            found |= await self._read_some(view, keys[start : start + ROWS_AT_ONCE], after)
-        return found
-
-    async def _read_some(self, view: TableView, keys: Sequence[str], after: After | None) -> Mapping[str, Row]:
+    async def _read(
+        self, view: TableView, keys: Sequence[str], columns: Sequence[str], after: After | None
+    ) -> Mapping[str, Row]:
         async def ask(reader: ViewReader) -> Mapping[str, Row]:
             await self._waiter.wait(view, reader, after)
-            rows, _ = await read_live(self._generations, view, lambda live: reader.get_many(live, keys))
+            rows, _ = await read_live(self._generations, view, lambda live: reader.get_many(live, some, columns))
             return rows
 
-        return await self._readers[view.name].ask(ask)
+        found: dict[str, Row] = {}
+        for start in range(0, len(keys), ROWS_AT_ONCE):
+            some = keys[start : start + ROWS_AT_ONCE]
+            found |= await self._readers[view.name].ask(ask)
+        return found
 
 
-def _keys(wanted: Mapping[str, Lookup], rows: Sequence[Row]) -> dict[str, list[str]]:
-    """The keys to read of each view that is looked up, each once."""
-    keys: dict[str, dict[str, None]] = {}
-    for lookup in wanted.values():
-        keys.setdefault(lookup.view, {}).update((row[lookup.on], None) for row in rows if row[lookup.on] is not None)
-    return {view: list(some) for view, some in keys.items()}
+def _wanted(view: TableView, fields: Sequence[str]) -> dict[str, dict[str, Lookup]]:
+    """Those of `fields` that are looked up, by the view that they are looked up in."""
+    wanted: dict[str, dict[str, Lookup]] = {}
+    for name in fields:
+        if name in view.looked_up:
+            wanted.setdefault(view.looked_up[name].view, {})[name] = view.looked_up[name]
+    return wanted
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(names))

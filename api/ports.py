@@ -129,8 +129,11 @@ class ViewReader(Protocol):
     async def get(self, live: Live, key: str) -> Row | None:
         """The visible row of this key."""
 
-    async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
-        """The visible rows of these keys, as of now; keys without one are left out."""
+    async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
+        """The visible rows of these keys, as of now; keys without one are left out.
+
+        columns: those that must be there (empty: all), so that a store need not send the others.
+        """
 
     async def guard(self, live: Live, key: str) -> Applied:
         """What the row itself says was applied to it; empty where the store keeps no guards."""

@@ -47,15 +47,16 @@ class ElasticsearchReader:
         document = await self._document(self._index(live), document_id(key))
         return None if document is None or document.get(DELETED) else _row(live.view, document)
 
-    async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
-        """The rows of these keys, as of now."""
+    async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
+        """The rows of these keys with the columns, as of now."""
         ids = {document_id(key): key for key in keys}
-        answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids)))
+        sent = [*(columns or live.view.types), DELETED]
+        answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids), source_includes=sent))
         for each in answer["docs"]:
             if "error" in each:
                 raise GenerationGone(str(each["error"]))
         found = {ids[each["_id"]]: each["_source"] for each in answer["docs"] if each["found"]}
-        return {key: _row(live.view, source) for key, source in found.items() if not source.get(DELETED)}
+        return {key: _row(live.view, source, columns) for key, source in found.items() if not source.get(DELETED)}
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows; finds what the last refresh made visible."""

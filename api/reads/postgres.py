@@ -43,13 +43,14 @@ class PostgresReader:
         rows = await self._select(live, [condition, _visible(live.view)], sql.SQL("1"), 1, [key])
         return show(live.view, rows[0]) if rows else None
 
-    async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
-        """The rows of these keys."""
+    async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
+        """The rows of these keys, with the columns and the key."""
         condition = sql.SQL("{} = ANY(%s)").format(sql.Identifier(live.view.key_name))
         stored = {key: table_key(key) for key in keys}
         names = list(dict.fromkeys(stored.values()))
-        rows = await self._select(live, [condition, _visible(live.view)], sql.SQL("1"), len(names), [names])
-        found = {row[0]: show(live.view, row) for row in rows}
+        shown = tuple(dict.fromkeys((live.view.key_name, *(columns or live.view.types))))
+        rows = await self._select(live, [condition, _visible(live.view)], sql.SQL("1"), len(names), [names], shown)
+        found = {row[0]: show(live.view, row, shown) for row in rows}
         return {key: found[name] for key, name in stored.items() if name in found}
 
     async def find(self, live: Live, query: Query) -> Page:

@@ -43,8 +43,8 @@ class ValkeyReader:
         document = await self._ask(self._client.hget(self._key(live, key), "doc"))
         return None if document is None else _row(live, orjson.loads(document))
 
-    async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
-        """The documents of these keys."""
+    async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
+        """The documents of these keys, whole: they are kept as texts."""
         pipeline = self._client.pipeline(transaction=False)
         for key in keys:
             pipeline.hget(self._key(live, key), "doc")

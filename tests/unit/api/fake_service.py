@@ -155,10 +155,11 @@ class MemoryReader:
         self._raise()
         return self.rows.get(live.view.name, {}).get(key)
 
-    async def get_many(self, live: Live, keys: Sequence[str]) -> Mapping[str, Row]:
+    async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         self._raise()
         self.many.append((live.view.name, list(keys)))
-        return {key: row for key in keys if (row := self.rows.get(live.view.name, {}).get(key)) is not None}
+        rows = self.rows.get(live.view.name, {})
+        return {key: {name: rows[key][name] for name in columns or rows[key]} for key in keys if key in rows}
 
     async def following(self, live: Live) -> Mapping[int, int]:
         return self.reached
