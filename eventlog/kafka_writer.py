@@ -34,6 +34,7 @@ class KafkaWriter:
     def __init__(self, settings: LogSettings, partition: int, role: Role) -> None:
         self.partition = partition
         self._settings, self._role = settings, role
+        self._ends: dict[str, int] = {}
         transactional = {
             "transactional.id": f"{settings.environment}.{role.name}.{partition}",
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
@@ -46,7 +47,7 @@ class KafkaWriter:
         """See PartitionWriter.begin."""
         with translated("beginning a transaction", self.partition):
             self._producer.begin_transaction()
-        return KafkaTransaction(self._settings, self._producer, self.partition, self._role)
+        return KafkaTransaction(self._settings, self._producer, self.partition, self._role, self._ends)
 
     def close(self) -> None:
         """See PartitionWriter.close."""
@@ -58,42 +59,62 @@ class KafkaWriter:
 
 
 class KafkaTransaction:
-    """An open transaction of a KafkaWriter."""
+    """An open transaction of a KafkaWriter.
 
-    def __init__(self, settings: LogSettings, producer: Producer, partition: int, role: Role) -> None:
+    Nobody else appends to the owner's topics. So once it has seen where they end, it knows the offsets of its next
+    records before Kafka tells them, and appends them without waiting; `commit` waits, and refuses what went elsewhere.
+    """
+
+    def __init__(
+        self, settings: LogSettings, producer: Producer, partition: int, role: Role, ends: dict[str, int]
+    ) -> None:
+        """ends: the offset that the next record gets, by topic of the owner's, where it is known; it is kept up."""
         self._settings, self._producer, self._partition, self._role = settings, producer, partition, role
+        self._ends = ends
+        self._batches: list[_Batch] = []
 
     def append(self, entries: Sequence[Entry]) -> list[int]:
         """See Transaction.append."""
-        offsets: list[int] = []
         with translated("appending", self._partition):
-            batches = [_Batch(topic, list(same)) for topic, same in groupby(entries, attrgetter("topic"))]
+            batches = [
+                _Batch(topic, list(same), self._ends.get(topic))
+                for topic, same in groupby(entries, attrgetter("topic"))
+            ]
             for batch in batches:
                 batch.produce(self._producer, self._settings, self._partition)
-            deadline = time.monotonic() + TIMEOUT_S
-            while not all(batch.done for batch in batches):
-                if time.monotonic() > deadline:
-                    raise LogUnavailable("appending", f"no answer for {TIMEOUT_S:g} s")
-                self._producer.poll(0.1)
-            for batch in batches:
-                offsets.extend(batch.offsets())
-        return offsets
+            self._wait_for([batch for batch in batches if not batch.foretold])
+        self._batches += batches
+        self._ends |= {batch.topic: batch.offsets[-1] + 1 for batch in batches if not batch.shared}
+        return [offset for batch in batches for offset in batch.offsets]
 
     def commit(self, next_offset: int | None = None) -> None:
         """See Transaction.commit."""
+        if next_offset is not None:
+            # a record of ours rather than the group's offset: one atomic log, and two round trips fewer
+            self.append([Entry(self._role.owns[0], NEXT_OFFSET, b"%d" % next_offset, time.time_ns() // 1_000_000)])
         with translated("committing", self._partition):
-            if next_offset is not None:
-                # a record of ours rather than the group's offset: one atomic log, and two round trips fewer
-                topic = self._settings.topic(self._role.owns[0])
-                self._producer.produce(topic, b"%d" % next_offset, NEXT_OFFSET, self._partition)
+            self._wait_for(self._batches)
             self._producer.commit_transaction(TIMEOUT_S)
+        for topic in {batch.topic for batch in self._batches if not batch.shared}:
+            self._ends[topic] += 1  # the mark of the commit has an offset too
 
     def abort(self) -> None:
         """See Transaction.abort."""
+        self._ends.clear()
         try:
             self._producer.abort_transaction(ABORT_TIMEOUT_S)
         except KafkaException as error:
             logger.info("partition %d: the log will abort a transaction itself: %s", self._partition, error)
+
+    def _wait_for(self, batches: Sequence[_Batch]) -> None:
+        """Wait until Kafka has stored them where they belong."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not all(batch.stored for batch in batches):
+            if time.monotonic() > deadline:
+                raise LogUnavailable("appending", f"no answer for {TIMEOUT_S:g} s")
+            self._producer.poll(0.1)
+        for batch in batches:
+            batch.check()
 
 
 class _Batch:
@@ -103,38 +124,52 @@ class _Batch:
     others write as well (dead letters, commands), every record is reported.
     """
 
-    def __init__(self, topic: str, entries: list[Entry]) -> None:
-        self._topic, self._entries = topic, entries
-        self._shared = topic in SHARED_TOPICS
-        self._reported = range(len(entries)) if self._shared else sorted({0, len(entries) - 1})
+    def __init__(self, topic: str, entries: list[Entry], first: int | None) -> None:
+        """first: the offset that the first of them gets, where that is known."""
+        self.topic, self._entries, self._first = topic, entries, first
+        self.shared = topic in SHARED_TOPICS
+        self._reported = range(len(entries)) if self.shared else sorted({0, len(entries) - 1})
         self._found: dict[int, int] = {}
         self._error: KafkaError | None = None
 
     @property
-    def done(self) -> bool:
+    def foretold(self) -> bool:
+        """Whether its offsets are known before Kafka tells them."""
+        return self._first is not None
+
+    @property
+    def stored(self) -> bool:
+        """Whether Kafka has told what is to be reported; raises KafkaException where it refused a record."""
         if self._error is not None:
             raise KafkaException(self._error)
         return len(self._found) == len(self._reported)
 
+    @property
+    def offsets(self) -> Sequence[int]:
+        """Of each record, once they are stored or foretold."""
+        if self.shared:
+            return [self._found[index] for index in self._reported]
+        first = self._found[0] if self._first is None else self._first
+        return range(first, first + len(self._entries))
+
+    def check(self) -> None:
+        """Raise LogUnavailable where a stored record is at another offset."""
+        offsets = self.offsets
+        if any(offsets[index] != found for index, found in self._found.items()):
+            raise LogUnavailable(f'appending to "{self.topic}"', "somebody else wrote to the partition")
+
     def produce(self, producer: Producer, settings: LogSettings, owned: int) -> None:
-        topic = settings.topic(self._topic)
+        """Send them; the reports come with `producer.poll`."""
+        topic = settings.topic(self.topic)
         produce = producer.produce
         # produce_batch would be faster, but takes no timestamps
         for index, (_, key, value, timestamp_ms) in enumerate(self._entries):
             report = self._on_delivery(index) if index in self._reported else None
-            partition = self._shared_partition(key, settings) if self._shared else owned
+            partition = self._shared_partition(key, settings) if self.shared else owned
             produce(topic, value, key.encode(errors="surrogateescape"), partition, report, timestamp=timestamp_ms)
 
     def _shared_partition(self, key: str, settings: LogSettings) -> int:
-        return partition_of(key, settings.partitions) if self._topic in topics.BY_KEY else 0
-
-    def offsets(self) -> Sequence[int]:
-        if len(self._reported) == len(self._entries):
-            return [self._found[index] for index in self._reported]
-        first, last = self._found[0], self._found[len(self._entries) - 1]
-        if last - first != len(self._entries) - 1:
-            raise LogUnavailable(f'appending to "{self._topic}"', "somebody else wrote to the partition")
-        return range(first, last + 1)
+        return partition_of(key, settings.partitions) if self.topic in topics.BY_KEY else 0
 
     def _on_delivery(self, index: int) -> Any:
         def report(error: KafkaError | None, message: Message) -> None:

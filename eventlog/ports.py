@@ -64,6 +64,7 @@ class Transaction(Protocol):
     def append(self, entries: Sequence[Entry]) -> list[int]:
         """Append in order and return the offsets, one an entry; raises Fenced or LogUnavailable.
 
+        They may not be stored yet when it returns; `commit` raises where they cannot be, or are elsewhere.
         Entries go to the owner's partition; dead letters to the one partition of theirs, commands to their stream's,
         and what is for a process to its instance's.
         """

@@ -352,3 +352,26 @@ def test_nobody_writes_to_a_partition_where_the_log_lost_the_end_of_a_transactio
         log.own(0).close()
     finally:
         log.close()
+
+
+def test_what_a_stranger_pushed_to_other_offsets_than_foretold_is_not_committed(log_settings: LogSettings) -> None:
+    """Only Kafka has strangers."""
+    log = KafkaLog(log_settings)
+    try:
+        writer = log.own(0)
+        for at, key in enumerate(("a", "b")):
+            transaction = writer.begin()
+            assert transaction.append([entry(key)]) == [2 * at]  # a commit's mark has an offset too
+            transaction.commit()
+        stranger = Producer({"bootstrap.servers": log_settings.bootstrap})
+        stranger.produce(log_settings.topic(EVENTS), b"{}", "stranger", 0)
+        stranger.flush(10)
+        pushed = writer.begin()
+        assert pushed.append([entry("c")]) == [4]
+        with pytest.raises(LogUnavailable, match="somebody else wrote"):
+            pushed.commit()
+        pushed.abort()
+        settle(log)
+        assert keys(log) == ["a", "b", "stranger"]
+    finally:
+        log.close()
