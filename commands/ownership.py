@@ -18,6 +18,9 @@ from eventlog.errors import EventLogError, Fenced
 from eventlog.ports import EventLog, PartitionWriter, Record, Role
 
 BATCH_RECORDS = 2_000
+CROWDED_S = 0.04
+"""From one transaction to the next where records come faster than one a transaction. A transaction costs the broker
+more than its records do: without this pause, 500 commands a second in four partitions kept two cores busy."""
 POLL_S = 0.2
 """How long a worker may be deaf to being stopped while no record comes."""
 MEMBER_POLL_S = 0.2
@@ -155,9 +158,15 @@ class PartitionWorker(threading.Thread):
                 self._work(writer, task, next_offset)
 
     def _work(self, writer: PartitionWriter, task: PartitionTask, next_offset: int) -> None:
+        not_before = float("-inf")
         with closing(self._log.tail(self._role.reads, {self.partition: next_offset})) as tail:
             while not self._stopped.is_set():
                 records = tail.poll(BATCH_RECORDS, min(POLL_S, max(0.0, task.wait_s())))
+                early_s = not_before - time.monotonic()
+                if records and early_s > 0:
+                    self._stopped.wait(early_s)
+                    records = [*records, *tail.poll(BATCH_RECORDS, 0.0)]
                 if records or task.wait_s() <= 0:
+                    not_before = time.monotonic() + CROWDED_S if len(records) > 1 else float("-inf")
                     task.work(writer, records)
                     self._attempts = 0

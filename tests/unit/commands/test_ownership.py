@@ -17,8 +17,8 @@ from commands.service import CommandTask
 from commands.state import MemoryStore
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode
 from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, Entry
-from eventlog.topics import COMMANDS, EVENTS, RECEIPTS
+from eventlog.ports import HANDLER, NEXT_OFFSET, Entry
+from eventlog.topics import COMMANDS, EVENTS, RECEIPTS, SNAPSHOTS
 
 REGISTRY = CommandRegistry.load()
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
@@ -123,6 +123,26 @@ def test_a_store_that_fails_after_the_commit_is_restored_and_nothing_is_repeated
     assert disk.opened > 1
     assert {receipt.command_id: receipt.version for receipt in found} == {"c0": 1, "c1": 2}
     assert events(disk.log) == ["listing/L1/1", "listing/L1/2"]
+
+
+def test_where_commands_crowd_a_transaction_takes_those_that_come_while_it_waits(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commands.ownership.CROWDED_S", 1.0)
+    disk.room.set()
+    submit(disk.log, 0)
+    submit(disk.log, 1, price=2)
+    worker = PartitionWorker(disk.log, HANDLER, 0, disk.open)
+    worker.start()
+    receipts(disk.log, 2)
+    for number in (2, 3, 4):
+        submit(disk.log, number, price=number + 1)
+    receipts(disk.log, 5)
+    worker.stop()
+    worker.join()
+    worker.check()
+    ends = [int(record.value or b"") for record in disk.log.read(SNAPSHOTS, 0, 0) if record.key == NEXT_OFFSET]
+    assert ends == [2, 5]
 
 
 def test_a_worker_that_gives_up_ends_the_process(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
