@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
+from math import isfinite
 from typing import Any
 
+import orjson
 import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from projections.errors import StoreUnavailable, Unloadable
-from projections.monoids import State
+from projections.monoids import State, StateField
 from projections.settings import StoreSettings
 from projections.stores import ledgers, postgres_ddl
-from projections.stores.names import NUL, REPLACEMENT, table_key, table_name
-from projections.stores.postgres_bulk import NAME, PostgresWriter, json_text
+from projections.stores.names import NUL, table_key, table_name
+from projections.stores.postgres_bulk import NAME, PostgresWriter, json_text, without_nul
 from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
 from projections.types import ColumnType
 
@@ -100,8 +103,8 @@ class PostgresStore:
             for name, patches in fresh.items():
                 if patches:
                     with ledgers.loadable(NAME):
-                        columns = _columns(by_name[name], ledgers.combined(by_name[name].view, patches))
-                    connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, by_name[name])), columns)
+                        document = _document(by_name[name], ledgers.combined(by_name[name].view, patches))
+                    connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, by_name[name])), [document])
                     self._fault("rows written")
             self._write_ledgers(connection, held)
             self._fault("ledger written")
@@ -167,16 +170,34 @@ def _storable(patch: Patch) -> Patch:
     return patch._replace(key=table_key(patch.key)) if NUL in patch.key else patch
 
 
-def _columns(target: Target, rows: Mapping[str, State]) -> list[list[Any]]:
-    """Rows as an array a column, the key first, in the forms that `postgres_ddl.upsert` takes."""
-    columns: list[list[Any]] = [list(rows)]
-    for field in target.view.layout.fields:
-        column = [row.get(field.name) for row in rows.values()]
-        if field.type in (ColumnType.TEXT, ColumnType.JSON):
-            column = [value.replace(NUL, REPLACEMENT) if value and NUL in value else value for value in column]
-        elif field.entry:
-            column = [json_text(value, field.type) for value in column]
-        elif field.type is ColumnType.POINT:
-            column = [None if value is None else f"({value['lon']},{value['lat']})" for value in column]
-        columns.append(column)
-    return columns
+def _document(target: Target, rows: Mapping[str, State]) -> str:
+    """Rows as a JSON list of objects, in the forms that `postgres_ddl.upsert` takes; the key is one of their fields."""
+    key_name = target.view.key_name
+    forms = {field.name: form for field in target.view.layout.fields if (form := _form(field)) is not None}
+    listed = []
+    for key, row in rows.items():
+        changed = {name: form(row[name]) for name, form in forms.items() if row.get(name) is not None}
+        listed.append({key_name: key, **row, **changed})
+    text = orjson.dumps(listed).decode()
+    return orjson.dumps(without_nul(listed)).decode() if "\\u0000" in text else text
+
+
+def _form(field: StateField) -> Callable[[Any], Any] | None:
+    """How a value of this field is written, where that is not as JSON has it."""
+    if field.entry:
+        return partial(json_text, kind=field.type)
+    match field.type:
+        case ColumnType.TEXT | ColumnType.JSON:
+            return _text
+        case ColumnType.POINT:
+            return lambda place: f"({place['lon']},{place['lat']})"
+        case ColumnType.FLOAT:
+            return lambda number: number if isfinite(number) else str(number)  # a sum may leave the numbers of JSON
+        case _:
+            return None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
