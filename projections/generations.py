@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -176,7 +176,7 @@ class Generations:
 
     def live(self) -> dict[str, Generation]:
         """The live generation of each view that has one."""
-        return {generation.view: generation for generation in self._generations(LIVE)}
+        return _by_view(self._generations(LIVE))
 
     def of(self, view: str) -> list[Generation]:
         """The generations of one view, oldest first."""
@@ -263,15 +263,44 @@ class Generations:
             raise ViewDeclarationError(view.name, _changed(view, live))
         return live
 
+    @contextmanager
+    def followed(self) -> Iterator[Callable[[], dict[str, Generation]]]:
+        """`live` for one who asks again and again: over a connection that stays open."""
+        held: list[psycopg.Connection[Any]] = []
+
+        def live() -> dict[str, Generation]:
+            with self._answering():
+                if not held:
+                    held.append(psycopg.connect(self._url, connect_timeout=3, autocommit=True))
+                try:
+                    return _by_view(self._read(held[0], LIVE))
+                except psycopg.OperationalError:
+                    held.pop().close()
+                    raise
+
+        try:
+            yield live
+        finally:
+            for connection in held:
+                connection.close()
+
     def _generations(self, query: str) -> list[Generation]:
-        with self._connect() as connection, connection.cursor(row_factory=class_row(Generation)) as cursor:
+        with self._connect() as connection:
+            return self._read(connection, query)
+
+    def _read(self, connection: psycopg.Connection[Any], query: str) -> list[Generation]:
+        with connection.cursor(row_factory=class_row(Generation)) as cursor:
             return cursor.execute(self._sql(query)).fetchall()
 
     @contextmanager
     def _connect(self, **options: Any) -> Iterator[psycopg.Connection[Any]]:
+        with self._answering(), psycopg.connect(self._url, connect_timeout=3, **options) as connection:
+            yield connection
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
         try:
-            with psycopg.connect(self._url, connect_timeout=3, **options) as connection:
-                yield connection
+            yield
         except psycopg.OperationalError as error:
             raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
 
@@ -280,6 +309,10 @@ class Generations:
 
     def _lock_name(self, what: str) -> str:
         return f"headwater/{self._environment}/{what}"
+
+
+def _by_view(generations: Iterable[Generation]) -> dict[str, Generation]:
+    return {generation.view: generation for generation in generations}
 
 
 def _changed(view: TableView, live: Generation) -> str:

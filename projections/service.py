@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from eventlog.admin import prepare
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.errors import StoreUnavailable
-from projections.generations import Generations
+from projections.generations import Generation, Generations
 from projections.lag import Lags, position
 from projections.loader import Loader
 from projections.rebuild import Rebuilder, publish_live
@@ -151,17 +151,12 @@ class Service:
     def run_loader(self, store: str, stop: threading.Event) -> None:
         """Load into one store until `stop` is set."""
         views = self.views.in_store(store)
-        with closing(open_store(store, self.stores)) as opened:
-            Loader(opened, lambda: self.targets(views), self.settings).run(stop)
+        with closing(open_store(store, self.stores)) as opened, self.generations.followed() as live:
+            Loader(opened, lambda: _served(views, live()), self.settings).run(stop)
 
     def targets(self, views: Sequence[TableView]) -> list[Target]:
         """The live generations of `views` that are of the declared version."""
-        live = self.generations.live()
-        return [
-            Target(view, live[view.name].generation)
-            for view in views
-            if view.name in live and live[view.name].tag == view.tag
-        ]
+        return _served(views, self.generations.live())
 
     def supervise(self, stop: threading.Event) -> None:
         """Create topics and tables, build what is missing, and keep the parts alive until `stop` is set."""
@@ -210,6 +205,14 @@ class Service:
             log=self.settings.state.absolute() / "logs" / f"projections-{name}.log",
             probe=lambda: None,
         )
+
+
+def _served(views: Sequence[TableView], live: Mapping[str, Generation]) -> list[Target]:
+    return [
+        Target(view, live[view.name].generation)
+        for view in views
+        if view.name in live and live[view.name].tag == view.tag
+    ]
 
 
 def ready_file(settings: LogSettings, part: str) -> Path:
