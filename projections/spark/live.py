@@ -69,7 +69,7 @@ def run_live(
     checkpoint: Path,
     starting: Mapping[int, int] | None = None,
     on_running: Callable[[], None] = lambda: None,
-    batch: str = "2 minutes",
+    batch: str = "10 minutes",
 ) -> None:
     """Turn events into patches until the query is stopped; raises LiveQueryFailed when it dies.
 
@@ -114,7 +114,7 @@ def start_live(
     *,
     checkpoint: Path,
     starting: Mapping[int, int] | None = None,
-    batch: str = "2 minutes",
+    batch: str = "10 minutes",
 ) -> StreamingQuery:
     """Start the query and return it; see `run_live`."""
     made = patch_records(_source(session, settings, starting), views, settings)
