@@ -3,7 +3,8 @@
 The bench starts the handler, the projections and the API against the local stack, in an environment of its own.
 
 - `freshness`: from the event's arrival at a `read_committed` consumer in this process to the first poll of a store
-  that finds the row. Stores are polled by key, every 2 to 3 ms, with their own clients (less often when rows are late).
+  that finds the row. From that arrival on, the stores are polled by key, every 2 to 3 ms, with their own clients (less
+  often when rows are late).
 - `end_to_end`: from the moment the HTTP request was due to the same poll.
 
 At the higher rate, most commands go straight to Kafka, and the same number as at the lower are watched.
@@ -18,21 +19,22 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import valkey
+from confluent_kafka import Producer
 from elasticsearch import Elasticsearch
 
 from commands.aggregates.listing import ListProperty
-from commands.client import CommandClient
-from commands.registry import CommandRegistry
 from eventlog import topics
-from eventlog.envelope import decode
+from eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.kafka import KafkaLog
+from eventlog.kafka_client import WRITER, client_config
 from eventlog.settings import LogSettings
 from projections.stores.names import alias_name, cache_key, cache_pointer
 from tests.bench._deployment import (
@@ -80,14 +82,32 @@ def run(name: str) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Seen:
-    """When each listing was sent, in the log, and visible in each store; seconds of one clock, by id."""
+    """When each listing was sent, in the log, and visible in each store; seconds of one clock, by id.
+
+    awaited: those in the log that a store does not show yet.
+    """
 
     sent: dict[str, float] = field(default_factory=dict)
     logged: dict[str, float] = field(default_factory=dict)
+    awaited: dict[str, dict[str, float]] = field(default_factory=lambda: {store: {} for store in STORES})
     visible: dict[str, dict[str, float]] = field(default_factory=lambda: {store: {} for store in STORES})
 
-    def pending(self, store: str) -> list[str]:
-        return [key for key in list(self.sent) if key not in self.visible[store]]
+    @property
+    def complete(self) -> bool:
+        """Whether every store shows all that was sent."""
+        return all(len(shown) == len(self.sent) for shown in self.visible.values())
+
+    def arrived(self, key: str, at: float) -> None:
+        """Note a listing in the log: from now on the stores are asked for it."""
+        if key in self.sent and key not in self.logged:
+            self.logged[key] = at
+            for awaited in self.awaited.values():
+                awaited[key] = at
+
+    def shown(self, store: str, key: str, at: float) -> None:
+        """Note a listing that a store shows."""
+        self.visible[store][key] = at
+        del self.awaited[store][key]
 
 
 @functools.cache
@@ -137,22 +157,23 @@ async def _all(deployment: Deployment, seen: Seen) -> None:
 
 
 async def _load(settings: LogSettings, rate: int, seconds: int) -> None:
-    """List properties straight through Kafka, at a steady rate."""
-
-    async def due() -> AsyncIterator[ListProperty]:
-        start = time.perf_counter()
-        for number in range(rate * seconds):
-            await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
-            yield ListProperty.model_validate({"listing_id": uuid.uuid4().hex, **LISTING})
-
-    log = KafkaLog(settings)
-    try:
-        async with CommandClient(log, CommandRegistry.load(settings.modules)) as client:
-            async for outcome in client.send_many(due()):
-                if outcome.error is not None:
-                    raise outcome.error
-    finally:
-        log.close()
+    """Append commands to Kafka at a steady rate; their receipts are nobody's here."""
+    producer = Producer(client_config(settings, **WRITER))
+    start = time.perf_counter()
+    for number in range(rate * seconds):
+        await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
+        key, now = uuid.uuid4().hex, datetime.now(UTC)
+        command = Envelope(key, ListProperty.type, f"listing/{key}", now, {"listing_id": key, **LISTING})
+        producer.produce(
+            settings.topic(topics.COMMANDS),
+            encode(command),
+            command.stream,
+            partition_of(command.stream, settings.partitions),
+            timestamp=timestamp_ms(now),
+        )
+        producer.poll(0)
+    if producer.flush(60):
+        raise TimeoutError("the commands could not be appended")
 
 
 def _watch(deployment: Deployment, sending: Sending) -> Seen:
@@ -167,7 +188,7 @@ def _watch(deployment: Deployment, sending: Sending) -> Seen:
         try:
             asyncio.run(sending(deployment, seen))
             deadline = time.monotonic() + 10
-            while any(map(seen.pending, STORES)) and time.monotonic() < deadline:
+            while not seen.complete and time.monotonic() < deadline:
                 time.sleep(0.05)
         finally:
             stopped.set()
@@ -186,22 +207,21 @@ def _watch_log(settings: LogSettings, seen: Seen, stopped: threading.Event) -> N
         now = time.perf_counter()
         for record in records:
             if not record.key.startswith("heartbeat/"):
-                seen.logged.setdefault(decode(record.value).stream.removeprefix("listing/"), now)
+                seen.arrived(decode(record.value).stream.removeprefix("listing/"), now)
     tail.close()
     log.close()
 
 
 def _watch_store(store: str, find: Find, seen: Seen, stopped: threading.Event) -> None:
-    visible = seen.visible[store]
     while not stopped.is_set():
-        pending = seen.pending(store)
-        if pending:
-            found = find(pending[:50])
+        awaited = dict(seen.awaited[store])
+        if awaited:
+            found = find(list(awaited)[:50])
             now = time.perf_counter()
             for key in found:
-                visible[key] = now
+                seen.shown(store, key, now)
         # a store that is far behind is not asked so often that the asking holds it up
-        waited_s = time.perf_counter() - seen.sent[pending[0]] if pending else 0.0
+        waited_s = time.perf_counter() - min(awaited.values(), default=time.perf_counter())
         time.sleep(max(0.002, POLL_SHARE * waited_s))
 
 
