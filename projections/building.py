@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CAUGHT_UP_PATCHES: Final = 200
+CAUGHT_UP_S: Final = 0.5
+"""So far behind `patches`, by either, a generation has caught up: under load new ones come all the time."""
 LOOK_S: Final = 0.02
 LEDGERS_EVERY_S: Final = 1.0
 AWAY_S: Final = 30.0
@@ -207,23 +210,29 @@ def catch_up(
     ends: Callable[[], Mapping[int, int]],
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Wait until every loader is near the end of `patches`.
+    """Wait until every loader is near the end of `patches` (CAUGHT_UP_PATCHES, CAUGHT_UP_S).
 
     ends: gives the end of each of its partitions. on_progress: called with patches (done, in all).
     Raises LoaderDied where a loader died, GenerationMissing where the generation is gone, and StoreUnavailable where
     a store is away for longer than AWAY_S.
     """
     total, looked = 0, time.monotonic()
+    earlier: deque[tuple[float, Mapping[int, int]]] = deque()
     while True:
         if any(loader.failed for loader in loaders):
             raise LoaderDied(target.view.name)
-        now = ends()
+        now, at = ends(), time.monotonic()
         behind = max(_behind(now, loader) for loader in loaders)
         total = max(total, behind)
         on_progress(total - behind, total)
         if behind <= CAUGHT_UP_PATCHES:
             return
-        if time.monotonic() - looked > LEDGERS_EVERY_S:
+        earlier.append((at, now))
+        while at - earlier[0][0] >= CAUGHT_UP_S:
+            _, then = earlier.popleft()
+            if not any(_behind(then, loader) for loader in loaders):
+                return
+        if at - looked > LEDGERS_EVERY_S:
             _check(target, stores)
             looked = time.monotonic()
         time.sleep(LOOK_S)

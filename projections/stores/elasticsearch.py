@@ -217,16 +217,17 @@ class ElasticsearchStore:
                 held.version = (outcome["_seq_no"], outcome["_primary_term"])
                 held.dirty, held.written_at = False, time.monotonic()
             elif outcome["status"] == CONFLICT:
-                self._take_over(target, partition, held)
+                self._take_over(target)
             else:
                 self._held.pop(_name(target), None)
                 raise StoreUnavailable(NAME, f"ledger {partition} of {target.view.name}: {outcome.get('error')}")
 
-    def _take_over(self, target: Target, partition: int, ours: _Held) -> None:
-        """Another loader has written the ledger: the one further on is kept, and written with the next batch."""
-        theirs = self._look_up(target).get(partition)
-        if theirs is not None and theirs.ledger.next < ours.ledger.next:
-            theirs.ledger, theirs.dirty = ours.ledger, True
+    def _take_over(self, target: Target) -> None:
+        """Another loader has written a ledger: of each the one further on is kept, and written with the next batch."""
+        ours = self._held[_name(target)]
+        for partition, theirs in self._look_up(target).items():
+            if partition in ours and theirs.ledger.next < ours[partition].ledger.next:
+                theirs.ledger, theirs.dirty = ours[partition].ledger, True
 
     def _look_up(self, target: Target) -> dict[int, _Held]:
         held = {}

@@ -296,6 +296,20 @@ def test_a_generation_dropped_since_a_row_was_read_stays_dropped(server: Server,
     assert not server.remains(target)
 
 
+def test_a_loader_keeps_its_place_where_another_was_faster(server: Server) -> None:
+    target = created(server, BY_THING)
+    ours, theirs = server.open(), server.open()
+
+    def progress(place: int, first: int) -> Batch:
+        return Batch(place, {}, {BY_THING.tag: {0: place}}, first)
+
+    ours.apply([target], {1: progress(3, 0)})
+    ours.apply([target], {1: progress(4, 3)})  # too soon after the first to be noted in the store at once
+    theirs.apply([target], {0: progress(2, 0)})
+    ours.apply([target], {0: progress(2, 0)})
+    ours.apply([target], {1: progress(5, 4)})
+
+
 def test_a_store_that_lost_its_last_writes_is_noticed(server: Server) -> None:
     told, target, store = history(BY_THING, events_of(BY_THING), 5), created(server, BY_THING), server.open()
     later = told.batch(0, 5, 10)
