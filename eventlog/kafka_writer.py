@@ -128,7 +128,7 @@ class _Batch:
         """first: the offset that the first of them gets, where that is known."""
         self.topic, self._entries, self._first = topic, entries, first
         self.shared = topic in SHARED_TOPICS
-        self._reported = range(len(entries)) if self.shared else sorted({0, len(entries) - 1})
+        self._reports = len(entries) if self.shared else min(2, len(entries))
         self._found: dict[int, int] = {}
         self._error: KafkaError | None = None
 
@@ -142,13 +142,13 @@ class _Batch:
         """Whether Kafka has told what is to be reported; raises KafkaException where it refused a record."""
         if self._error is not None:
             raise KafkaException(self._error)
-        return len(self._found) == len(self._reported)
+        return len(self._found) == self._reports
 
     @property
     def offsets(self) -> Sequence[int]:
         """Of each record, once they are stored or foretold."""
         if self.shared:
-            return [self._found[index] for index in self._reported]
+            return [self._found[index] for index in range(len(self._entries))]
         first = self._found[0] if self._first is None else self._first
         return range(first, first + len(self._entries))
 
@@ -160,12 +160,12 @@ class _Batch:
 
     def produce(self, producer: Producer, settings: LogSettings, owned: int) -> None:
         """Send them; the reports come with `producer.poll`."""
-        topic = settings.topic(self.topic)
+        topic, shared, last = settings.topic(self.topic), self.shared, len(self._entries) - 1
         produce = producer.produce
         # produce_batch would be faster, but takes no timestamps
         for index, (_, key, value, timestamp_ms) in enumerate(self._entries):
-            report = self._on_delivery(index) if index in self._reported else None
-            partition = self._shared_partition(key, settings) if self.shared else owned
+            report = self._on_delivery(index) if shared or index in (0, last) else None
+            partition = self._shared_partition(key, settings) if shared else owned
             produce(topic, value, key.encode(errors="surrogateescape"), partition, report, timestamp=timestamp_ms)
 
     def _shared_partition(self, key: str, settings: LogSettings) -> int:
