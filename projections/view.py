@@ -149,6 +149,11 @@ class TableView:
         return all(getattr(event, "id_field", None) == self.key for event in self.events.values())
 
     @property
+    def per_event(self) -> bool:
+        """Whether every event has a row of its own: the log holds each id once."""
+        return isinstance(self.key, FromEnvelope) and self.key.name == "id" and not self.each
+
+    @property
     def fingerprint(self) -> str:
         """Digest of all that decides the rows: a change needs a new version."""
         return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]

@@ -5,7 +5,7 @@ as its identity; that is what lets one declaration run event by event (live) and
 """
 
 from projections.monoids.entries import Keyed, Ranked
-from projections.monoids.monoid import Grouped, Monoid, State, StateField
+from projections.monoids.monoid import Grouped, Monoid, Scalar, State, StateField
 from projections.monoids.rows import row_value
 from projections.monoids.scalars import Extreme, Pick, Sum
 from projections.monoids.sketches import Sketch
@@ -18,6 +18,7 @@ __all__ = [
     "Monoid",
     "Pick",
     "Ranked",
+    "Scalar",
     "Sketch",
     "State",
     "StateField",

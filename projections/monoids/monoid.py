@@ -65,6 +65,14 @@ class Monoid(Protocol):
 
 
 @runtime_checkable
+class Scalar(Monoid, Protocol):
+    """A monoid of single values: what one event brings is nearly the row already."""
+
+    def spark_alone(self, lifted: Mapping[str, str]) -> dict[str, str]:
+        """Spark SQL: each field of a row that one event makes alone."""
+
+
+@runtime_checkable
 class Grouped(Monoid, Protocol):
     """A monoid of one field whose entries combine key by key: Spark groups by these keys before it gathers a row."""
 

@@ -53,6 +53,10 @@ class Pick:
         best = f"{'max' if self.highest else 'min'}(if({absent}, null, struct({members})))"
         return {field.name: f"{best}.`{field.name}`" for field in self.fields}
 
+    def spark_alone(self, lifted: Mapping[str, str]) -> dict[str, str]:
+        absent = " or ".join(f"{lifted[each.name]} is null" for each in self.order)
+        return {field.name: f"if({absent}, null, {lifted[field.name]})" for field in self.fields}
+
 
 @dataclass(frozen=True, slots=True)
 class Sum:
@@ -73,6 +77,9 @@ class Sum:
 
     def spark(self, lifted: Mapping[str, str]) -> dict[str, str]:
         return {self.field.name: f"coalesce(sum({lifted[self.field.name]}), 0L)"}
+
+    def spark_alone(self, lifted: Mapping[str, str]) -> dict[str, str]:
+        return {self.field.name: f"coalesce({lifted[self.field.name]}, 0L)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +104,6 @@ class Extreme:
 
     def spark(self, lifted: Mapping[str, str]) -> dict[str, str]:
         return {self.field.name: f"{'max' if self.highest else 'min'}({lifted[self.field.name]})"}
+
+    def spark_alone(self, lifted: Mapping[str, str]) -> dict[str, str]:
+        return {self.field.name: lifted[self.field.name]}

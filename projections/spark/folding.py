@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from projections.expressions import identifier, literal
 from projections.items import INDEX, ITEM, single_item
-from projections.monoids import Grouped, StateField
+from projections.monoids import Grouped, Scalar, StateField
 from projections.spark.events import LogSchema, parse, unreadable_reason
 from projections.spark.lifting import Lifted, lifts
 from projections.view import TableView, item_kinds, required_fields
@@ -19,7 +19,8 @@ POISON = "_poison"
 """Column with the position, `partition:offset`, of a record that cannot be read; null in rows of the view."""
 
 MARKER = "_objects"
-"""Column without meaning. Spark would sort before each aggregation of text; it hashes where one aggregate is a list."""
+"""Column without meaning. Spark would sort before each aggregation of text; it hashes where one aggregate is a list.
+Its size, because a row without one has to bring the same type, and a null list is slow on its way to Python."""
 
 _KIND, _AT = "_kind", "_at"
 
@@ -37,6 +38,9 @@ def folded(records: DataFrame, view: TableView) -> DataFrame:
 
 def combined(lifted: DataFrame, view: TableView) -> DataFrame:
     """A row for each key (and for each POISON): what events bring, or folds of them, combined by the view's monoids."""
+    scalars = [monoid for monoid in view.layout.monoids if isinstance(monoid, Scalar)]
+    if view.per_event and len(scalars) == len(view.layout.monoids):
+        return _alone(lifted, view.key_name, scalars)
     lists = [monoid for monoid in view.layout.monoids if isinstance(monoid, Grouped)]
     if not lists:
         return _grouped(lifted, [view.key_name, POISON], _aggregates(view))
@@ -148,8 +152,17 @@ def _grouped(frame: DataFrame, keys: Sequence[str], aggregates: Sequence[str]) -
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     return frame.groupBy(*keys).agg(
-        *(F.expr(each) for each in (*aggregates, f"collect_list(cast(null as boolean)) as {MARKER}"))
+        *(F.expr(each) for each in (*aggregates, f"size(collect_list(cast(null as boolean))) as {MARKER}"))
     )
+
+
+def _alone(lifted: DataFrame, key: str, scalars: Sequence[Scalar]) -> DataFrame:
+    """Each event as a row: there is nothing to group, and nothing to send from task to task."""
+    names = {each.name: identifier(each.name) for monoid in scalars for each in monoid.fields}
+    columns = [
+        f"{text} as {identifier(name)}" for monoid in scalars for name, text in monoid.spark_alone(names).items()
+    ]
+    return lifted.selectExpr(identifier(key), POISON, *columns, f"0 as {MARKER}")
 
 
 def _aggregates(view: TableView) -> list[str]:

@@ -19,8 +19,8 @@ from commands.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position, encode, partition_of
 from eventlog.settings import LogSettings
 from projections import reference
-from projections.expressions import Source, envelope, minus, point, value, when
-from projections.folds import EVERY, count, last, maximum, members, minimum
+from projections.expressions import Source, envelope, minus, negative, point, value, when
+from projections.folds import EVERY, add, count, last, maximum, members, minimum
 from projections.folds import lowest as lowest_of
 from projections.monoids import State
 from projections.reading import problem
@@ -166,7 +166,22 @@ def test_patches_and_rows_of_random_histories_are_the_references(number: int) ->
     _check(VIEWS, history(AGGREGATES, number, 150, SETTINGS.partitions))
 
 
-@pytest.mark.parametrize("view", [BY_THING, BY_GROUP], ids=lambda view: view.name)
+BY_EVENT = TableView(
+    name="by_event",
+    key=envelope("id"),
+    key_name="id",
+    columns={
+        "text": last({Put: "text", Restored: "text"}),
+        "place": last({Put: point("latitude", "longitude")}),
+        "small": add({Put: "small", Taken: negative("small")}),
+        "most": maximum({Put: "real"}),
+    },
+    deleted_by=(Removed,),
+    stores=(Postgres(),),
+)
+
+
+@pytest.mark.parametrize("view", [BY_THING, BY_GROUP, BY_EVENT], ids=lambda view: view.name)
 def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
     sources = random_history(view, [Put, Taken, Removed, Restored], 1).sources
     _check([view], sources)
@@ -179,6 +194,12 @@ def test_every_list_where_and_each_are_the_references(name: str) -> None:
     sources = random_history(view, list(view.events.values()), 2, length=150).sources
     _check([view], sources)
     _check_parts(view, sources)
+
+
+def test_a_row_for_each_event_needs_no_exchange_between_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    for view, exchanges in ((BY_EVENT, False), (BY_THING, True)):
+        folded(frame([]), view).explain()
+        assert ("Exchange" in capsys.readouterr().out) is exchanges
 
 
 def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:
@@ -315,7 +336,7 @@ def test_tombstones_make_nothing_and_heartbeats_tell_every_partition_of_patches(
     }
     for view in VIEWS:
         found = folded(frame([record(0, 1, "listing/L1/1", None), record(2, 9, "heartbeat/2", beat)]), view).collect()
-        assert [(row[view.key_name], row[POISON]) for row in found] == [(None, None)], view.name
+        assert {(row[view.key_name], row[POISON]) for row in found} == {(None, None)}, view.name
 
 
 def test_a_checkpoint_belongs_to_one_cluster_environment_set_of_views_and_layout() -> None:
