@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -70,20 +70,26 @@ class Service:
             publish_live(view, self.generations, self.stores)
         return missing
 
-    def _build(self, views: Sequence[TableView], *, skip_poison: bool = False) -> None:
-        from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
-
+    def _build(self, views: Sequence[TableView]) -> None:
         if not views:
             return
         log.info("building %s", ", ".join(view.tag for view in views))
+        with self._rebuilding() as rebuild:
+            for view in views:
+                rebuild(view)
+
+    @contextmanager
+    def _rebuilding(self, *, skip_poison: bool = False) -> Iterator[Callable[[TableView], object]]:
+        """What rebuilds a view, with one Spark session for all of them, which starts when it is needed."""
+        from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
+
         spark = SparkSettings.from_environment(os.environ)
         with (
             closing(KafkaLog(self.settings)) as event_log,
             lazy_session(spark, name="build", threads=os.cpu_count() or 2) as session,
         ):
             rebuilder = Rebuilder(self.settings, self.stores, event_log, self.generations, session)
-            for view in views:
-                rebuilder.rebuild(view, skip_poison=skip_poison)
+            yield partial(rebuilder.rebuild, skip_poison=skip_poison)
 
     @contextmanager
     def upkeep(self) -> Iterator[Upkeep]:
@@ -93,7 +99,7 @@ class Service:
         """
         with closing(KafkaLog(self.settings)) as event_log:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
-            yield Upkeep(lags, partial(self._build, skip_poison=True))
+            yield Upkeep(lags, partial(self._rebuilding, skip_poison=True))
 
     def run_live(self) -> None:
         """Run the live query until it dies or the process is told to stop."""

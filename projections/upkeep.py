@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,10 +32,13 @@ BULK_START_S: Final = 20.0
 
 @dataclass
 class Upkeep:
-    """The upkeep of one deployment's views. replay: rebuilds them, one after the other."""
+    """The upkeep of one deployment's views.
+
+    replaying: gives, for as long as it is entered, what rebuilds a view; all of them share what is slow to start.
+    """
 
     lags: Lags
-    replay: Callable[[Sequence[TableView]], None]
+    replaying: Callable[[], AbstractContextManager[Callable[[TableView], object]]]
     _before: list[Lag] = field(default_factory=list)
     _looks: int = 0
     _not_before: dict[str, float] = field(default_factory=dict)
@@ -62,18 +66,21 @@ class Upkeep:
                 log.info(*_report(each))
         self._looks += 1
         self._before = found
-        for name in to_replay(found, sum(ends.values())):
-            if time.monotonic() > self._not_before.get(name, float("-inf")):
-                self._replay(name)
+        now = time.monotonic()
+        due = [name for name in to_replay(found, sum(ends.values())) if now > self._not_before.get(name, float("-inf"))]
+        if due:
+            self._replay(due)
         return found
 
-    def _replay(self, name: str) -> None:
-        log.warning("replaying %s: it is too far behind for patches", name)
-        try:
-            self.replay([self.lags.views.view(name)])
-        except ProjectionError as error:
-            log.error("%s; trying again in %.0f s", error, RETRY_S)
-            self._not_before[name] = time.monotonic() + RETRY_S
+    def _replay(self, names: Sequence[str]) -> None:
+        with self.replaying() as replay:
+            for name in names:
+                log.warning("replaying %s: it is too far behind for patches", name)
+                try:
+                    replay(self.lags.views.view(name))
+                except ProjectionError as error:
+                    log.error("%s; trying again in %.0f s", error, RETRY_S)
+                    self._not_before[name] = time.monotonic() + RETRY_S
 
 
 def to_replay(lags: Iterable[Lag], log_size: int) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -63,26 +64,47 @@ class FakeLags:
         return self.looks.pop(0)
 
 
+class Replays:
+    """Replays that are noted; those of `listings` fail."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    @contextmanager
+    def __call__(self) -> Iterator[Callable[[TableView], None]]:
+        self.asked.append([])
+        yield self._replay
+
+    def _replay(self, view: TableView) -> None:
+        self.asked[-1].append(view.name)
+        if view.name == "listings":
+            raise RebuildFailed("listings", "bulk", "no room")
+
+
 def test_a_replay_that_fails_is_told_and_not_tried_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    lost, asked = replace(HERE, standing="lost", problem="its ledger is gone"), []
-
-    def replay(views: Sequence[TableView]) -> None:
-        asked.append([view.name for view in views])
-        raise RebuildFailed("listings", "bulk", "no room")
-
+    lost, replays = replace(HERE, standing="lost", problem="its ledger is gone"), Replays()
     with caplog.at_level(logging.INFO, "projections.upkeep"):
-        upkeep = Upkeep(FakeLags([[lost], [lost]]), replay)  # type: ignore[arg-type]
+        upkeep = Upkeep(FakeLags([[lost], [lost]]), replays)  # type: ignore[arg-type]
         upkeep.look()
         upkeep.look()
-    assert asked == [["listings"]]
+    assert replays.asked == [["listings"]]
     assert caplog.text.count("is lost: its ledger is gone") == 1
     assert "no room" in caplog.text
+
+
+def test_all_that_is_lost_is_replayed_together_though_one_of_them_fails() -> None:
+    lost, replays = replace(HERE, standing="lost", problem="its ledger is gone"), Replays()
+    others = [replace(lost, view=name) for name in ("streams", "city_market")]
+    upkeep = Upkeep(FakeLags([[lost, *others], [lost, others[0]], [HERE]]), replays)  # type: ignore[arg-type]
+    for _ in range(3):
+        upkeep.look()
+    assert replays.asked == [["listings", "streams", "city_market"], ["streams"]]
 
 
 def test_what_recovers_is_told_as_well_as_what_breaks(caplog: pytest.LogCaptureFixture) -> None:
     away = replace(HERE, standing="away", position={}, lag_events=None, problem="postgres is away")
     with caplog.at_level(logging.INFO, "projections.upkeep"):
-        upkeep = Upkeep(FakeLags([[HERE], [away], [away], [HERE]]), lambda _: None)  # type: ignore[arg-type]
+        upkeep = Upkeep(FakeLags([[HERE], [away], [away], [HERE]]), Replays())  # type: ignore[arg-type]
         for _ in range(4):
             upkeep.look()
     told = [record.getMessage() for record in caplog.records]
