@@ -78,6 +78,19 @@ def traffic(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def heartbeats(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
+    """What confirms that nothing came, until the end of the block."""
+
+    def go(stop: threading.Event) -> None:
+        while not stop.wait(0.5):
+            deployed.beat()
+            deployed.emit(views)
+
+    with running(go):
+        yield
+
+
 def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_with(
     deployed: Deployed, replay: Command
 ) -> None:
@@ -96,7 +109,8 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
         with psycopg.connect(deployed.stores.postgres) as connection:
             connection.execute(f'UPDATE "{schema}".by_group__g1 SET total = total + 1 WHERE "group" = %s', ["a"])
             connection.execute(f'DELETE FROM "{schema}".by_group__g1 WHERE "group" = %s', ["b"])
-        told = replay("verify", "by_group")
+        with heartbeats(deployed, [by_group]):
+            told = replay("verify", "by_group")
     assert told.code == 3
     found = {each["store"]: each for each in told.document["stores"]}
     assert {each["key"]: set(each["right"]) for each in found["postgres"]["sample"]}.keys() == {"a", "b"}
