@@ -42,7 +42,7 @@ demo: setup ## show everything at work on real listings
 test: setup ## run all tests; those that need servers start their own
 	$(PY) -m pytest tests
 
-soak: setup ## fifteen minutes of clients against handlers and a broker that fail; the history is checked afterwards
+soak: setup ## fifteen minutes of clients while every process and server fails; the history and all views are checked afterwards
 	$(PY) -m tests.simulation
 
 check: setup ## lint, formatting, types, and the direction of imports

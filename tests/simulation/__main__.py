@@ -14,7 +14,7 @@ def main(seconds: float = 900.0, seed: int | None = None) -> int:
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     print(f"seed {seed}, {seconds:g} s", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        outcome = simulate(seed, seconds, Path(folder))
+        outcome = simulate(seed, seconds, Path(folder), views=True)
     print(f"{len(outcome.faults)} faults, {outcome.outcomes}, {outcome.retries} retries")
     for complaint in outcome.complaints:
         print(complaint)

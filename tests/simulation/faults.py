@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 from compose.parts import kafka
 from compose.ports import free_ports
@@ -20,29 +20,33 @@ from eventlog.kafka_writer import TRANSACTION_TIMEOUT_MS
 from eventlog.settings import LogSettings
 from projections.supervision.supervisor import Supervisor
 
-Kind = Literal["kill", "pause", "leave", "join", "restart broker", "kill broker"]
+Kind = Literal[
+    "kill", "pause", "leave", "join", "restart broker", "kill broker", "kill live query", "kill loader", "restart store"
+]
+WRITE_SIDE: Final[Sequence[Kind]] = ("kill", "pause", "leave", "join", "restart broker", "kill broker")
+READ_SIDE: Final[Sequence[Kind]] = ("kill live query", "kill loader", "restart store")
 PAUSE_S = TRANSACTION_TIMEOUT_MS / 1000 + 2
 """Long enough for the broker to have aborted what the paused handler had begun."""
 HANDLERS = 3
 
 
 class Fault(NamedTuple):
-    """One fault, `after_s` after the one before; `pick` chooses the handler."""
+    """One fault, `after_s` after the one before; `pick` chooses the handler, or the store."""
 
     after_s: float
     kind: Kind
     pick: int
 
 
-def plan(seed: int, seconds: float) -> list[Fault]:
+def plan(seed: int, seconds: float, kinds: Sequence[Kind] = WRITE_SIDE) -> list[Fault]:
     """Faults for about `seconds`, every kind in turn before one comes again; the same for the same seed."""
     rng = random.Random(seed)
-    kinds: list[Kind] = ["kill", "pause", "leave", "join", "restart broker", "kill broker"]
+    turn = list(kinds)
     faults: list[Fault] = []
     left = seconds
     while left > 0:
-        rng.shuffle(kinds)
-        for kind in kinds:
+        rng.shuffle(turn)
+        for kind in turn:
             fault = Fault(round(rng.uniform(2.0, 7.0), 1), kind, rng.randrange(1_000))
             left -= fault.after_s
             if left <= 0:
@@ -150,11 +154,36 @@ class Handlers:
             process.wait()
 
 
-async def carry_out(faults: Sequence[Fault], handlers: Handlers, broker: Broker) -> None:
+class Sufferer(Protocol):
+    """What faults are carried out on."""
+
+    async def suffer(self, fault: Fault) -> None:
+        """Carry out a fault."""
+
+
+class Restarted(Protocol):
+    """A broker that goes away, and comes back."""
+
+    bootstrap: str
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+async def carry_out(
+    faults: Sequence[Fault], handlers: Handlers, broker: Restarted, read_side: Sufferer | None = None
+) -> None:
     """All faults, one after the other."""
     for fault in faults:
         await asyncio.sleep(fault.after_s)
-        if fault.kind == "restart broker":
+        if read_side is not None and fault.kind in READ_SIDE:
+            await read_side.suffer(fault)
+        elif fault.kind == "restart broker":
             await asyncio.to_thread(broker.restart)
         elif fault.kind == "kill broker":
             await asyncio.to_thread(broker.kill)

@@ -21,8 +21,9 @@ from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from tests.simulation.faults import HANDLERS, Broker, Handlers, carry_out, plan
+from tests.simulation.faults import HANDLERS, READ_SIDE, WRITE_SIDE, Broker, Handlers, Restarted, carry_out, plan
 from tests.simulation.history import Asked, Stored, complaints
+from tests.simulation.read_side import ReadSide, Servers
 
 STREAMS, CLIENTS, GATEWAYS = 12, 24, 3
 ATTEMPT_S = 3.0
@@ -105,44 +106,53 @@ class Clients:
             await asyncio.gather(*(again(asked) for asked in self.asked[start : start + 200]))
 
 
-def simulate(seed: int, seconds: float, folder: Path) -> Outcome:
-    """Run for about `seconds` of faults, with a broker and handlers of its own in `folder`."""
-    broker = Broker(folder / "broker")
+def simulate(seed: int, seconds: float, folder: Path, *, views: bool = False) -> Outcome:
+    """Run for about `seconds` of faults, with servers and processes of its own in `folder`.
+
+    views: with the read side, which fails too; in the end every view is compared with a replay of it, row by row.
+    """
+    servers = Servers(folder / "servers") if views else None
+    broker = servers or Broker(folder / "broker")
     broker.start()
     try:
-        settings = LogSettings(
-            environment="simulation",
-            bootstrap=broker.bootstrap,
-            partitions=4,
-            state=folder,
-            modules=("tests.simulation.tally",),
-        )
+        modules = ("tests.simulation.tally", *(["tests.simulation.tally_views"] if views else []))
+        settings = LogSettings("simulation", broker.bootstrap, partitions=4, state=folder, modules=modules)
         admin.prepare(settings)
-        return asyncio.run(_simulate(seed, seconds, settings, broker))
+        read_side = None if servers is None else ReadSide(settings, servers.stack)
+        return asyncio.run(_simulate(seed, seconds, settings, broker, read_side))
     finally:
         broker.stop()
 
 
-async def _simulate(seed: int, seconds: float, settings: LogSettings, broker: Broker) -> Outcome:
+async def _simulate(
+    seed: int, seconds: float, settings: LogSettings, broker: Restarted, read_side: ReadSide | None
+) -> Outcome:
     registry = CommandRegistry.load(settings.modules)
     handlers = Handlers(settings)
     # a log each, as processes of their own would have
     logs = [KafkaLog(replace(settings)) for _ in range(GATEWAYS)]
     gateways = [CommandGateway(log, registry, timeout_s=ATTEMPT_S) for log in logs]
-    faults = plan(seed, seconds)
+    faults = plan(seed, seconds, WRITE_SIDE if read_side is None else [*WRITE_SIDE, *READ_SIDE])
+    wrong: list[str] = []
     try:
         for _ in range(HANDLERS):
             handlers.start()
+        if read_side is not None:
+            read_side.start()
         for gateway in gateways:
             await gateway.start()
         clients, stopped = Clients(seed, gateways), asyncio.Event()
         running = [asyncio.create_task(clients.go_on(number, stopped)) for number in range(CLIENTS)]
-        await carry_out(faults, handlers, broker)
+        await carry_out(faults, handlers, broker, read_side)
         stopped.set()
         await asyncio.gather(*running)
         await clients.ask_again()
         stored = await asyncio.to_thread(read_events, logs[0])
+        if read_side is not None:
+            wrong = await asyncio.to_thread(read_side.complaints)
     finally:
+        if read_side is not None:
+            read_side.stop()
         handlers.stop()
         for gateway in gateways:
             await gateway.close()
@@ -150,7 +160,7 @@ async def _simulate(seed: int, seconds: float, settings: LogSettings, broker: Br
             log.close()
     outcomes = Counter(each.answers[0].outcome if each.answers else "unanswered" for each in clients.asked)
     retries = clients.attempts - len(clients.asked)
-    return Outcome(list(complaints(clients.asked, stored)), [f.kind for f in faults], dict(outcomes), retries)
+    return Outcome([*complaints(clients.asked, stored), *wrong], [f.kind for f in faults], dict(outcomes), retries)
 
 
 def read_events(log: KafkaLog) -> list[Stored]:

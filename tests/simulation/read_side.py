@@ -1,0 +1,132 @@
+"""The read side of a long simulation: its processes and servers fail too, and its views are compared with replays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from compose.ports import free_ports
+from compose.settings import StackSettings
+from compose.stack import Stack
+from eventlog.settings import LogSettings
+from projections.registry import ViewRegistry
+from projections.stores.open import STORES
+from tests.simulation.faults import Fault
+from tests.simulation.tally import Added
+
+STOP_S, VERIFY_S = 60.0, 600.0
+ATTEMPTS = 4
+"""A view that was just held up may take more than the minute that `replay verify` waits for it."""
+DIFFERS = 3
+"""Exit code of `replay verify` where rows differ."""
+
+
+class Servers:
+    """Kafka and the three stores, on free ports; what fails as a broker is Kafka."""
+
+    def __init__(self, folder: Path) -> None:
+        self.stack = Stack(StackSettings(folder, free_ports()))
+        self.bootstrap = self.stack.endpoints.kafka
+
+    def start(self) -> None:
+        """Return when all answer."""
+        self.stack.start()
+
+    def kill(self) -> None:
+        """As a crash would; return when it answers again."""
+        self.stack.kill("kafka")
+        self.stack.wait_healthy("kafka")
+
+    def restart(self) -> None:
+        """Cleanly; return when it answers again."""
+        self.stack.restart("kafka")
+
+    def stop(self) -> None:
+        """For good."""
+        self.stack.stop()
+
+
+class ReadSide:
+    """`python -m projections` over the tallies."""
+
+    def __init__(self, settings: LogSettings, stack: Stack) -> None:
+        self._stack = stack
+        self._variables = os.environ | stack.endpoints.environment() | {
+            "HEADWATER_ENVIRONMENT": settings.environment,
+            "HEADWATER_PARTITIONS": str(settings.partitions),
+            "HEADWATER_MODULES": ",".join(settings.modules),
+            "HEADWATER_STATE": str(settings.state),
+        }  # fmt: skip
+        views = ViewRegistry.load(settings.modules).views.values()
+        self._views = [view.name for view in views if view.handles_every or Added.type in view.events]
+        self._log = settings.state / "projections.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Return at once: it waits for nobody, and nobody waits for it."""
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "projections"],
+                env=self._variables,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    async def suffer(self, fault: Fault) -> None:
+        """Kill the live query or a loader, which are started again, or restart a store."""
+        self._supervise()
+        store = STORES[fault.pick % len(STORES)]
+        if fault.kind == "restart store":
+            await asyncio.to_thread(self._stack.restart, store)
+        else:
+            self._kill(("projections", "live") if fault.kind == "kill live query" else ("load", store))
+
+    def _kill(self, words: Sequence[str]) -> None:
+        """The supervised process whose command ends with these words, and all that it started."""
+        if self._process is None:
+            return
+        for each in psutil.Process(self._process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if tuple(each.cmdline()[-len(words) :]) == tuple(words):
+                    for started in (*each.children(recursive=True), each):
+                        started.kill()
+
+    def _supervise(self) -> None:
+        """Start it again where it has ended, as a supervisor would: one that finds no server at its start ends."""
+        if self._process is not None and self._process.poll() is not None:
+            self.start()
+
+    def complaints(self) -> list[str]:
+        """What `replay verify` finds wrong with any view in any store."""
+        self._supervise()
+        return [told for view in self._views if (told := self._complaint(view))]
+
+    def _complaint(self, view: str) -> str:
+        argv = [sys.executable, "-m", "replay", "verify", view, "--json"]
+        for _ in range(ATTEMPTS):
+            done = subprocess.run(argv, env=self._variables, capture_output=True, text=True, timeout=VERIFY_S)
+            if done.returncode == 0:
+                return ""
+            if done.returncode == DIFFERS:
+                break
+        return f"view {view} is not what a replay makes: {done.stdout[:2_000]} {done.stderr[-2_000:]}"
+
+    def stop(self) -> None:
+        """With all that it has started."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()

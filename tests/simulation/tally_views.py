@@ -1,0 +1,22 @@
+"""Views over tallies, in every store."""
+
+from __future__ import annotations
+
+from projections.folds import count, distinct, last, maximum
+from projections.view import Cache, Elasticsearch, Postgres, TableView
+from tests.simulation.tally import Added
+
+EVERYWHERE = (Postgres(), Elasticsearch(), Cache())
+
+tallies = TableView(
+    name="tallies",
+    key="tally_id",
+    columns={"count": last({Added: "count"}), "added": count(Added), "highest": maximum({Added: "count"})},
+    stores=EVERYWHERE,
+)
+marks = TableView(
+    name="marks",
+    key="mark",
+    columns={"added": count(Added), "tally": last({Added: "tally_id"}), "tallies": distinct({Added: "tally_id"})},
+    stores=EVERYWHERE,
+)
