@@ -24,6 +24,7 @@ from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from tests.background import running
 from tests.listed import LISTING
+from tests.waiting import eventually
 
 MIB = 1024 * 1024
 ATTEMPT_S = 2.0
@@ -119,7 +120,7 @@ def test_a_write_that_meets_a_full_disk_is_made_up_for_from_the_log(
             if await propose(gateway, asked[-1]) is None:
                 break
         assert asked[-1] not in listed(log_settings)
-        assert "No space left on device" in caplog.text
+        await asyncio.to_thread(eventually, lambda: "No space left on device" in caplog.text, "the log says why")
         assert "make room there, or set HEADWATER_STATE to another disk" in caplog.text
         free(disk)
         assert {(await answered(gateway, name)).outcome for name in asked} == {"accepted"}
