@@ -18,11 +18,13 @@ from compose.settings import StackSettings
 from compose.stack import Stack
 from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry
+from projections.service import EVERYTHING, ready_file
 from projections.stores.open import STORES
 from tests.simulation.faults import Fault
 from tests.simulation.tally import Added
+from tests.waiting import eventually
 
-STOP_S, VERIFY_S = 60.0, 600.0
+START_S, STOP_S, VERIFY_S = 400.0, 60.0, 600.0
 ATTEMPTS = 4
 """A view that was just held up may take more than the minute that `replay verify` waits for it."""
 DIFFERS = 3
@@ -67,7 +69,7 @@ class ReadSide:
         }  # fmt: skip
         views = ViewRegistry.load(settings.modules).views.values()
         self._views = [view.name for view in views if view.handles_every or Added.type in view.events]
-        self._log = settings.state / "projections.log"
+        self._log, self._ready = settings.state / "projections.log", ready_file(settings, EVERYTHING)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -107,8 +109,12 @@ class ReadSide:
 
     def complaints(self) -> list[str]:
         """What `replay verify` finds wrong with any view in any store."""
-        self._supervise()
+        eventually(self._is_up, "the read side is up", START_S, every_s=0.5)
         return [told for view in self._views if (told := self._complaint(view))]
+
+    def _is_up(self) -> bool:
+        self._supervise()
+        return self._ready.exists()
 
     def _complaint(self, view: str) -> str:
         argv = [sys.executable, "-m", "replay", "verify", view, "--json"]
