@@ -18,6 +18,8 @@ Ranges = Mapping[int, tuple[int, int]]
 _SOURCE: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "read_committed",
     "kafka.max.poll.records": "5000",
+    # at the end of a partition the reader has asked for more before it stops, and waits for that answer
+    "kafka.fetch.max.wait.ms": "10",
     "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
     "kafka.fetch.max.bytes": str(32 * 1024 * 1024),
     "kafka.receive.buffer.bytes": str(1024 * 1024),
