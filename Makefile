@@ -10,7 +10,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(VENV)/bin/uv)
 export UV_HTTP_TIMEOUT ?= 300# pyspark is large
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down run demo test soak check bench lock clean
+.PHONY: help setup spark up down run demo test soak check bench lock clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,22 +27,25 @@ $(STAMP): requirements.lock pyproject.toml
 	$(UV) pip install --python $(PY) --no-deps --editable .
 	@touch $@
 
+spark: setup ## download Spark's Kafka connector, and let Spark start sooner (does nothing when it is done)
+	@$(PY) -m projections prepare
+
 up: setup ## start the local stack in the background
 	$(PY) -m compose up --detach
 
 down: setup ## stop the local stack; its data stays
 	$(PY) -m compose down
 
-run: setup ## run the stack and Headwater's processes until Ctrl-C
+run: spark ## run the stack and Headwater's processes until Ctrl-C
 	$(PY) -m compose run
 
-demo: setup ## show everything at work on real listings
+demo: spark ## show everything at work on real listings
 	$(PY) -m compose demo
 
-test: setup ## run all tests; those that need servers start their own
+test: spark ## run all tests; those that need servers start their own
 	$(PY) -m pytest tests
 
-soak: setup ## fifteen minutes of clients while every process and server fails; the history and all views are checked afterwards
+soak: spark ## fifteen minutes of clients while every process and server fails; the history and all views are checked afterwards
 	$(PY) -m tests.simulation
 
 check: setup ## lint, formatting, types, and the direction of imports
@@ -51,7 +54,7 @@ check: setup ## lint, formatting, types, and the direction of imports
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-bench: setup ## measure; NAME=... picks one benchmark
+bench: spark ## measure; NAME=... picks one benchmark
 	$(PY) -m tests.bench $(NAME)
 
 lock: setup ## resolve the Python dependencies again

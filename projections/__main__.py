@@ -1,4 +1,4 @@
-"""`python -m projections [build | live | load STORE]`: the read side, or one part of it."""
+"""`python -m projections [prepare | build | live | load STORE]`: the read side, or one part of it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def main() -> int:
         level=os.environ.get("HEADWATER_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     logging.getLogger("elastic_transport").setLevel(logging.WARNING)  # a line a request
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # a line a thread
     try:
         app()
     except (EventLogError, ProjectionError, SupervisionError) as error:
@@ -44,6 +45,14 @@ def everything(context: typer.Context) -> None:
     """Build what is missing, then keep the live query and the loaders alive."""
     if context.invoked_subcommand is None:
         _service().supervise(_stopped_by_signal())
+
+
+@app.command()
+def prepare() -> None:
+    """Once an installation: download Spark's Kafka connector, and make the archive that lets Spark start sooner."""
+    from projections.spark import class_archive  # noqa: PLC0415 - no other part of this process needs Spark
+
+    class_archive.make()
 
 
 @app.command()

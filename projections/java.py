@@ -28,7 +28,7 @@ def find_java() -> Path:
     """
     if sys.platform not in SUPPORTED_PLATFORMS:
         raise JavaError(f"platform '{sys.platform}' is not supported; use Linux, macOS, or Linux under WSL 2")
-    java = _candidate()
+    java = locate_java()
     major = java_major(java)
     if major < OLDEST_JAVA:
         raise JavaError(f"'{java}' is Java {major}; Spark needs Java {OLDEST_JAVA} or newer; {_how_to_install()}")
@@ -52,7 +52,8 @@ def parse_major(version_output: str) -> int:
     return int(found.group(1))
 
 
-def _candidate() -> Path:
+def locate_java() -> Path:
+    """The `java` that Spark will start, of whatever version; raises JavaError when there is none."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from projections.jars import spark_jars
+from projections.spark import class_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,10 +47,12 @@ class SparkSettings:
 
     master: where (`SPARK_MASTER`); empty: in this process's own JVM, with as many threads as asked for.
     memory: of the driver, and on a cluster of each executor (`HEADWATER_SPARK_MEMORY`, such as `2g`).
+    java: more options of the driver's JVM.
     """
 
     master: str = ""
     memory: str = "2g"
+    java: tuple[str, ...] = ()
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> SparkSettings:
@@ -69,11 +72,12 @@ class SparkSettings:
         jars = [str(jar) for jar in spark_jars()]
         optimising = () if lasting else _LATE_OPTIMISING
         java = " ".join((*_JAVA_OPTIONS, *optimising, f"-Dlog4j2.configurationFile={_LOG4J}"))
+        archived = class_archive.use() if self.is_local else ()
         options = {
             "spark.master": self.master or f"local[{threads},{TASK_ATTEMPTS}]",
             "spark.driver.memory": self.memory,
             "spark.executor.memory": self.memory,
-            "spark.driver.extraJavaOptions": java,
+            "spark.driver.extraJavaOptions": " ".join((java, *self.java, *archived)),
             "spark.executor.extraJavaOptions": java,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
@@ -140,10 +144,10 @@ def lazy_session(settings: SparkSettings, *, name: str, threads: int) -> Iterato
         yield session
     finally:
         for each in started:
-            _end(each)
+            end(each)
 
 
-def _end(session: SparkSession) -> None:
+def end(session: SparkSession, within_s: float = 30.0) -> None:
     """Stop a session and its JVM, which would else stay, with all its memory, as long as this process."""
     from pyspark import SparkContext  # noqa: PLC0415
 
@@ -153,5 +157,5 @@ def _end(session: SparkSession) -> None:
         return
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends with its standard input
-    gateway.proc.wait(30)
+    gateway.proc.wait(within_s)
     SparkContext._gateway = SparkContext._jvm = None

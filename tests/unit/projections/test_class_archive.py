@@ -1,0 +1,83 @@
+"""The archive of Spark's classes: sessions take their classes from it, and one that is of no use does no harm."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from projections.spark import class_archive
+from projections.spark.session import SparkSettings
+
+SESSION = """
+import sys
+from pathlib import Path
+from projections.spark import class_archive
+from projections.spark.session import SparkSettings, end, start_session
+
+class_archive.FOLDER = Path(sys.argv[1])
+session = start_session(SparkSettings(java=(f"-Xlog:class+load:file={sys.argv[2]}",)), name="test", threads=1)
+print(session.range(3).count())
+end(session)
+"""
+
+
+@pytest.fixture(scope="module")
+def archive() -> Path:
+    made = class_archive.make()
+    if made is None:
+        pytest.skip("this Java makes no archive of classes")
+    return made
+
+
+def loaded(folder: Path, log: Path) -> list[str]:
+    """What the JVM of a session with the archive in `folder` says of each class that it loaded."""
+    command = [sys.executable, "-c", SESSION, str(folder), str(log)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stdout.split()) == (0, ["3"]), ran.stderr
+    return log.read_text().splitlines()
+
+
+def test_a_session_takes_sparks_classes_from_the_archive(archive: Path, tmp_path: Path) -> None:
+    lines = [line for line in loaded(archive.parent, tmp_path / "classes") if " org.apache.spark." in line]
+    classes = [line for line in lines if "$$Lambda$" not in line]  # Scala's closures cannot be archived
+    shared = sum(line.endswith("source: shared objects file (top)") for line in classes)
+    assert len(classes) > 1_000
+    assert shared > 0.9 * len(classes)
+
+
+@pytest.mark.parametrize("damage", ["cut off", "overwritten"])
+def test_a_session_starts_all_the_same_with_an_archive_that_is_damaged(
+    archive: Path, tmp_path: Path, damage: str
+) -> None:
+    content = archive.read_bytes()
+    half = len(content) // 2
+    spoilt = content[:half] if damage == "cut off" else content[:half] + b"x" * 1000 + content[half + 1000 :]
+    (tmp_path / archive.name).write_bytes(spoilt)
+    lines = loaded(tmp_path, tmp_path / "classes")
+    assert not any(line.endswith("(top)") for line in lines)
+
+
+def test_it_is_made_once(archive: Path) -> None:
+    made = archive.stat().st_mtime_ns
+    assert class_archive.make() == archive
+    assert archive.stat().st_mtime_ns == made
+
+
+def test_an_installation_that_cannot_be_written_to_goes_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(class_archive, "FOLDER", tmp_path / "file" / "classes")
+    assert class_archive.make() is None
+    assert "starts without one" in caplog.text
+    assert "SharedArchiveFile" not in SparkSettings().options(2)["spark.driver.extraJavaOptions"]
+
+
+def test_executors_elsewhere_have_another_class_path(archive: Path) -> None:
+    assert str(archive) in SparkSettings().options(2)["spark.driver.extraJavaOptions"]
+    assert (
+        str(archive) not in SparkSettings(master="spark://elsewhere:7077").options(2)["spark.driver.extraJavaOptions"]
+    )
