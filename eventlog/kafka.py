@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from eventlog import topics
 from eventlog.admin import ends, topic_id
 from eventlog.errors import EventLogError, LeftOpen, LogUnavailable
 from eventlog.kafka_client import (
@@ -21,6 +23,7 @@ from eventlog.kafka_client import (
     READER,
     TIMEOUT_S,
     WRITER,
+    Contact,
     client_config,
     translate,
 )
@@ -55,8 +58,8 @@ class KafkaLog:
 
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> KafkaMembership:
         """See EventLog.join."""
-        consumer = self._consumer(**GROUP, **self._group(role))
-        return KafkaMembership(consumer, self.settings.topic(role.reads), on_revoked)
+        new_consumer = partial(self._consumer, **GROUP, **self._group(role))
+        return KafkaMembership(new_consumer, self.settings.topic(role.reads), on_revoked)
 
     def own(self, partition: int, role: Role = HANDLER) -> KafkaWriter:
         """See EventLog.own."""
@@ -72,9 +75,8 @@ class KafkaLog:
         """See EventLog.submit."""
         with self._lock:
             if self._submitter is None:
-                self._submitter = Submitter(
-                    client_config(self.settings, **WRITER, **{"message.timeout.ms": SUBMIT_TIMEOUT_MS})
-                )
+                config = client_config(self.settings, **WRITER, **{"message.timeout.ms": SUBMIT_TIMEOUT_MS})
+                self._submitter = Submitter(config, self.settings.topic(topics.COMMANDS))
         return self._submitter.send(self.settings.topic(entry.topic), entry, partition)
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
@@ -103,10 +105,7 @@ class KafkaLog:
 
     def tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
         """See EventLog.tail."""
-        consumer = self._consumer()
-        name = self.settings.topic(topic)
-        consumer.assign([TopicPartition(name, partition, start) for partition, start in starts.items()])
-        return KafkaTail(topic, consumer, starts)
+        return KafkaTail(self._consumer, topic, self.settings.topic(topic), starts)
 
     def end(self, topic: str, partition: int) -> int:
         """See EventLog.end: the last stable offset, which an open transaction holds back."""
@@ -228,10 +227,13 @@ class KafkaLog:
 class KafkaTail:
     """Committed records of some partitions, as they come."""
 
-    def __init__(self, topic: str, consumer: Consumer, starts: Mapping[int, int]) -> None:
-        self._topic = topic
-        self._consumer = consumer
+    def __init__(
+        self, new_consumer: Callable[[], Consumer], topic: str, full_name: str, starts: Mapping[int, int]
+    ) -> None:
+        self._new_consumer, self._topic, self._full_name = new_consumer, topic, full_name
         self._positions = dict(starts)
+        self._contact = Contact(full_name)
+        self._start()
 
     def poll(self, limit: int, timeout_s: float) -> list[Record]:
         """See Tail.poll."""
@@ -241,6 +243,11 @@ class KafkaTail:
             messages = self._consumer.consume(1, timeout_s)
             if messages and limit > 1:
                 messages += self._consumer.consume(limit - 1, 0)
+        if messages:
+            self._contact.heard()
+        elif self._contact.is_lost(self._consumer):
+            self._consumer.close()
+            self._start()
         records = []
         for message in messages:
             offset = _offset(message, f'following "{self._topic}"')
@@ -249,6 +256,11 @@ class KafkaTail:
                 offset += 1
             self._positions[message.partition() or 0] = offset
         return records
+
+    def _start(self) -> None:
+        self._contact.heard()
+        self._consumer = self._new_consumer()
+        self._consumer.assign([TopicPartition(self._full_name, each, at) for each, at in self._positions.items()])
 
     def position(self, partition: int) -> int:
         """See Tail.position."""

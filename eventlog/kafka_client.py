@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from eventlog import topics
 from eventlog.errors import EventLogError, Fenced, LogUnavailable
@@ -18,6 +18,11 @@ TIMEOUT_S = 10.0
 """How long any one answer of Kafka may take."""
 ABORT_TIMEOUT_S = 2.0
 """Short: the next owner aborts what is left open."""
+
+CONTACT_EVERY_S = 5.0
+CONTACT_TIMEOUT_S = 1.0
+LOST_S = 30.0
+"""Longer than a broker takes to start, so that new clients are few."""
 
 EOF = KafkaError._PARTITION_EOF
 FENCED_CODES = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
@@ -84,6 +89,41 @@ class _ConnectionLines(logging.Filter):
 
 
 client_logger.addFilter(_ConnectionLines())
+
+
+class Contact:
+    """Whether a client still knows a broker; ask it often, and where it has lost contact, go on with a new client.
+
+    librdkafka (2.13 to 2.16, https://github.com/confluentinc/librdkafka/issues/5301) forgets all its brokers where one
+    that is just starting tells it that there are none, and never connects again. One that Kafka is merely away for is
+    taken for lost as well, which does no harm.
+    """
+
+    def __init__(self, topic: str) -> None:
+        """topic: one that exists, to ask Kafka about."""
+        self._topic = topic
+        self.heard()
+
+    def heard(self) -> None:
+        """Kafka has answered, or the client is a new one."""
+        self._heard = time.monotonic()
+        self._next = self._heard + CONTACT_EVERY_S
+
+    def is_lost(self, client: Consumer | Producer) -> bool:
+        """Whether Kafka has not answered for LOST_S; where nothing was heard of it for a while, this asks."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + CONTACT_EVERY_S
+        try:
+            client.list_topics(self._topic, timeout=CONTACT_TIMEOUT_S)
+        except KafkaException as error:
+            if now - self._heard < LOST_S:
+                return False
+            client_logger.warning("no broker has answered for %.0f s, connecting anew: %s", now - self._heard, error)
+            return True
+        self.heard()
+        return False
 
 
 def client_config(settings: LogSettings, **config: Any) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from confluent_kafka import Consumer, TopicPartition
 
-from eventlog.kafka_client import EOF
+from eventlog.kafka_client import EOF, Contact
 from eventlog.ports import RevokedCallback
 
 logger = logging.getLogger(__name__)
@@ -15,22 +16,32 @@ logger = logging.getLogger(__name__)
 class KafkaMembership:
     """A member of a role's group. It fetches nothing: it only learns which partitions are its own."""
 
-    def __init__(self, consumer: Consumer, topic: str, on_revoked: RevokedCallback) -> None:
-        self._consumer, self._topic = consumer, topic
+    def __init__(self, new_consumer: Callable[[], Consumer], topic: str, on_revoked: RevokedCallback) -> None:
+        self._new_consumer, self._topic = new_consumer, topic
         self._on_revoked = on_revoked
-        self._assigned: frozenset[int] = frozenset()
-        consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
+        self._contact = Contact(topic)
+        self._join()
 
     def poll(self, timeout_s: float) -> frozenset[int]:
         """See Membership.poll."""
         message = self._consumer.poll(timeout_s)
         if message is not None and (error := message.error()) is not None and error.code() != EOF:
             logger.warning('group "%s": %s', self._topic, error)
+        if self._contact.is_lost(self._consumer):
+            self._consumer.close()
+            self._on_revoked(self._assigned)
+            self._join()
         return self._assigned
 
     def close(self) -> None:
         """See Membership.close."""
         self._consumer.close()
+
+    def _join(self) -> None:
+        self._contact.heard()
+        self._assigned: frozenset[int] = frozenset()
+        self._consumer = self._new_consumer()
+        self._consumer.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         consumer.incremental_assign(places)

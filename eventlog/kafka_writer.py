@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, client_config, translated
+from eventlog.kafka_client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, Contact, client_config, translated
 from eventlog.ports import NEXT_OFFSET, Entry, Role
 from eventlog.settings import LogSettings
 
@@ -184,7 +184,9 @@ class _Batch:
 class Submitter:
     """A producer without transactions, whose reports arrive in a thread of its own."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], topic: str) -> None:
+        """topic: one that exists."""
+        self._config, self._contact = config, Contact(topic)
         self._producer = Producer(config)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="submitter", daemon=True)
@@ -223,3 +225,8 @@ class Submitter:
     def _serve(self) -> None:
         while not self._stopped.is_set():
             self._producer.poll(0.1)
+            if self._contact.is_lost(self._producer):
+                lost, self._producer = self._producer, Producer(self._config)
+                self._contact.heard()
+                lost.purge()
+                lost.flush(0)  # who waits for these records is told

@@ -10,6 +10,7 @@ import orjson
 from confluent_kafka import Message, Producer
 
 from eventlog.envelope import format_time
+from eventlog.errors import LogUnavailable
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS
 
@@ -17,7 +18,7 @@ FLUSH_S = 10.0
 
 
 class DeadLetters:
-    """Appends to `dead-letters`. Keys are places, so that what is read again is buried once."""
+    """Appends to `dead-letters`, or raises LogUnavailable. Keys are places: what is read again is buried once."""
 
     def __init__(self, settings: LogSettings) -> None:
         self._topic = settings.topic(DEAD_LETTERS)
@@ -57,7 +58,9 @@ class DeadLetters:
             "value": _text(value),
         }
         self._producer.produce(self._topic, orjson.dumps(document), letter)
-        self._producer.flush(FLUSH_S)
+        if self._producer.flush(FLUSH_S):
+            self._producer = None
+            raise LogUnavailable(f'appending to "{DEAD_LETTERS}"', f"no answer for {FLUSH_S:g} s")
 
 
 def _text(data: bytes | None) -> str | None:

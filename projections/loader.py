@@ -18,6 +18,8 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
+from eventlog.errors import LogUnavailable
+from eventlog.kafka_client import Contact, translated
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.dead_letters import DeadLetters
@@ -65,11 +67,9 @@ class Loader:
         self._replace = True
         self._refreshed = float("-inf")
         self._dead_letters = DeadLetters(settings)
-        self._consumer = Consumer(_consumer_settings(settings, store.name))
-        if partitions is None:
-            self._consumer.subscribe(
-                [settings.topic(PATCHES)], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-            )
+        self._shares = partitions is None
+        self._contact = Contact(settings.topic(PATCHES))
+        self._connect()
 
     def run(self, stop: threading.Event) -> None:
         """Load until `stop` is set, however long the store is away."""
@@ -95,8 +95,8 @@ class Loader:
         self._refresh()
         if self.stats.due():
             log.info("%s", self.stats.report(self._store.name))
-        if self._replace:
-            self._place(stop)
+        if self._replace and not self._placed(stop):
+            return
         records = self._poll()
         if not records or not self._serving:
             return
@@ -111,6 +111,15 @@ class Loader:
         for partition, batch in batches.items():
             self.stats.positions[partition] = batch.next
 
+    def _connect(self) -> None:
+        self._contact.heard()
+        self._consumer = Consumer(_consumer_settings(self._settings, self._store.name))
+        if self._shares:
+            self._consumer.subscribe(
+                [self._settings.topic(PATCHES)],
+                on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked,
+            )  # fmt: skip
+
     def _refresh(self) -> None:
         if time.monotonic() - self._refreshed < REFRESH_S:
             return
@@ -124,6 +133,16 @@ class Loader:
             log.info("%s serves %s", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in serving))
             self._known = self._serving = serving
             self._replace = True
+
+    def _placed(self, stop: threading.Event) -> bool:
+        try:
+            self._place(stop)
+        except LogUnavailable as error:
+            log.warning("%s", error)
+            self._reconnect_where_lost()
+            stop.wait(POLL_S)
+            return False
+        return True
 
     def _place(self, stop: threading.Event) -> None:
         """Read on from the lowest `next` of all generations served; with none, nothing is read."""
@@ -160,16 +179,18 @@ class Loader:
 
     def _first_kept(self, partition: int) -> int:
         """The lowest offset that retention has left in a partition of `patches`."""
-        marks = self._consumer.get_watermark_offsets(
-            TopicPartition(self._settings.topic(PATCHES), partition), timeout=KAFKA_TIMEOUT_S
-        )
+        place = TopicPartition(self._settings.topic(PATCHES), partition)
+        with translated('asking for the start of "patches"', partition):
+            marks = self._consumer.get_watermark_offsets(place, timeout=KAFKA_TIMEOUT_S)
         return 0 if marks is None else int(marks[0])
 
     def _poll(self) -> list[Message]:
         # `consume` waits for the whole number it is asked for: take the first, then what is there already
         first = self._consumer.poll(POLL_S)
         if first is None:
+            self._reconnect_where_lost()
             return []
+        self._contact.heard()
         records = [first, *self._consumer.consume(BATCH_RECORDS, 0)]
         for record in records:
             error = record.error()
@@ -179,6 +200,15 @@ class Loader:
                 log.warning("reading patches: %s", error)
         # records of a partition that was given up, or read before a rewind, are read again by whom it belongs to
         return [r for r in records if r.error() is None and self._expected(r)]
+
+    def _reconnect_where_lost(self) -> None:
+        if not self._contact.is_lost(self._consumer):
+            return
+        self._consumer.close()
+        if self._shares:
+            self._owned, self.stats.positions = set(), {}
+        self._connect()
+        self._replace = True
 
     def _expected(self, record: Message) -> bool:
         position = self.stats.positions.get(record.partition() or 0)

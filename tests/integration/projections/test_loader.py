@@ -11,13 +11,15 @@ from urllib.parse import urlsplit
 
 import orjson
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from compose.settings import StackSettings
+from eventlog import kafka_client
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, PATCHES
+from projections import loader as loader_module
 from projections.loader import Loader
 from projections.reference import fold
 from projections.stores.open import open_store
@@ -27,6 +29,7 @@ from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, PARTITIONS, History, history
 from tests.integration.projections.cut_proxy import CutProxy
 from tests.integration.projections.loading import create, rows_become, send
+from tests.lost_clients import first_is_lost
 from tests.waiting import BOUND_S, eventually
 
 
@@ -69,6 +72,19 @@ def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
     assert {f"patches/0/{offset}" for offset in range(4)} < letters.keys()
     assert all(letter["reason"] for letter in letters.values())
     assert loader.stats.dead_letters == len(letters) == 5
+
+
+def test_a_loader_whose_client_knows_no_broker_any_more_goes_on_with_a_new_one(
+    servers: dict[str, Server], settings: LogSettings, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, server = told_of(BY_GROUP), servers["postgres"]
+    monkeypatch.setattr(kafka_client, "LOST_S", 0.5)
+    monkeypatch.setattr(kafka_client, "CONTACT_EVERY_S", 0.1)
+    monkeypatch.setattr(loader_module, "Consumer", first_is_lost(Consumer))
+    target = create(server, BY_GROUP)
+    send(producer, settings, told)
+    with running(Loader(server.open(), lambda: [target], settings).run):
+        rows_become(server, told)
 
 
 def test_a_generation_that_appears_is_loaded_from_its_start(

@@ -1,0 +1,68 @@
+"""Clients that know no broker any more, though Kafka is there: they are replaced, and all goes on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from eventlog import kafka, kafka_client, kafka_writer
+from eventlog.errors import LogUnavailable
+from eventlog.kafka import KafkaLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import COMMANDS
+from tests.lost_clients import NOWHERE, first_is_lost
+from tests.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_client, "LOST_S", 0.5)
+    monkeypatch.setattr(kafka_client, "CONTACT_EVERY_S", 0.1)
+
+
+def test_a_tail_goes_on_where_it_was(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = KafkaLog(log_settings)
+    for number in range(3):
+        log.submit(Entry(COMMANDS, f"k{number}", b"{}", 1), 0).result()
+    monkeypatch.setattr(kafka, "Consumer", first_is_lost(Consumer))
+    tail = log.tail(COMMANDS, {0: 1})
+    seen: list[str] = []
+    eventually(lambda: seen.extend(record.key for record in tail.poll(10, 0.1)) or len(seen) == 2)
+    assert seen == ["k1", "k2"]
+    assert tail.position(0) == 3
+    tail.close()
+    log.close()
+
+
+def test_a_member_of_a_group_joins_again(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = KafkaLog(log_settings)
+    monkeypatch.setattr(kafka, "Consumer", first_is_lost(Consumer))
+    member = log.join(lambda _: None)
+    eventually(lambda: member.poll(0.1) == {0, 1})
+    member.close()
+    log.close()
+
+
+def test_who_submits_is_told_and_the_next_one_is_served(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = KafkaLog(log_settings)
+    monkeypatch.setattr(kafka_writer, "Producer", first_is_lost(Producer))
+    lost = log.submit(Entry(COMMANDS, "lost", b"{}", 1), 0)
+    with pytest.raises(LogUnavailable, match=r"Purged|timed out"):
+        lost.result(30)
+    assert log.submit(Entry(COMMANDS, "kept", b"{}", 1), 0).result(30) == 0
+    log.close()
+
+
+def test_a_client_is_lost_only_after_a_while() -> None:
+    contact, client = kafka_client.Contact("topic"), Consumer({"bootstrap.servers": NOWHERE, "group.id": "none"})
+    began = time.monotonic()
+    eventually(lambda: contact.is_lost(client))
+    assert time.monotonic() - began >= kafka_client.LOST_S
+    contact.heard()
+    assert not contact.is_lost(client)
+    client.close()
