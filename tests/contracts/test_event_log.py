@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,11 @@ def log(request: pytest.FixtureRequest) -> Iterator[EventLog]:
     kafka.close()
 
 
-def entry(key: str, value: bytes | None = b"{}", topic: str = EVENTS, timestamp_ms: int = 1_000) -> Entry:
+NOW_MS = time.time_ns() // 1_000_000
+"""Kafka deletes older receipts than are to be kept."""
+
+
+def entry(key: str, value: bytes | None = b"{}", topic: str = EVENTS, timestamp_ms: int = NOW_MS) -> Entry:
     return Entry(topic, key, value, timestamp_ms)
 
 
