@@ -258,7 +258,6 @@ class KafkaTail:
         return records
 
     def _start(self) -> None:
-        self._contact.heard()
         self._consumer = self._new_consumer()
         self._consumer.assign([TopicPartition(self._full_name, each, at) for each, at in self._positions.items()])
 

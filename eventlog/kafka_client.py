@@ -94,7 +94,7 @@ client_logger.addFilter(_ConnectionLines())
 class Contact:
     """Whether a client still knows a broker; ask it often, and where it has lost contact, go on with a new client.
 
-    librdkafka (2.13 to 2.16, https://github.com/confluentinc/librdkafka/issues/5301) forgets all its brokers where one
+    librdkafka (from 2.13, https://github.com/confluentinc/librdkafka/issues/5301) forgets all its brokers where one
     that is just starting tells it that there are none, and never connects again. One that Kafka is merely away for is
     taken for lost as well, which does no harm.
     """
@@ -105,12 +105,15 @@ class Contact:
         self.heard()
 
     def heard(self) -> None:
-        """Kafka has answered, or the client is a new one."""
+        """Kafka has answered."""
         self._heard = time.monotonic()
         self._next = self._heard + CONTACT_EVERY_S
 
     def is_lost(self, client: Consumer | Producer) -> bool:
-        """Whether Kafka has not answered for LOST_S; where nothing was heard of it for a while, this asks."""
+        """Whether Kafka has not answered for LOST_S; where nothing was heard of it for a while, this asks.
+
+        Where it says yes, the next calls are about the new client.
+        """
         now = time.monotonic()
         if now < self._next:
             return False
@@ -121,6 +124,7 @@ class Contact:
             if now - self._heard < LOST_S:
                 return False
             client_logger.warning("no broker has answered for %.0f s, connecting anew: %s", now - self._heard, error)
+            self.heard()
             return True
         self.heard()
         return False

@@ -38,7 +38,6 @@ class KafkaMembership:
         self._consumer.close()
 
     def _join(self) -> None:
-        self._contact.heard()
         self._assigned: frozenset[int] = frozenset()
         self._consumer = self._new_consumer()
         self._consumer.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)

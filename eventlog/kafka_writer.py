@@ -227,6 +227,5 @@ class Submitter:
             self._producer.poll(0.1)
             if self._contact.is_lost(self._producer):
                 lost, self._producer = self._producer, Producer(self._config)
-                self._contact.heard()
                 lost.purge()
                 lost.flush(0)  # who waits for these records is told

@@ -36,20 +36,21 @@ class DeadLetters:
 
     def put(self, key: str, letter: bytes | None) -> None:
         """Put a letter as it is, or (None) take it away."""
-        if self._producer is None:
-            self._producer = Producer(self._settings)
-        self._producer.produce(self._topic, letter, key)
+        self._connected().produce(self._topic, letter, key)
 
     def close(self) -> None:
         """Wait until everything is stored."""
         if self._producer is not None:
             self._producer.flush(FLUSH_S)
 
+    def _connected(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(self._settings)
+        return self._producer
+
     def _send(
         self, letter: str, place: Mapping[str, object], reason: str, key: bytes | None, value: bytes | None
     ) -> None:
-        if self._producer is None:
-            self._producer = Producer(self._settings)
         document = {
             **place,
             "reason": reason,
@@ -57,8 +58,8 @@ class DeadLetters:
             "key": _text(key),
             "value": _text(value),
         }
-        self._producer.produce(self._topic, orjson.dumps(document), letter)
-        if self._producer.flush(FLUSH_S):
+        self.put(letter, orjson.dumps(document))
+        if self._connected().flush(FLUSH_S):
             self._producer = None
             raise LogUnavailable(f'appending to "{DEAD_LETTERS}"', f"no answer for {FLUSH_S:g} s")
 

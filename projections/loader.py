@@ -112,7 +112,6 @@ class Loader:
             self.stats.positions[partition] = batch.next
 
     def _connect(self) -> None:
-        self._contact.heard()
         self._consumer = Consumer(_consumer_settings(self._settings, self._store.name))
         if self._shares:
             self._consumer.subscribe(

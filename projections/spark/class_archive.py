@@ -17,8 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from eventlog.envelope import Envelope, encode
 from eventlog.settings import LogSettings
 from projections.expressions import literal
@@ -27,6 +25,7 @@ from projections.java import locate_java
 from projections.registry import ViewRegistry
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
@@ -118,4 +117,6 @@ def _records(numbers: DataFrame) -> DataFrame:
 
 
 def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa  # noqa: PLC0415 - only the making of the archive needs it
+
     yield pa.RecordBatch.from_pydict({"rows": pa.array([sum(batch.num_rows for batch in batches)], pa.int64())})
