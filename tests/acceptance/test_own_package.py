@@ -29,13 +29,12 @@ def test_the_api_documents_the_packages_commands_and_view(http: httpx.Client) ->
 
 
 def test_its_commands_make_its_view_and_a_rule_says_no(http: httpx.Client) -> None:
-    for basket, pieces in (("b1", 2), ("b2", 3)):
-        added = http.post(
-            "/commands/basket.add_product", json={"basket_id": basket, "product": "tea", "pieces": pieces}
-        )
-        assert added.status_code == 201, added.text
-    removed = http.post("/commands/basket.remove_product", json={"basket_id": "b2", "product": "tea", "pieces": 1})
-    positions = ",".join(answer.json()["position"] for answer in (added, removed))
+    sent = [
+        http.post(f"/commands/basket.{command}", json={"basket_id": basket, "product": "tea", "pieces": pieces})
+        for command, basket, pieces in (("add_product", "b1", 2), ("add_product", "b2", 3), ("remove_product", "b2", 1))
+    ]
+    assert [answer.status_code for answer in sent] == [201] * 3, [answer.text for answer in sent]
+    positions = ",".join(answer.json()["position"] for answer in sent)
     row = http.get("/views/product_demand/tea", params={"after": positions})
     assert row.status_code == 200, row.text
     assert row.json() == {"product": "tea", "pieces": 4, "put_back": 1}
