@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -15,10 +16,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from eventlog.errors import LogUnavailable, TopicMismatch
+from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import TopicSpec, topic_specs
 
 TIMEOUT_S = 30.0
+REFUSED_CODES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+"""No other try will help: the variables of this client are wrong, or those of the broker."""
 
 
 def prepare(settings: LogSettings) -> str:
@@ -26,7 +30,7 @@ def prepare(settings: LogSettings) -> str:
 
     Raises TopicMismatch where a topic has other partitions or settings than Headwater needs, and LogUnavailable.
     """
-    client = _client(settings)
+    client = _reached(settings)
     specs = topic_specs(settings)
     try:
         _create(client, settings, specs)
@@ -76,8 +80,29 @@ def remove(settings: LogSettings) -> None:
             raise LogUnavailable("deleting the topics", str(error)) from error
 
 
-def _client(settings: LogSettings) -> AdminClient:
-    return AdminClient({"bootstrap.servers": settings.bootstrap, "client.id": settings.environment, "log_level": 4})
+def _client(settings: LogSettings, **config: Any) -> AdminClient:
+    # creating topics takes longer than any other answer
+    return AdminClient(client_config(settings, **{"socket.timeout.ms": 60_000}, **config))
+
+
+def _reached(settings: LogSettings) -> AdminClient:
+    """A client that Kafka has answered; raises LogUnavailable with what kept it from that: a refusal at once."""
+    told: list[KafkaError] = []
+    client = _client(settings, error_cb=told.append)
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            client.list_topics(timeout=1.0)
+        except KafkaException as error:
+            client.poll(0)  # hands over what was told
+            reasons = [each for each in told if each.code() != KafkaError._ALL_BROKERS_DOWN]
+            refusals = [each for each in reasons if each.code() in REFUSED_CODES or "SSL routines" in each.str()]
+            if refusals or time.monotonic() > deadline:
+                reason = [error.args[0], *reasons, *refusals][-1].str()
+                doing = f"reaching Kafka at {settings.bootstrap} by {settings.security.protocol}"
+                raise LogUnavailable(doing, reason) from error
+        else:
+            return client
 
 
 def _create(client: AdminClient, settings: LogSettings, specs: tuple[TopicSpec, ...]) -> None:

@@ -139,6 +139,7 @@ def client_config(settings: LogSettings, **config: Any) -> dict[str, Any]:
         "socket.nagle.disable": True,
         "logger": client_logger,
         "log_level": 4,
+        **settings.security.for_librdkafka(),
         **config,
     }
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from eventlog.errors import SettingError
+from eventlog.security import KafkaSecurity
 
 ENVIRONMENT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
@@ -24,6 +25,7 @@ class LogSettings:
     receipts_days: how long a retry of a command is sure to be given the first receipt.
     state: directory for what a process may keep on its own disk.
     modules: dotted names of the user's packages with aggregates and views.
+    security: what Kafka's listener at `bootstrap` asks of its clients.
     """
 
     environment: str = "headwater"
@@ -34,6 +36,7 @@ class LogSettings:
     receipts_days: int = 7
     state: Path = Path(".headwater")
     modules: tuple[str, ...] = ()
+    security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> LogSettings:
@@ -52,6 +55,7 @@ class LogSettings:
             receipts_days=read_count(env, "HEADWATER_RECEIPTS_DAYS", cls.receipts_days),
             state=Path(env.get("HEADWATER_STATE", str(cls.state))),
             modules=tuple(name.strip() for name in env.get("HEADWATER_MODULES", "").split(",") if name.strip()),
+            security=KafkaSecurity.from_environment(env),
         )
 
     def topic(self, name: str) -> str:

@@ -29,12 +29,18 @@ TASK_EVENTS: Final = 250_000
 """Log offsets of one task at most: progress is told task by task."""
 
 
+def connection(settings: LogSettings) -> dict[str, str]:
+    """Options of Spark's Kafka source and sink: where Kafka is, and what it asks of its clients."""
+    config = {"bootstrap.servers": settings.bootstrap, **settings.security.for_java()}
+    return {f"kafka.{name}": value for name, value in config.items()}
+
+
 def read_ranges(session: SparkSession, settings: LogSettings, ranges: Ranges) -> DataFrame:
     """The committed records of `events` within these offsets, as Spark's Kafka source gives them."""
     topic = settings.topic(EVENTS)
     total = sum(end - start for start, end in ranges.values())
     assigned = [each for each, (start, end) in ranges.items() if end > start]
-    reader = session.read.format("kafka").option("kafka.bootstrap.servers", settings.bootstrap)
+    reader = session.read.format("kafka").options(**connection(settings))
     reader = reader.option("assign", json.dumps({topic: assigned}))
     reader = reader.option("startingOffsets", json.dumps({topic: {str(each): ranges[each][0] for each in assigned}}))
     reader = reader.option("endingOffsets", json.dumps({topic: {str(each): ranges[each][1] for each in assigned}}))

@@ -1,0 +1,136 @@
+"""How clients of Kafka encrypt what they say and prove who they are, in the terms of librdkafka and of Java."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from eventlog.errors import SettingError
+
+SECURITY: Final = "HEADWATER_KAFKA_SECURITY"
+MECHANISM: Final = "HEADWATER_KAFKA_MECHANISM"
+USER: Final = "HEADWATER_KAFKA_USER"
+PASSWORD: Final = "HEADWATER_KAFKA_PASSWORD"  # noqa: S105  # the name of the variable
+CA: Final = "HEADWATER_KAFKA_CA"
+CERTIFICATE: Final = "HEADWATER_KAFKA_CERTIFICATE"
+KEY: Final = "HEADWATER_KAFKA_KEY"
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final[Mapping[str, str]] = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+@dataclass(frozen=True)
+class KafkaSecurity:
+    """What a broker's listener asks of its clients.
+
+    protocol: one of PROTOCOLS. mechanism: one of MECHANISMS, with `user` and `password`, where the protocol has SASL.
+    ca, certificate, key: PEM text, where it has SSL: whom to trust (empty: whom the system trusts), and who the client
+    is, with its key (PKCS #8, not encrypted), where the broker asks for that.
+    """
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str = "SCRAM-SHA-512"
+    user: str = ""
+    password: str = field(default="", repr=False)
+    ca: str = ""
+    certificate: str = ""
+    key: str = field(default="", repr=False)
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str]) -> KafkaSecurity:
+        """Read the `HEADWATER_KAFKA_*` variables of `env`, and the files that they name.
+
+        Raises SettingError naming the variable that is missing, wrong, or given though the protocol has no use for it.
+        """
+        protocol = _one_of(env, SECURITY, cls.protocol, PROTOCOLS)
+        user = password = ca = certificate = key = ""
+        mechanism = cls.mechanism
+        if protocol.startswith("SASL"):
+            mechanism = _one_of(env, MECHANISM, cls.mechanism, MECHANISMS)
+            user, password = (_needed(env, each, "what Kafka knows this client by") for each in (USER, PASSWORD))
+        else:
+            _refuse(env, (MECHANISM, USER, PASSWORD), protocol)
+        if protocol.endswith("SSL"):
+            ca, certificate, key = (_pem(env, each) for each in (CA, CERTIFICATE, KEY))
+            if certificate or key:
+                for each in (CERTIFICATE, KEY):
+                    _needed(env, each, "a PEM file: a client's certificate and its key go together")
+        else:
+            _refuse(env, (CA, CERTIFICATE, KEY), protocol)
+        return cls(protocol, mechanism, user, password, ca, certificate, key)
+
+    def for_librdkafka(self) -> dict[str, str]:
+        """Configuration of confluent-kafka's clients."""
+        config = {
+            "ssl.ca.pem": self.ca,
+            "ssl.certificate.pem": self.certificate,
+            "ssl.key.pem": self.key,
+            "sasl.username": self.user,
+            "sasl.password": self.password,
+            "sasl.mechanism": self.mechanism if self.user else "",
+            "security.protocol": "" if self.protocol == "PLAINTEXT" else self.protocol,
+        }
+        return {name: value for name, value in config.items() if value}
+
+    def for_java(self) -> dict[str, str]:
+        """Configuration of Java's clients, without files, for they run on other machines, too."""
+        if self.protocol == "PLAINTEXT":
+            return {}
+        config = {"security.protocol": self.protocol}
+        if self.user:
+            who = f"username={_quoted(self.user)} password={_quoted(self.password)}"
+            login = f"{MECHANISMS[self.mechanism]} required {who};"
+            config |= {"sasl.mechanism": self.mechanism, "sasl.jaas.config": login}
+        if self.ca:
+            config |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.ca}
+        if self.certificate:
+            config |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": self.certificate}
+            config |= {"ssl.keystore.key": self.key}
+        return config
+
+
+def _one_of(env: Mapping[str, str], variable: str, default: str, known: Collection[str]) -> str:
+    value = env.get(variable) or default
+    if value not in known:
+        raise SettingError(variable, value, f"one of {', '.join(known)}")
+    return value
+
+
+def _needed(env: Mapping[str, str], variable: str, needs: str) -> str:
+    value = env.get(variable, "")
+    if not value:
+        raise SettingError(variable, "", needs)
+    return value
+
+
+def _refuse(env: Mapping[str, str], variables: Iterable[str], protocol: str) -> None:
+    for variable in variables:
+        if env.get(variable):
+            needs = f"nothing, or {SECURITY} to a protocol that uses it: {protocol} does not"
+            raise SettingError(variable, "…", needs)
+
+
+def _pem(env: Mapping[str, str], variable: str) -> str:
+    """The text of the file that `variable` names; empty where it names none."""
+    path = env.get(variable, "")
+    if not path:
+        return ""
+    try:
+        text = Path(path).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(variable, path, f"a PEM file that can be read ({error})") from error
+    if "-----BEGIN " not in text:
+        raise SettingError(variable, path, "a PEM file: it has no line that begins with -----BEGIN")
+    return text
+
+
+def _quoted(text: str) -> str:
+    """As JAAS reads it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
