@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import secrets
 from collections import OrderedDict
@@ -38,6 +37,7 @@ from commands.state import StateStore
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, format_time, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
+from eventlog.letters import Letter, time_of
 from eventlog.ports import Entry, Record
 
 CACHED_STREAMS = 60_000
@@ -271,16 +271,12 @@ class Handler:
         )
 
 
-def dead_letter(record: Record, reason: str, now_ms: int) -> Entry:
-    """The dead letter of a record that cannot be read."""
-    document = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "reason": reason.encode(errors="replace").decode(),  # it may quote what no JSON text can hold
-        "time": record.timestamp_ms,
-        "key": base64.b64encode(record.key.encode(errors="surrogateescape")).decode(),
-        "value": None if record.value is None else base64.b64encode(record.value).decode(),
-    }
-    key = f"{record.topic}/{record.partition}/{record.offset}"
-    return Entry(topics.DEAD_LETTERS, key, orjson.dumps(document), now_ms)
+def dead_letter(record: Record, reason: str, now_ms: int, *, asked_by: str = "") -> Entry:
+    """The dead letter of a record that cannot be read.
+
+    asked_by: who could not read it, where others read the same record and may find fault with it as well.
+    """
+    place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    letter = Letter(reason, time_of(record.timestamp_ms), record.key.encode(errors="surrogateescape"), record.value)
+    key = f"{record.topic}/{record.partition}/{record.offset}" + (f"/{asked_by}" if asked_by else "")
+    return Entry(topics.DEAD_LETTERS, key, letter.to_json(**place), now_ms)

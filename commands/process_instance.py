@@ -38,13 +38,18 @@ class Timer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What is known of one instance. seen: the last event of each stream; whatever is no later was handled."""
+    """What is known of one instance.
+
+    seen: the last event of each stream; whatever is no later was handled. missed: ids of events that could not be, and
+    became dead letters; these are handled when they come again.
+    """
 
     process: AnyProcess
     key: str
     state: Any
     seen: Mapping[str, int] = field(default_factory=dict)
     timers: Mapping[str, Timer] = field(default_factory=dict)
+    missed: frozenset[str] = frozenset()
 
     @property
     def record_key(self) -> str:
@@ -53,12 +58,14 @@ class Instance:
 
     def handle(self, event: Event, envelope: Envelope, now: datetime) -> tuple[Instance | None, list[Entry]]:
         """The instance after an event (None: it has ended), and its commands; unchanged where it has seen the event."""
-        if envelope.sequence <= self.seen.get(envelope.stream, 0):
+        last = self.seen.get(envelope.stream, 0)
+        if envelope.sequence <= last and envelope.id not in self.missed:
             return self, []
         cause = Cause(
             envelope.id, envelope.time, envelope.id, envelope.correlation_id or envelope.id, envelope.traceparent
         )
-        noted = replace(self, seen={**self.seen, envelope.stream: envelope.sequence})
+        seen = {**self.seen, envelope.stream: max(last, envelope.sequence)}
+        noted = replace(self, seen=seen, missed=self.missed - {envelope.id})
         return noted._after(self.process.react(event, self.state), cause, now)
 
     def ring(self, name: str, now: datetime) -> tuple[Instance | None, list[Entry]]:
@@ -112,7 +119,9 @@ def write_instance(instance: Instance) -> bytes:
     """The value of a record of `processes`."""
     timers = {name: timer._asdict() for name, timer in instance.timers.items()}
     state = instance.state.__pydantic_serializer__.to_json(instance.state)
-    document = {"shape": instance.process.shape, "seen": instance.seen, "timers": timers}
+    document: dict[str, Any] = {"shape": instance.process.shape, "seen": instance.seen, "timers": timers}
+    if instance.missed:
+        document["missed"] = sorted(instance.missed)
     return orjson.dumps(document | {"state": orjson.Fragment(state)})
 
 
@@ -122,6 +131,6 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
         document = orjson.loads(value)
         state = type(process.initial).model_validate_json(orjson.dumps(document["state"]))
         timers = {name: Timer(**timer) for name, timer in document["timers"].items()}
-        return Instance(process, key, state, document["seen"], timers)
+        return Instance(process, key, state, document["seen"], timers, frozenset(document.get("missed", ())))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValidationError) as error:
         raise UnreadableProcess(process.name, key, str(error)) from error

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -30,6 +31,8 @@ from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Transaction
 NOTE_S: Final = 5.0
 """How long a router may leave its place uncommitted while no event concerns a process: so much is read again."""
 IDLE_S: Final = 60.0
+ROUTED_BY: Final = "router"
+"""End of the keys of dead letters that routers write: the read side may find fault with the same event."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +60,7 @@ class RoutingTask:
         """See PartitionTask.work."""
         if not records:
             return
-        entries = [entry for record in records for entry in self._route(record)]
+        entries = [entry for record in records for entry in self.route(record)]
         if entries or self._clock() - self._noted >= NOTE_S:
             with transaction(writer, records) as begun:
                 begun.append(sorted(entries, key=_topic))
@@ -66,7 +69,8 @@ class RoutingTask:
     def close(self) -> None:
         """See PartitionTask.close."""
 
-    def _route(self, record: Record) -> Iterator[Entry]:
+    def route(self, record: Record) -> Iterator[Entry]:
+        """What is appended for one event: a copy for each process that it concerns, or a dead letter."""
         # the key starts with the aggregate: most events need not be read
         if record.value is None or record.key.partition("/")[0] not in self._aggregates:
             return
@@ -76,7 +80,7 @@ class RoutingTask:
             event = _typed(self._commands, envelope) if processes else None
         except NotAnEnvelope as error:
             logger.warning("%s/%d/%d is a dead letter: %s", record.topic, record.partition, record.offset, error)
-            yield dead_letter(record, str(error), record.timestamp_ms)
+            yield dead_letter(record, str(error), record.timestamp_ms, asked_by=ROUTED_BY)
             return
         for process in processes:
             key = f"{process.name}/{getattr(event, process.key)}"
@@ -151,6 +155,7 @@ class ProcessTask:
         process = self._processes.processes.get(name)
         if process is None or record.value is None:
             return  # declared no more, or erased
+        envelope = None
         try:
             envelope = decode(record.value)
             if envelope.type in process.events:
@@ -160,6 +165,8 @@ class ProcessTask:
             logger.exception('error %s: process "%s" failed at %s/%d', error_id, name, record.topic, record.offset)
             reason = f'process "{name}" failed, error {error_id}: {error.__class__.__name__}: {error}'
             turn.dead_letters.append(dead_letter(record, reason, timestamp_ms(turn.now)))
+            if envelope is not None:
+                turn.miss(record.key, envelope.id)
 
     def _keep(self, key: str, instance: Instance | None) -> None:
         if instance is None:
@@ -195,6 +202,12 @@ class _Turn:
         instance = self._current(record_key) or begin(process, key, event)
         if instance is not None:
             self._take(record_key, *instance.handle(event, envelope, self.now))
+
+    def miss(self, record_key: str, event_id: str) -> None:
+        """Note that an instance could not handle an event; one that has not begun handles it as its first."""
+        instance = self._current(record_key)
+        if instance is not None:
+            self.changed[record_key] = replace(instance, missed=instance.missed | {event_id})
 
     def ring(self, record_key: str, timer: str) -> None:
         instance = self._current(record_key)

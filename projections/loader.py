@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from tenacity import (
@@ -19,7 +19,7 @@ from tenacity import (
 )
 
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import Contact, translated
+from eventlog.kafka_client import Contact, client_config, translated
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.dead_letters import DeadLetters
@@ -88,7 +88,6 @@ class Loader:
     def close(self) -> None:
         """Leave the group; `run` does it at its end."""
         self._consumer.close()
-        self._dead_letters.close()
 
     def step(self, stop: threading.Event) -> None:
         """Look for new generations where it is time, then apply what has come."""
@@ -284,9 +283,8 @@ class Loader:
         consumer.unassign()
 
 
-def _consumer_settings(settings: LogSettings, store: str) -> dict[str, str | int | bool]:
-    return {
-        "bootstrap.servers": settings.bootstrap,
+def _consumer_settings(settings: LogSettings, store: str) -> dict[str, Any]:
+    config = {
         "group.id": f"{settings.environment}.loader.{store}",
         "client.id": f"{settings.environment}.loader.{store}",
         "enable.auto.commit": False,
@@ -300,3 +298,4 @@ def _consumer_settings(settings: LogSettings, store: str) -> dict[str, str | int
         "fetch.queue.backoff.ms": 10,
         "queued.min.messages": 20_000,
     }
+    return client_config(settings, **config)

@@ -7,6 +7,8 @@ import orjson
 from projections.stores.store import Batch, Patch, Place
 
 PROGRESS = b"progress/"
+TOO_LARGE = "too_large"
+"""Stands for a patch that Kafka would not take, with its size in bytes."""
 
 
 class NotAPatch(ValueError):
@@ -19,6 +21,8 @@ def read_into(batch: Batch, key: bytes | None, value: bytes | None) -> None:
         raise NotAPatch("it has no key or no value")
     try:
         document = orjson.loads(value)
+        if TOO_LARGE in document:
+            raise NotAPatch(f"it had {document[TOO_LARGE]} bytes, more than Kafka takes: a rebuild takes it in")
         source, offset = document["p"], document["o"]
         if key.startswith(PROGRESS):
             for tag in document["v"]:

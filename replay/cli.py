@@ -12,6 +12,7 @@ import sys
 import typer
 from rich.table import Table
 
+from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError, UnknownView
 from projections.lag import Lags
@@ -51,7 +52,7 @@ def main() -> None:
         app()
     except (UnknownView, NameTaken, NothingToDrop, NoSuchLetter) as error:
         fail(error, 2)
-    except (EventLogError, ProjectionError, ReplayError) as error:
+    except (EventLogError, CommandError, ProjectionError, ReplayError) as error:
         fail(error, 1)
 
 

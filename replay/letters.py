@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import orjson
 import typer
 from rich.table import Table
 
+from commands.receipt import Receipt
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
+from eventlog.letters import Letter
 from eventlog.topics import COMMANDS, DEAD_LETTERS, PATCHES
 from projections.dead_letters import DeadLetters
 from projections.view import TableView
 from replay.deployment import Deployment, open_deployment
-from replay.errors import CannotRetry, NoSuchLetter
+from replay.errors import NoSuchLetter
 from replay.output import AsJson, console, print_json, steps
+from replay.resending import Resender, is_resent
 
 app = typer.Typer(help="What could not be read or loaded, and why.", no_args_is_help=True)
 
@@ -28,8 +29,8 @@ SHOWN_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True)
-class Letter:
-    """A dead letter. key: its own, the place that it comes from. record: its key and value, as text."""
+class Listed:
+    """A dead letter, as it is shown. key: its own, the place that it comes from. record: its key and value, as text."""
 
     key: str
     reason: str
@@ -41,7 +42,7 @@ class Letter:
 def list_letters(as_json: AsJson = False) -> None:
     """Every dead letter: where it comes from, when, and why."""
     with open_deployment(os.environ) as deployment:
-        found = [_letter(key, document) for key, document in _letters(deployment).items()]
+        found = [_listed(key, letter) for key, letter in _letters(deployment).items()]
     if as_json:
         print_json({"letters": [asdict(each) for each in found]})
         return
@@ -54,76 +55,111 @@ def list_letters(as_json: AsJson = False) -> None:
 @app.command()
 def retry(
     keys: Annotated[list[str] | None, typer.Argument(help="Keys of letters, as `list` shows them.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every letter of an event or a patch.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every letter but those of commands.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take in what these letters are about, after its cause was mended: rebuild the views concerned.
+    """Take in what these letters are about, after its cause was mended.
 
-    A view applies events in order, so one that was left out cannot be added later: only a rebuild takes it in. It stops
-    where an event still cannot be read. The letters are taken away when all views are rebuilt.
+    Of an event or a patch, the views concerned are rebuilt: they apply events in order, so one that was left out cannot
+    be added later. Of a process, its event is sent to it again. A command is decided now, under a new id (its own, with
+    /retry), for its client was told of the failure: name those whose client has not sent it again itself.
+
+    It stops at the first that still cannot be read. A letter is taken away when what it is about was taken in.
     """
     if bool(keys) == everything:
         raise typer.BadParameter("name the letters to retry, or say --all")
     with open_deployment(os.environ) as deployment:
-        deployment.generations.prepare()
         letters = _letters(deployment)
         chosen = _chosen(letters, keys)
-        views = {view.name: view for each in chosen for view in _concerned(deployment, each, letters[each])}
-        rebuilder = deployment.rebuilder()
-        for view in views.values():
-            with steps(quiet=as_json) as on_step:
-                rebuilder.rebuild(view, on_step)
-        writer = DeadLetters(deployment.settings)
-        for each in chosen:
-            writer.put(each, None)
-        writer.close()
+        receipts = _resend(deployment, {each: letters[each] for each in chosen if is_resent(each)})
+        views = _rebuild(deployment, {each: letters[each] for each in chosen if not is_resent(each)}, quiet=as_json)
     if as_json:
-        print_json({"retried": chosen, "rebuilt": list(views)})
+        answers = [
+            {
+                "key": key,
+                "command_id": each.command_id,
+                "outcome": each.outcome,
+                "error": each.error and each.error.message,
+            }
+            for key, each in receipts.items()
+        ]
+        print_json({"retried": chosen, "rebuilt": views, "commands": answers})
         return
+    for key, each in receipts.items():
+        console.print(f"{key}: {each.command_id} is {each.outcome} {each.error.message if each.error else ''}")
     console.print(f"{len(chosen)} letters taken in; rebuilt: {', '.join(views) or 'nothing'}")
 
 
-def _letters(deployment: Deployment) -> dict[str, dict[str, Any]]:
+def _resend(deployment: Deployment, letters: Mapping[str, Letter]) -> dict[str, Receipt]:
+    """Send again what these are about; the receipts of commands, by the letter's key."""
+    if not letters:
+        return {}
+    resender, writer = Resender(deployment.settings, deployment.log), DeadLetters(deployment.settings)
+    receipts = {}
+    for key, letter in letters.items():
+        receipt = resender.resend(key, letter)
+        if receipt is not None:
+            receipts[key] = receipt
+        # at once, so that nothing is sent a second time where a later one fails
+        writer.put(key, None)
+        writer.flush()
+    return receipts
+
+
+def _rebuild(deployment: Deployment, letters: Mapping[str, Letter], *, quiet: bool) -> list[str]:
+    """Rebuild the views that these concern, and take the letters away; returns the views' names."""
+    if not letters:
+        return []
+    deployment.generations.prepare()
+    views = {view.name: view for key, each in letters.items() for view in _concerned(deployment, key, each)}
+    rebuilder = deployment.rebuilder()
+    for view in views.values():
+        with steps(quiet=quiet) as on_step:
+            rebuilder.rebuild(view, on_step)
+    writer = DeadLetters(deployment.settings)
+    for key in letters:
+        writer.put(key, None)
+    writer.flush()
+    return list(views)
+
+
+def _letters(deployment: Deployment) -> dict[str, Letter]:
     """The letters by key; a later one replaces an earlier one, and a tombstone takes it away."""
-    letters: dict[str, dict[str, Any]] = {}
+    letters: dict[str, Letter] = {}
     for record in deployment.log.read(DEAD_LETTERS, 0, 0):
         letters.pop(record.key, None)
         if record.value is not None:
-            letters[record.key] = orjson.loads(record.value)
+            letters[record.key] = Letter.from_json(record.value)
     return letters
 
 
-def _chosen(letters: Mapping[str, Mapping[str, Any]], keys: Sequence[str] | None) -> list[str]:
-    if keys is None or not keys:
+def _chosen(letters: Mapping[str, Letter], keys: Sequence[str] | None) -> list[str]:
+    if not keys:
         return [key for key in letters if not key.startswith(f"{COMMANDS}/")]
     for key in keys:
         if key not in letters:
             raise NoSuchLetter(key)
-        if key.startswith(f"{COMMANDS}/"):
-            raise CannotRetry(key, "a command is sent again by its client, under a new id")
     return list(keys)
 
 
-def _concerned(deployment: Deployment, key: str, letter: Mapping[str, Any]) -> Iterator[TableView]:
+def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[TableView]:
     """The views that what the letter is about belongs to; all of them where that cannot be told."""
     views = deployment.views.views
     if key.startswith(f"{PATCHES}/"):
+        # of a part of a patch, the key of the letter tells the view; of a whole one, the key of the record
         parts = key.split("/")
-        tagged = [view for view in views.values() if len(parts) > 3 and view.tag == parts[2]]
+        tag = parts[2] if len(parts) > 3 else (letter.key or b"").decode(errors="replace").partition("/")[0]
+        tagged = [view for view in views.values() if view.tag == tag]
         yield from tagged or views.values()
         return
     event_type = None
     with suppress(NotAnEnvelope):
-        event_type = decode(_bytes(letter.get("value"))).type
+        event_type = decode(letter.value).type
     for view in views.values():
         if event_type is None or view.handles_every or event_type in view.events:
             yield view
 
 
-def _letter(key: str, document: Mapping[str, Any]) -> Letter:
-    parts = [(_bytes(document.get(name)) or b"").decode(errors="replace") for name in ("key", "value")]
-    return Letter(key, document.get("reason", ""), document.get("time") or "", " ".join(parts).strip())
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
+def _listed(key: str, letter: Letter) -> Listed:
+    record = " ".join((part or b"").decode(errors="replace") for part in (letter.key, letter.value))
+    return Listed(key, letter.reason, letter.time, record.strip())

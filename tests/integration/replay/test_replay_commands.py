@@ -14,6 +14,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from commands.handler import dead_letter
+from eventlog.ports import Record
+from eventlog.topics import COMMANDS, INBOX
 from projections.building import Step
 from projections.dead_letters import DeadLetters
 from projections.rebuild import Rebuilder
@@ -193,10 +196,26 @@ def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters
     deployed.append(things(30))
     letters = DeadLetters(deployed.settings)
     letters.add("patches/postgres/by_thing@1/0/5", "refused", b"a")
-    letters.close()
+    for topic, value in ((INBOX, b"an event"), (COMMANDS, b"no command")):
+        buried = dead_letter(Record(topic, 0, 3, "p/O", value, 1_767_323_045_678), "cannot be read", 0)
+        letters.put(buried.key, buried.value)
+    letters.flush()
     told = replay("dead-letters", "retry", "--all")
-    assert told.document == {"retried": ["patches/postgres/by_thing@1/0/5"], "rebuilt": ["by_thing"]}
-    assert replay("dead-letters", "list").document == {"letters": []}
+    retried = ["patches/postgres/by_thing@1/0/5", "process-inbox/0/3"]
+    assert told.document == {"retried": retried, "rebuilt": ["by_thing"], "commands": []}, told.complaint
+    sent = [record for p in range(2) for record in deployed.log.read(INBOX, p, 0)]
+    assert [(record.key, record.value) for record in sent] == [("p/O", b"an event")]
+    told = replay("dead-letters", "retry", "commands/0/3")
+    assert (told.code, "still no command" in told.complaint) == (1, True)
+    (left,) = replay("dead-letters", "list").document["letters"]
+    assert left == {
+        "key": "commands/0/3",
+        "reason": "cannot be read",
+        "time": "2026-01-02T03:04:05.678000Z",
+        "record": "p/O no command",
+    }
+    letters.put("commands/0/3", None)
+    letters.flush()
 
     place = deployed.log.end("events", 1)
     deployed.append_raw("poor thing", b'{"specversion":"1.0"}', 1)

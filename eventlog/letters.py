@@ -1,0 +1,68 @@
+"""Dead letters: records that could not be taken in, kept whole where they fit, with the place and the reason."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from eventlog.envelope import format_time
+from eventlog.topics import MAX_RECORD_BYTES
+
+VALUE_BYTES: Final = MAX_RECORD_BYTES * 5 // 8
+"""The longest value that is kept: base64 makes it a third longer, and a letter is a record, too."""
+KEY_BYTES: Final = MAX_RECORD_BYTES // 16
+REASON_CHARACTERS: Final = 10_000
+
+
+class Letter(NamedTuple):
+    """A dead letter.
+
+    reason: why it was not taken in. time: of the record, RFC 3339. key, value: the record's own; a value of more than
+    VALUE_BYTES is left where it was found, which the reason says.
+    """
+
+    reason: str
+    time: str
+    key: bytes | None
+    value: bytes | None
+
+    @classmethod
+    def from_json(cls, written: bytes) -> Letter:
+        """Read a record's value."""
+        document = orjson.loads(written)
+        key, value = (_bytes(document.get(name)) for name in ("key", "value"))
+        return cls(document.get("reason", ""), str(document.get("time") or ""), key, value)
+
+    def to_json(self, **place: Any) -> bytes:
+        """The record's value; place: `topic`, `partition` and `offset` where it was found."""
+        return orjson.dumps(
+            {
+                **place,
+                "reason": self._told(),
+                "time": self.time,
+                "key": _text(self.key, KEY_BYTES),
+                "value": _text(self.value, VALUE_BYTES),
+            }
+        )
+
+    def _told(self) -> str:
+        # it may quote what no JSON text can hold
+        reason = self.reason[:REASON_CHARACTERS].encode(errors="replace").decode()
+        left_out = self.value is not None and len(self.value) > VALUE_BYTES
+        return f"{reason} (too large to be kept here: {len(self.value or b'')} bytes)" if left_out else reason
+
+
+def time_of(timestamp_ms: int) -> str:
+    """A record's timestamp as the time of its letter."""
+    return format_time(datetime.fromtimestamp(timestamp_ms / 1000, UTC))
+
+
+def _text(data: bytes | None, longest: int) -> str | None:
+    return None if data is None or len(data) > longest else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

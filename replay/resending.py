@@ -1,0 +1,95 @@
+"""Taking in dead letters of the write side: commands are decided after all, processes are sent their events again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Final
+
+from commands.codec import read_command
+from commands.errors import CommandError
+from commands.process import ProcessRegistry
+from commands.process_runner import ROUTED_BY, RoutingTask
+from commands.receipt import Receipt
+from commands.registry import CommandRegistry
+from eventlog.envelope import decode, encode, partition_of, timestamp_ms
+from eventlog.errors import NotAnEnvelope
+from eventlog.letters import Letter
+from eventlog.ports import Entry, EventLog, Record
+from eventlog.settings import LogSettings
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS
+from replay.errors import CannotRetry
+
+TIMEOUT_S: Final = 30.0
+
+
+def is_resent(key: str) -> bool:
+    """Whether what a letter is about is sent again, rather than read again by views."""
+    topic, *_, last = key.split("/")
+    return topic in (COMMANDS, INBOX) or last == ROUTED_BY
+
+
+class Resender:
+    """Sends again what dead letters are about, as the aggregates and processes of `settings` read it now."""
+
+    def __init__(self, settings: LogSettings, log: EventLog) -> None:
+        self._log = log
+        self._commands, self._processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
+
+    def resend(self, key: str, letter: Letter) -> Receipt | None:
+        """Send it again: a command's receipt is waited for, and what concerns processes they handle in their time.
+
+        Raises CannotRetry where it could not be read now either, and LogUnavailable.
+        """
+        if letter.value is None:
+            raise CannotRetry(key, "the letter holds no value to send")
+        if key.startswith(f"{COMMANDS}/"):
+            return self._decide(key, letter.value)
+        record_key = (letter.key or b"").decode(errors="surrogateescape")
+        for entry in self._for_processes(key, record_key, letter.value):
+            self._log.submit(entry, partition_of(entry.key, self._log.partitions)).result(TIMEOUT_S)
+        return None
+
+    def _decide(self, key: str, value: bytes) -> Receipt:
+        """The receipt of a new command with the same body: under the old id, the first receipt would come again."""
+        try:
+            asked = decode(value)
+            typed = read_command(self._commands.command(asked.type), asked.data)
+        except (NotAnEnvelope, CommandError) as error:
+            raise CannotRetry(key, f"it is still no command: {error}") from error
+        again = asked._replace(
+            id=f"{asked.id}/retry",
+            stream=typed.stream,
+            time=datetime.now(UTC),
+            correlation_id=asked.correlation_id or asked.id,
+            causation_id=asked.id,
+        )
+        partition = partition_of(typed.stream, self._log.partitions)
+        start = self._log.end(RECEIPTS, partition)
+        entry = Entry(COMMANDS, typed.stream, encode(again, typed.body), timestamp_ms(again.time))
+        self._log.submit(entry, partition).result(TIMEOUT_S)
+        return self._receipt(key, again.id, partition, start)
+
+    def _receipt(self, key: str, command_id: str, partition: int, start: int) -> Receipt:
+        deadline = time.monotonic() + TIMEOUT_S
+        with closing(self._log.tail(RECEIPTS, {partition: start})) as tail:
+            while time.monotonic() < deadline:
+                for record in tail.poll(1_000, 0.1):
+                    if record.key == command_id and record.value is not None:
+                        return Receipt.from_json(record.value)
+        raise CannotRetry(
+            key, f"no handler has answered for {TIMEOUT_S:g} s; the command was sent, see its receipt later"
+        )
+
+    def _for_processes(self, key: str, record_key: str, value: bytes) -> Iterator[Entry]:
+        if key.startswith(f"{INBOX}/"):
+            yield Entry(INBOX, record_key, value, time.time_ns() // 1_000_000)
+            return
+        partition, offset = (int(part) for part in key.split("/")[1:3])
+        router = RoutingTask(self._commands, self._processes)
+        for entry in router.route(Record(EVENTS, partition, offset, record_key, value, 0)):
+            if entry.topic == DEAD_LETTERS:
+                raise CannotRetry(key, f"it still cannot be read: {Letter.from_json(entry.value or b'').reason}")
+            yield entry

@@ -1,0 +1,163 @@
+"""Dead letters of the write side, taken in after their cause was mended."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from commands.aggregates import order
+from commands.process import Process, ProcessRegistry, Reaction
+from commands.registry import CommandRegistry
+from eventlog import topics
+from eventlog.envelope import Envelope, encode, partition_of
+from eventlog.letters import Letter
+from eventlog.ports import PROCESSES, Entry
+from eventlog.settings import LogSettings
+from replay.errors import CannotRetry
+from replay.resending import Resender, is_resent
+from tests.background import running
+from tests.process_world import World
+
+PLACED: dict[str, Any] = {"order_id": "O", "customer": "Ada", "lines": [{"sku": "tea", "quantity": 1, "unit_cents": 5}]}
+
+
+def letters(world: World) -> dict[str, Letter]:
+    return {each.key: Letter.from_json(each.value or b"") for each in world.log.read(topics.DEAD_LETTERS, 0, 0)}
+
+
+def mended(world: World, commands: CommandRegistry, processes: ProcessRegistry) -> None:
+    world.commands, world.processes = commands, processes
+    for role, partition in sorted(world._tasks):
+        world.restart(role, partition)
+
+
+def at_work(world: World) -> Callable[[threading.Event], None]:
+    def work(stop: threading.Event) -> None:
+        while not stop.wait(0.01):
+            world.settle()
+
+    return work
+
+
+def test_a_command_of_an_unknown_type_is_decided_once_the_type_is_known() -> None:
+    world = World(random.Random(1))
+    known, processes = world.commands, world.processes
+    mended(world, CommandRegistry([]), ProcessRegistry([]))
+    world.commands = known  # the API is newer than the handlers
+    command_id = world.send("order.place", **PLACED)
+    world.settle()
+    ((key, letter),) = letters(world).items()
+    assert is_resent(key)
+    assert "order.place" in letter.reason
+
+    mended(world, known, processes)
+    with running(at_work(world)):
+        receipt = Resender(LogSettings(), world.log).resend(key, letter)
+        again = Resender(LogSettings(), world.log).resend(key, letter)
+    assert receipt is not None
+    assert (receipt.command_id, receipt.outcome) == (f"{command_id}/retry", "accepted")
+    assert again == receipt
+    (placed,) = (each for each in world.events() if each.type == "order.placed")
+    assert (placed.causation_id, placed.correlation_id) == (receipt.command_id, command_id)
+
+
+def test_what_still_cannot_be_read_says_so_and_nothing_is_sent() -> None:
+    world = World(random.Random(1))
+    stranger = encode(Envelope("c", "order.fly", "order/O", world.now, {"order_id": "O"}))
+    resender = Resender(LogSettings(), world.log)
+    for value, says in [(stranger, r"order\.fly"), (b"{", "malformed JSON"), (None, "no value")]:
+        with pytest.raises(CannotRetry, match=says):
+            resender.resend("commands/0/0", Letter("", "", b"order/O", value))
+    event = encode(Envelope("order/O/1", "order.placed", "order/O", world.now, {"order_id": 5}, sequence=1))
+    with pytest.raises(CannotRetry, match="does not fit"):
+        resender.resend("events/0/0/router", Letter("", "", b"order/O/1", event))
+    ends = [world.log.end(topic, p) for topic in (topics.COMMANDS, topics.INBOX) for p in range(world.log.partitions)]
+    assert not any(ends)
+
+
+class Counted(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    order_id: str = ""
+    seen: tuple[str, ...] = ()
+
+
+def counting(fails: type | None) -> Process[Counted]:
+    def react(event: order.Placed | order.Paid | order.Shipped, state: Counted) -> Reaction[Counted]:
+        if fails is not None and isinstance(event, fails):
+            raise ValueError("a bug")
+        return Reaction(Counted(order_id=event.order_id, seen=(*state.seen, event.type)))
+
+    return Process(name="counting", key="order_id", initial=Counted(), starts=(order.Placed,), react=react)
+
+
+def record_events(world: World, *events: tuple[str, dict[str, Any]]) -> None:
+    for sequence, (kind, data) in enumerate(events, 1):
+        envelope = Envelope(f"order/O/{sequence}", kind, "order/O", world.now, data, sequence=sequence)
+        partition = partition_of("order/O", world.log.partitions)
+        world.log.submit(Entry(topics.EVENTS, envelope.id, encode(envelope), 0), partition)
+
+
+def seen(world: World) -> list[str]:
+    partition = partition_of("counting/O", world.log.partitions)
+    values = [each.value for each in world.log.read(topics.PROCESSES, partition, 0) if each.key == "counting/O"]
+    found: list[str] = orjson.loads(values[-1] or b"")["state"]["seen"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fails", "after"),
+    [
+        (order.Placed, ["order.placed"]),
+        (order.Paid, ["order.placed", "order.shipped", "order.paid"]),
+        (order.Shipped, ["order.placed", "order.paid", "order.shipped"]),
+    ],
+)
+def test_an_event_that_a_process_could_not_handle_is_sent_to_it_again_and_handled_once(
+    fails: type, after: list[str]
+) -> None:
+    world = World(random.Random(1))
+    mended(world, world.commands, ProcessRegistry([("here", counting(fails))]))
+    record_events(
+        world,
+        ("order.placed", {**PLACED, "total_cents": 5}),
+        ("order.paid", {**PLACED, "paid_cents": 5}),
+        ("order.shipped", PLACED),
+    )
+    world.settle()
+    ((key, letter),) = letters(world).items()
+    assert is_resent(key)
+    assert "a bug" in letter.reason
+
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    resender = Resender(LogSettings(), world.log)
+    for _ in range(2):
+        assert resender.resend(key, letter) is None
+        world.settle()
+    assert seen(world) == after
+    assert list(letters(world)) == [key]
+
+
+def test_an_event_that_could_not_be_routed_reaches_its_processes() -> None:
+    world = World(random.Random(1))
+    known = world.commands
+    mended(world, CommandRegistry([]), world.processes)
+    record_events(world, ("order.placed", {**PLACED, "total_cents": 5}))
+    world.settle()
+    ((key, letter),) = letters(world).items()
+    assert key.endswith("/router")
+    assert is_resent(key)
+    mended(world, known, world.processes)
+    assert Resender(LogSettings(), world.log).resend(key, letter) is None
+    world.step(PROCESSES, partition_of("order_fulfilment/O", world.log.partitions), 100)
+    assert world.instances() == ["order_fulfilment/O"]
+
+
+def test_what_views_could_not_take_in_is_not_sent_again() -> None:
+    assert not is_resent("events/0/5")
+    assert not is_resent("patches/postgres/listings@1/0/5")
