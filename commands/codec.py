@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
@@ -14,6 +14,8 @@ from commands.errors import BrokenStream, MalformedCommand, UnreadableEvent, Unr
 from commands.registry import AnyAggregate, CommandType
 from commands.upcasting import version_problem
 from eventlog.envelope import Envelope, stream_name
+
+NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: leave it out"}
 
 Body = bytes | Mapping[str, Any]
 State = TypeVar("State", bound=BaseModel)
@@ -34,13 +36,14 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
     aggregate, kind = command_type.aggregate, command_type.command
     try:
         data = orjson.loads(body) if isinstance(body, bytes) else body
-        canonical = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
+        canonical, large = _canonical(data)
     except (orjson.JSONDecodeError, TypeError) as error:
         detail = {"type": "json_invalid", "loc": (), "msg": f"invalid JSON: {error}"}
         raise MalformedCommand(kind.type, [detail]) from error
+    if large:
+        raise MalformedCommand(kind.type, large)
     if b"\\u0000" in canonical and _holds_nul(data):
-        detail = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: leave it out"}
-        raise MalformedCommand(kind.type, [detail])
+        raise MalformedCommand(kind.type, [NUL])
     try:
         command = kind.model_validate_json(canonical)
     except ValidationError as error:
@@ -115,6 +118,28 @@ def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int
         return kind.model_validate_json(orjson.dumps(document["state"])), version
     except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
         raise UnreadableSnapshot(aggregate.name, str(error)) from error
+
+
+def _canonical(data: object) -> tuple[bytes, list[dict[str, Any]]]:
+    """JSON text with sorted keys, and what is wrong with its integers."""
+    try:
+        # integers of up to 53 bits: nearly always, and at no cost
+        return orjson.dumps(data, option=orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER), []
+    except TypeError:
+        return orjson.dumps(data, option=orjson.OPT_SORT_KEYS), list(too_large(data))
+
+
+def too_large(data: object, place: tuple[str | int, ...] = ()) -> Iterator[dict[str, Any]]:
+    """Details of the integers that no store can hold, as pydantic gives them."""
+    match data:
+        case int() if not -(2**63) <= data < 2**63:
+            yield {"type": "int_too_large", "loc": place, "msg": f"{data} has more than 64 bits: send it as text"}
+        case Mapping():
+            for name, value in data.items():
+                yield from too_large(value, (*place, name))
+        case list() | tuple():
+            for index, value in enumerate(data):
+                yield from too_large(value, (*place, index))
 
 
 def _holds_nul(value: object) -> bool:

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
+import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from commands.codec import NUL, too_large
 from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
@@ -21,7 +23,8 @@ TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 SOURCE = "/headwater/observations"
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """U+0000 in a JSON text, where only an escape can write it; an escaped backslash may stand before `u0000`."""
-NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: leave it out"}
+LARGE = re.compile(rb"[0-9]{19}")
+"""What may be an integer of more than 64 bits."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -98,6 +101,8 @@ class ObservationRegistry:
             raise MalformedObservation(observation_type, [dict(detail) for detail in details]) from error
         if ESCAPED_NUL.search(report):
             raise MalformedObservation(observation_type, [NUL])
+        if LARGE.search(report) and (large := list(too_large(orjson.loads(report)))):
+            raise MalformedObservation(observation_type, large)
         return read
 
 

@@ -19,7 +19,8 @@ from pyspark.errors import StreamingQueryException
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.errors import LiveQueryFailed
-from projections.spark.patches import patch_records
+from projections.spark.patches import patch_records, sendable
+from projections.spark.reading import connection
 from projections.view import TableView
 
 if TYPE_CHECKING:
@@ -117,11 +118,10 @@ def start_live(
     batch: str = "10 minutes",
 ) -> StreamingQuery:
     """Start the query and return it; see `run_live`."""
-    made = patch_records(_source(session, settings, starting), views, settings)
+    made = sendable(patch_records(_source(session, settings, starting), views, settings))
     writer = made.writeStream.format("kafka").outputMode("update").queryName("live")
     writer = writer.trigger(realTime=batch)  # type: ignore[call-overload]
-    writer = writer.option("kafka.bootstrap.servers", settings.bootstrap)
-    writer = writer.option("checkpointLocation", checkpoint.as_uri())
+    writer = writer.option("checkpointLocation", checkpoint.as_uri()).options(**connection(settings))
     query: StreamingQuery = writer.options(**_SINK).start()
     return query
 
@@ -130,6 +130,6 @@ def _source(session: SparkSession, settings: LogSettings, starting: Mapping[int,
     topic = settings.topic(EVENTS)
     earliest = -2
     offsets = {str(each): (starting or {}).get(each, earliest) for each in range(settings.partitions)}
-    reader = session.readStream.format("kafka").option("kafka.bootstrap.servers", settings.bootstrap)
+    reader = session.readStream.format("kafka").options(**connection(settings))
     reader = reader.option("subscribe", topic).option("startingOffsets", json.dumps({topic: offsets}))
     return reader.options(**_SOURCE).load()

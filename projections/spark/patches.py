@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from eventlog.letters import VALUE_BYTES
 from eventlog.settings import LogSettings
-from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
+from eventlog.topics import DEAD_LETTERS, EVENTS, MAX_RECORD_BYTES, PATCHES
 from projections.expressions import identifier, literal
 from projections.items import INDEX, ITEM, ItemField
+from projections.patches import TOO_LARGE
 from projections.spark.events import LogSchema, parse, unreadable, unreadable_reason
 from projections.spark.lifting import Lifted, lifts
 from projections.view import TableView
@@ -16,7 +18,12 @@ from projections.view import TableView
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_RECORD = "struct<topic: string, key: string, value: string, `partition`: int>"
+SENDABLE_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
+"""Of a key and a value together: Kafka counts the framing as well."""
+SHOWN_KEY: Final = 1_000
+"""Characters."""
+
+_RECORD: Final = "struct<topic: string, key: string, value: string, `partition`: int>"
 
 
 def patch_records(records: DataFrame, views: Sequence[TableView], settings: LogSettings) -> DataFrame:
@@ -24,6 +31,19 @@ def patch_records(records: DataFrame, views: Sequence[TableView], settings: LogS
     schema = LogSchema.of(views)
     made = parse(records, schema).selectExpr(f"explode({records_of_event(views, schema, settings)}) as made")
     return made.selectExpr("made.topic as topic", "made.key as key", "made.value as value", "made.`partition`")
+
+
+def sendable(made: DataFrame) -> DataFrame:
+    """The same records, but for those that Kafka would not take: in their place stands how large they are.
+
+    The query would die of one, again and again; a loader buries what stands for it.
+    """
+    size = "octet_length(key) + octet_length(value)"
+    key, value = f"left(key, {SHOWN_KEY})", f"concat('{{\"{TOO_LARGE}\":', {size}, '}}')"
+    large = f"{size} > {SENDABLE_BYTES}"
+    return made.selectExpr(
+        "topic", f"if({large}, {key}, key) as key", f"if({large}, {value}, value) as value", "`partition`"
+    )
 
 
 def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:
@@ -92,9 +112,11 @@ def _progress(views: Sequence[TableView], settings: LogSettings) -> str:
 
 def _dead_letter(reason: str, settings: LogSettings) -> str:
     """The letter is the same each time it is written, so that a restart leaves one."""
+    large = f"octet_length(value) > {VALUE_BYTES}"
+    told = f"if({large}, concat({reason}, ' (too large to be kept here: ', octet_length(value), ' bytes)'), {reason})"
     fields = (
-        f"{literal(EVENTS)} as topic, `partition`, `offset`, {reason} as reason, time, "
-        f"{_base64('cast(key as binary)')} as key, {_base64('value')} as value"
+        f"{literal(EVENTS)} as topic, `partition`, `offset`, {told} as reason, time, "
+        f"{_base64('cast(key as binary)')} as key, if({large}, null, {_base64('value')}) as value"
     )
     key = f"concat({literal(EVENTS + '/')}, `partition`, '/', `offset`)"
     return _record(DEAD_LETTERS, key, f"to_json(struct({fields}))", "0", settings)

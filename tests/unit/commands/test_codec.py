@@ -57,3 +57,16 @@ def test_the_fingerprint_knows_the_type_the_body_and_the_expected_version_and_no
     assert fingerprint("listing.sell", one, None) == fingerprint("listing.sell", same, None)
     prints = {("a", one, None), ("b", one, None), ("a", other, None), ("a", one, 0), ("a", one, 1)}
     assert len({fingerprint(*asked) for asked in prints}) == len(prints)
+
+
+@pytest.mark.parametrize(("price", "fits"), [(2**63 - 1, True), (-(2**63), True), (2**63, False), (2**64 - 1, False)])
+def test_an_integer_that_no_store_can_hold_is_refused_with_its_place(price: int, fits: bool) -> None:
+    kind = CommandRegistry.load().command("order.place")
+    line = {"sku": "tea", "quantity": 1, "unit_cents": price}
+    body = {"order_id": "O", "customer": "9" * 30, "lines": [line]}
+    try:
+        details = []
+        read_command(kind, body)
+    except MalformedCommand as error:
+        details = [detail["loc"] for detail in error.details if detail["type"] == "int_too_large"]
+    assert details == ([] if fits else [("lines", 0, "unit_cents")])

@@ -24,6 +24,7 @@ class Reading(Observation, type="reading", version=3):
     """A sensor's."""
 
     celsius: float
+    raw: int | None = None
 
 
 REGISTRY = ObservationRegistry([("here", Reading)])
@@ -58,6 +59,16 @@ def test_what_cannot_be_read() -> None:
             REGISTRY.read("reading", text)
 
 
+def test_an_integer_that_no_store_can_hold_is_refused_with_its_place() -> None:
+    def report(raw: int) -> bytes:
+        return b'{"id":"%d","source":"s","data":{"celsius":1,"raw":%d}}' % (2**63, raw)
+
+    assert REGISTRY.read("reading", report(2**63 - 1)).data.raw == 2**63 - 1
+    with pytest.raises(MalformedObservation) as error:
+        REGISTRY.read("reading", report(2**63))
+    assert [detail["loc"] for detail in error.value.details] == [("data", "raw")]
+
+
 def test_a_record_and_where_it_is() -> None:
     log = MemoryLog(partitions=4)
     reports = [read(1, '"2026-01-02T03:04:05.678+01:00"'), read(2), read(1, source="s2")]
@@ -68,7 +79,7 @@ def test_a_record_and_where_it_is() -> None:
     assert [record.key for record in records] == ["reading/s1/1", "reading/s1/2", "reading/s2/1"]
     first, second = decode(records[0].value), decode(records[1].value)
     assert (first.id, first.type, first.stream, first.data_version) == ("reading/s1/1", "reading", "reading/s1", 3)
-    assert (first.data, first.correlation_id, first.traceparent) == ({"celsius": 21.5}, "c", "00-a")
+    assert (first.data, first.correlation_id, first.traceparent) == ({"celsius": 21.5, "raw": None}, "c", "00-a")
     assert first.time == datetime(2026, 1, 2, 2, 4, 5, 678000, tzinfo=UTC)
     assert records[0].timestamp_ms == 1767319445678
     assert second.time >= before
