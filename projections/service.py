@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -109,25 +110,31 @@ class Service:
         cluster = prepare(self.settings)
         views = list(self.views.views.values())
         checkpoint = checkpoint_directory(self.settings, views, cluster)
-        starting = self._starting(checkpoint)
+        starting = self.starting(checkpoint)
         threads = self.settings.partitions + SPARE_THREADS
         spark = SparkSettings.from_environment(os.environ)
         session = start_session(spark, name="live", threads=threads, lasting=True)
         ready = ready_file(self.settings, LIVE)
         run_live(session, views, self.settings, checkpoint=checkpoint, starting=starting, on_running=ready.touch)
 
-    def _starting(self, checkpoint: Path) -> dict[int, int] | None:
-        """Where the live query begins: at what all views have, or (None) at its checkpoint while a store is away.
+    def starting(self, checkpoint: Path) -> dict[int, int] | None:
+        """Where the live query begins: at what all views have. While a store is away, at its checkpoint, and where it
+        began last (None: at the first event) should it have died before it wrote one.
 
         The checkpoint is older: it is written when a batch ends, and knows nothing of a replay.
         """
+        noted = checkpoint.with_suffix(".json")
         try:
             starting = self.applied()
         except StoreUnavailable as error:
-            if not checkpoint.exists():
+            if not checkpoint.exists() and not noted.exists():
                 raise
             log.warning("going on from the checkpoint: %s", error)
-            return None
+            return _offsets(noted) if noted.exists() else None
+        noted.parent.mkdir(parents=True, exist_ok=True)
+        part = noted.with_suffix(".part")
+        part.write_text(json.dumps(starting))
+        part.replace(noted)
         shutil.rmtree(checkpoint, ignore_errors=True)
         return starting
 
@@ -219,6 +226,10 @@ def _served(views: Sequence[TableView], live: Mapping[str, Generation]) -> list[
         for view in views
         if view.name in live and live[view.name].tag == view.tag
     ]
+
+
+def _offsets(file: Path) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in json.loads(file.read_text()).items()}
 
 
 def ready_file(settings: LogSettings, part: str) -> Path:

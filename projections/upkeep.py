@@ -50,6 +50,8 @@ class Upkeep:
                 self.look()
             except (EventLogError, ProjectionError) as error:
                 log.warning("no look at the views: %s", error)
+            except Exception:  # nobody else looks, and the next time may be better
+                log.exception("no look at the views")
 
     def look(self) -> list[Lag]:
         """Look once: report what changed, and replay the views that need it. Returns what was found."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
@@ -19,7 +19,7 @@ from eventlog.topics import DEAD_LETTERS
 from projections.dead_letters import DeadLetters
 from projections.errors import BulkLoadFailed, PoisonEvent
 from projections.selection import ALL, Selection
-from projections.spark.folding import MARKER, POISON, fault
+from projections.spark.folding import GROUPED_IN_MEMORY, MARKER, POISON, fault, groups_in_memory
 from projections.spark.patches import patch_records
 from projections.spark.reading import read_ranges
 from projections.spark.slices import SLICE_OFFSETS, Slices
@@ -35,6 +35,11 @@ LOOK_S: Final = 0.25
 
 NAMED_POISON: Final = 1_000
 """Of one task at most: poison records are counted all, and written to `dead-letters` as far as they are named."""
+
+JVM_DIED: Final = (
+    "Spark's JVM has ended, and what it said last is above; where that is an OutOfMemoryError, give it more memory "
+    "(HEADWATER_SPARK_MEMORY)"
+)
 
 _WRITTEN = "written bigint, poison bigint, named array<string>"
 
@@ -79,6 +84,7 @@ def bulk_load(
     if not total:
         on_progress(0, 0)
         return BulkResult(0, 0, 0.0, {})
+    session.conf.set(GROUPED_IN_MEMORY, groups_in_memory(view))
     try:
         slices = Slices(session, settings, view, selection, slice_offsets)
         with _watched(session, total, on_progress):
@@ -86,6 +92,8 @@ def bulk_load(
             planned = time.monotonic()
             with _kept(rows, len(writers) > 1):
                 written = [rows.mapInArrow(_write_with(each, view.key_name), _WRITTEN).collect() for each in writers]
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise BulkLoadFailed(view.name, JVM_DIED) from error
     except (PySparkException, Py4JError) as error:
         raise BulkLoadFailed(view.name, _last_cause(str(error))) from error
     ended = time.monotonic()
@@ -138,7 +146,7 @@ def _bury(session: SparkSession, settings: LogSettings, view: TableView, places:
     letters = DeadLetters(settings)
     for row in made.where(made.topic == settings.topic(DEAD_LETTERS)).toLocalIterator():
         letters.put(row["key"], row["value"].encode())
-    letters.close()
+    letters.flush()
 
 
 def _last_cause(trace: str) -> str:

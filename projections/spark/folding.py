@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from projections.expressions import identifier, literal
 from projections.items import INDEX, ITEM, single_item
-from projections.monoids import Grouped, Scalar, StateField
+from projections.monoids import Grouped, Keyed, Ranked, Scalar, StateField
 from projections.spark.events import LogSchema, parse, unreadable_reason
 from projections.spark.lifting import Lifted, lifts
 from projections.view import TableView, item_kinds, required_fields
@@ -22,6 +22,13 @@ MARKER = "_objects"
 """Column without meaning. Spark would sort before each aggregation of text; it hashes where one aggregate is a list.
 Its size, because a row without one has to bring the same type, and a null list is slow on its way to Python."""
 
+GROUPED_IN_MEMORY = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
+MOST_GROUPS = 150_000
+LISTED_BYTES = 16 * 1024 * 1024
+"""Of one task, for the lists of its groups: more in memory is no faster."""
+ENTRY_BYTES = 16
+"""Room that Spark takes at once for each entry that a list may have."""
+
 _KIND, _AT = "_kind", "_at"
 
 
@@ -34,6 +41,15 @@ def folded(records: DataFrame, view: TableView) -> DataFrame:
     schema = LogSchema.of([view])
     kinds = lifts(view, schema)
     return combined(_counted(_parsed(records, view, kinds, schema), kinds).selectExpr(*_lifted(view, kinds)), view)
+
+
+def groups_in_memory(view: TableView) -> int:
+    """Groups that one task may keep in memory before it sorts and spills (GROUPED_IN_MEMORY).
+
+    A limited list takes room for its limit in every group, however few entries it has there.
+    """
+    limits = sum(monoid.limit for monoid in view.layout.monoids if isinstance(monoid, Ranked | Keyed))
+    return max(100, min(MOST_GROUPS, LISTED_BYTES // (ENTRY_BYTES * limits))) if limits else MOST_GROUPS
 
 
 def combined(lifted: DataFrame, view: TableView) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,8 +85,6 @@ class SparkSettings:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
             "spark.sql.adaptive.enabled": "false",
-            # groups of one task that are kept in memory before it sorts and spills; see folding.MARKER
-            "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "150000",
             # Kafka's second reader counts what it reads, for progress
             "spark.sql.sources.useV1SourceList": "",
             **_CONSUMER_POOLS,
@@ -132,10 +130,13 @@ def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: 
 
 @contextmanager
 def lazy_session(settings: SparkSettings, *, name: str, threads: int) -> Iterator[Callable[[], SparkSession]]:
-    """A session that starts when it is first asked for; afterwards it is stopped, and its JVM ended with it."""
+    """A session that starts when it is first asked for, and again where its JVM has died; afterwards it is stopped, and
+    its JVM ended with it."""
     started: list[SparkSession] = []
 
     def session() -> SparkSession:
+        if started and _has_died():
+            end(started.pop())
         if not started:
             started.append(start_session(settings, name=name, threads=threads))
         return started[0]
@@ -147,12 +148,23 @@ def lazy_session(settings: SparkSettings, *, name: str, threads: int) -> Iterato
             end(each)
 
 
-def end(session: SparkSession, within_s: float = 30.0) -> None:
-    """Stop a session and its JVM, which would else stay, with all its memory, as long as this process."""
+def _has_died() -> bool:
     from pyspark import SparkContext  # noqa: PLC0415
 
     gateway = SparkContext._gateway
-    session.stop()
+    return gateway is not None and gateway.proc.poll() is not None
+
+
+def end(session: SparkSession, within_s: float = 30.0) -> None:
+    """Stop a session and its JVM, which would else stay, with all its memory, as long as this process."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    gateway = SparkContext._gateway
+    with suppress(Py4JError, OSError):  # its JVM may have died
+        session.stop()
+    SparkContext._active_spark_context = SparkSession._instantiatedSession = None
     if gateway is None:
         return
     gateway.shutdown()

@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient
-
+from eventlog.admin import topic_id
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.expressions import identifier
@@ -39,7 +37,6 @@ SLICE_OFFSETS: Final = 20_000_000
 """Of all partitions together; a minute or so of folding on two cores."""
 KEPT_S: Final = 24 * 60 * 60
 """Less than tombstones are kept for: what was erased since is found in the log."""
-TIMEOUT_S: Final = 10.0
 _ENTRY: Final = "_entry"
 
 
@@ -115,16 +112,10 @@ class Slices:
 
     @property
     def _folder(self) -> Path:
-        what = [self.view.fingerprint, str(self.selection), str(self.size), self._topic_id()]
+        # a topic that was deleted and made anew has the same name, and other events
+        what = [self.view.fingerprint, str(self.selection), str(self.size), topic_id(self.settings, EVENTS)]
         digest = hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
         return self.settings.state.absolute() / "replays" / self.settings.environment / self.view.name / digest
-
-    def _topic_id(self) -> str:
-        """A topic that was deleted and made anew has the same name, and other events."""
-        topic = self.settings.topic(EVENTS)
-        client = AdminClient({"bootstrap.servers": self.settings.bootstrap})
-        found = client.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic].result()
-        return str(found.topic_id)
 
 
 def recombined(folds: DataFrame, view: TableView) -> DataFrame:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
 from eventlog.settings import LogSettings
+from projections.errors import StoreUnavailable
 from projections.generations import Generations
 from projections.registry import ViewRegistry
 from projections.service import Service
@@ -29,3 +35,25 @@ def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_b
 
     generations.begin(BY_THING, {0: 35, 1: 80}, start)
     assert service.applied() == {0: 35, 1: 30}
+
+
+def test_while_a_store_is_away_the_live_query_goes_on_from_its_checkpoint_or_where_it_began(
+    servers: dict[str, Server], settings: LogSettings, tmp_path: Path
+) -> None:
+    stores, checkpoint = servers["postgres"].settings, tmp_path / "live" / "digest"
+    generations = Generations(stores.postgres, settings.environment)
+    generations.prepare()
+    made = generations.begin(BY_GROUP, {0: 7, 1: 9}, dict.fromkeys(range(4), 0))
+    for server in servers.values():
+        server.open().create(Target(BY_GROUP, made.generation), {0: 7, 1: 9}, dict.fromkeys(range(4), 0))
+    generations.swap(BY_GROUP.name, made.generation)
+    service = Service(settings, stores, ViewRegistry([("here", BY_GROUP)]))
+    without_one = replace(service, stores=replace(stores, valkey="valkey://127.0.0.1:1"))
+    with pytest.raises(StoreUnavailable, match="Valkey"):
+        without_one.starting(checkpoint)
+    assert service.starting(checkpoint) == without_one.starting(checkpoint) == {0: 7, 1: 9}
+    checkpoint.mkdir()
+    assert without_one.starting(checkpoint) == {0: 7, 1: 9}
+    assert checkpoint.exists()
+    assert service.starting(checkpoint) == {0: 7, 1: 9}
+    assert not checkpoint.exists()

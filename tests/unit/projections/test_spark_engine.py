@@ -18,17 +18,21 @@ from commands.aggregate import Event
 from commands.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position, encode, partition_of
 from eventlog.settings import LogSettings
+from eventlog.topics import MAX_RECORD_BYTES
 from projections import reference
 from projections.expressions import Source, envelope, minus, negative, point, value, when
 from projections.folds import EVERY, add, count, last, maximum, members, minimum
 from projections.folds import lowest as lowest_of
 from projections.monoids import State
+from projections.patches import NotAPatch, read_into
 from projections.reading import problem
 from projections.registry import ViewRegistry
 from projections.spark.events import LogSchema
 from projections.spark.folding import POISON, fault, folded
 from projections.spark.live import checkpoint_directory
+from projections.spark.patches import SENDABLE_BYTES, sendable
 from projections.spark.slices import recombined
+from projections.stores.store import Batch
 from projections.types import ColumnType
 from projections.view import Postgres, TableView
 from tests.contracts.fold_views import FOLD_VIEWS
@@ -44,6 +48,7 @@ from tests.spark_rows import (
     patches,
     record,
     records_of,
+    session,
     states,
     touched,
 )
@@ -274,6 +279,18 @@ def test_a_record_that_is_no_event_is_a_dead_letter_with_its_reason_and_bytes() 
         assert (letter["topic"], letter["partition"], letter["offset"]) == ("events", 1, at)
         assert base64.b64decode(letter["value"], validate=True) == body
         assert base64.b64decode(letter["key"], validate=True) == b"bad"
+
+
+def test_a_patch_that_kafka_would_not_take_is_named_in_its_place() -> None:
+    most = SENDABLE_BYTES - len("v@1/é".encode())
+    rows = [("t", "v@1/é", "x" * most, 3), ("t", "v@1/é", "x" * (most + 1), 2), ("t", "é" * MAX_RECORD_BYTES, "{}", 1)]
+    given = session().createDataFrame(rows, "topic string, key string, value string, `partition` int")
+    whole, large, endless = (tuple(row) for row in sendable(given).collect())
+    assert whole == rows[0]
+    assert large == ("t", "v@1/é", f'{{"too_large":{SENDABLE_BYTES + 1}}}', 2)
+    assert endless == ("t", "é" * 1_000, f'{{"too_large":{2 * MAX_RECORD_BYTES + 2}}}', 1)
+    with pytest.raises(NotAPatch, match=f"{SENDABLE_BYTES + 1} bytes"):
+        read_into(Batch(0), large[1].encode(), large[2].encode())
 
 
 def test_an_event_that_some_views_cannot_read_makes_the_others_patches_and_a_dead_letter() -> None:

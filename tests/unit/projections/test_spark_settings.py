@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from typing import Any
+
 import pytest
 
+from projections.folds import count, distinct
+from projections.spark.folding import ENTRY_BYTES, LISTED_BYTES, MOST_GROUPS, groups_in_memory
 from projections.spark.session import SparkSettings
+from projections.view import Postgres, TableView
+from tests.contracts.view_histories import Put
 
 
 def test_by_default_spark_runs_in_this_process_with_the_threads_asked_for_and_on_the_loopback_only() -> None:
@@ -22,3 +30,36 @@ def test_executors_elsewhere_are_given_the_connector_and_the_memory(master: str)
     assert "spark-sql-kafka" in options["spark.jars"]
     assert options["spark.executor.memory"] == options["spark.driver.memory"] == "3g"
     assert ("spark.driver.bindAddress" in options) == master.startswith("local")
+
+
+DYING = """
+from pyspark import SparkContext
+from projections.spark.session import SparkSettings, lazy_session
+
+def die():
+    SparkContext._gateway.proc.kill()
+    SparkContext._gateway.proc.wait()
+
+with lazy_session(SparkSettings(memory="512m"), name="first", threads=1) as session:
+    session()
+    die()
+    print(session().range(7).count())
+    die()
+print("the end")
+"""
+
+
+def test_after_the_death_of_a_jvm_another_session_starts() -> None:
+    done = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "7\nthe end"), done.stderr
+
+
+def test_a_long_list_takes_room_in_every_group_so_that_fewer_are_in_memory() -> None:
+    def groups(**columns: Any) -> int:
+        key = {"key": "thing_id", "stores": (Postgres(),)}
+        return groups_in_memory(TableView(name="v", columns={"n": count(Put), **columns}, **key))
+
+    assert groups() == MOST_GROUPS
+    assert groups(a=distinct({Put: "group"}, 1_000)) == LISTED_BYTES // (ENTRY_BYTES * 1_000) > 1_000
+    assert groups(a=distinct({Put: "group"}, 10_000), b=distinct({Put: "group"}, 10_000)) == 100
+    assert groups(a=distinct({Put: "group"}, 3)) == MOST_GROUPS

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from projections.errors import RebuildFailed
+from projections.errors import RebuildFailed, StoreUnavailable
 from projections.lag import Lag
 from projections.registry import ViewRegistry
 from projections.upkeep import Upkeep, quicker_in_bulk, to_replay
@@ -99,6 +100,25 @@ def test_all_that_is_lost_is_replayed_together_though_one_of_them_fails() -> Non
     for _ in range(3):
         upkeep.look()
     assert replays.asked == [["listings", "streams", "city_market"], ["streams"]]
+
+
+def test_whatever_goes_wrong_is_told_and_the_next_look_is_taken(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("projections.upkeep.LOOK_S", 0.0)
+    stop, looks = threading.Event(), iter([StoreUnavailable("PostgreSQL", "gone"), ZeroDivisionError("a bug"), None])
+
+    class Failing(FakeLags):
+        def look(self) -> list[Lag]:
+            if (error := next(looks)) is not None:
+                raise error
+            stop.set()
+            return [HERE]
+
+    Upkeep(Failing([]), Replays()).run(stop)  # type: ignore[arg-type]
+    assert next(looks, "all were taken") == "all were taken"
+    assert "gone" in caplog.text
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["a bug"]
 
 
 def test_what_recovers_is_told_as_well_as_what_breaks(caplog: pytest.LogCaptureFixture) -> None:
