@@ -45,7 +45,7 @@ demo: spark ## show everything at work on real listings
 test: spark ## run all tests; those that need servers start their own
 	$(PY) -m pytest tests
 
-soak: spark ## half an hour of clients while every process and server fails; the history and all views are checked afterwards
+soak: spark ## some forty minutes of clients while every process and server fails; the history and all views are checked afterwards
 	$(PY) -m tests.simulation
 
 check: setup ## lint, formatting, types, and the direction of imports

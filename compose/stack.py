@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -16,16 +17,18 @@ from projections.supervision.supervised import Supervised
 from projections.supervision.supervisor import Supervisor
 
 JAR_LOCK = Path(__file__).with_name("jars.lock")
+PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
 
 
 class Stack:
     """The four servers on one state directory, supervised by this process.
 
-    Use it as a context manager, or call `start` and `stop`. Data stays in the state directory.
+    Use it as a context manager, or call `start` and `stop`. Data stays in the state directory. parts: those to run.
     """
 
-    def __init__(self, settings: StackSettings) -> None:
+    def __init__(self, settings: StackSettings, parts: Collection[str] = PARTS) -> None:
         self.settings = settings
+        self._parts = parts
         self._state = StateDirectory(settings.state)
         self._supervisor: Supervisor | None = None
         self._recording = threading.Lock()
@@ -36,7 +39,7 @@ class Stack:
         return self.settings.endpoints
 
     def start(self) -> None:
-        """Start all servers and return when all are healthy.
+        """Start the servers and return when all are healthy.
 
         Raises AlreadyRunning, PortTaken, DependencyError, StartFailed, or JarError when a download fails.
         """
@@ -47,6 +50,7 @@ class Stack:
             elasticsearch.spec(self.settings, jars["elasticsearch"]),
             valkey.spec(self.settings),
         ]
+        specs = [spec for spec in specs if spec.name in self._parts]
         self._state.take()
         try:
             self._state.clear_remains()

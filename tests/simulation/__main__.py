@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -11,6 +13,9 @@ from tests.simulation.run import simulate
 
 
 def main(seconds: float = 900.0, seed: int | None = None) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    # so that nothing that it started outlives it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     print(f"seed {seed}, {seconds:g} s", flush=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,24 +1,20 @@
-"""What goes wrong, and when: a seeded plan, and the handler processes and the broker that it is carried out on."""
+"""What goes wrong, and when: a seeded plan, and the handler processes that it is carried out on."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
 
-from compose.parts import kafka
-from compose.ports import free_ports
-from compose.settings import StackSettings
-from compose.stack import fetch_jars
+from compose.stack import Stack
 from eventlog.kafka_writer import TRANSACTION_TIMEOUT_MS
 from eventlog.settings import LogSettings
-from projections.supervision.supervisor import Supervisor
 
 Kind = Literal[
     "kill", "pause", "leave", "join", "restart broker", "kill broker", "kill live query", "kill loader", "restart store"
@@ -28,6 +24,8 @@ READ_SIDE: Final[Sequence[Kind]] = ("kill live query", "kill loader", "restart s
 PAUSE_S = TRANSACTION_TIMEOUT_MS / 1000 + 2
 """Long enough for the broker to have aborted what the paused handler had begun."""
 HANDLERS = 3
+
+logger = logging.getLogger(__name__)
 
 
 class Fault(NamedTuple):
@@ -53,32 +51,6 @@ def plan(seed: int, seconds: float, kinds: Sequence[Kind] = WRITE_SIDE) -> list[
                 break
             faults.append(fault)
     return faults
-
-
-class Broker:
-    """A Kafka of one's own on free ports."""
-
-    def __init__(self, folder: Path) -> None:
-        settings = StackSettings(folder, free_ports())
-        self.bootstrap = settings.endpoints.kafka
-        self._supervisor = Supervisor([kafka.spec(settings, fetch_jars()["kafka"])])
-
-    def start(self) -> None:
-        """Return when it answers."""
-        self._supervisor.start()
-
-    def kill(self) -> None:
-        """As a crash would; return when it answers again."""
-        self._supervisor["kafka"].kill()
-        self._supervisor["kafka"].wait_healthy()
-
-    def restart(self) -> None:
-        """Cleanly; return when it answers again."""
-        self._supervisor["kafka"].restart()
-
-    def stop(self) -> None:
-        """For good."""
-        self._supervisor.stop()
 
 
 class Handlers:
@@ -161,32 +133,20 @@ class Sufferer(Protocol):
         """Carry out a fault."""
 
 
-class Restarted(Protocol):
-    """A broker that goes away, and comes back."""
-
-    bootstrap: str
-
-    def start(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    def restart(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 async def carry_out(
-    faults: Sequence[Fault], handlers: Handlers, broker: Restarted, read_side: Sufferer | None = None
+    faults: Sequence[Fault], handlers: Handlers, servers: Stack, read_side: Sufferer | None = None
 ) -> None:
     """All faults, one after the other."""
     for fault in faults:
         await asyncio.sleep(fault.after_s)
+        logger.info("%s", fault.kind)
         if read_side is not None and fault.kind in READ_SIDE:
             await read_side.suffer(fault)
         elif fault.kind == "restart broker":
-            await asyncio.to_thread(broker.restart)
+            await asyncio.to_thread(servers.restart, "kafka")
         elif fault.kind == "kill broker":
-            await asyncio.to_thread(broker.kill)
+            await asyncio.to_thread(servers.kill, "kafka")
+            await asyncio.to_thread(servers.wait_healthy, "kafka")
         else:
             await handlers.suffer(fault)
     await handlers.settle()

@@ -6,9 +6,11 @@ moment of its first answer.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from commands.receipt import KEY_REUSED, WRONG_VERSION, Receipt
@@ -130,13 +132,14 @@ def _wrongly_refused(asked: Asked, caused: Sequence[Stored]) -> Iterator[str]:
 def _untimely(asked: Sequence[Asked], events: Sequence[Stored], commands: Mapping[str, Asked]) -> Iterator[str]:
     """Answers about a version that was over before the command was sent, or not there yet when it was answered."""
     answered = sorted((each.answered, each.answers[0].version) for each in asked if each.answers)
+    times, latest = [at for at, _ in answered], list(accumulate((version for _, version in answered), max, initial=0))
     by_sequence = {event.sequence: event for event in events}
     for each in asked:
         if not each.answers:
             continue
         first = each.answers[0]
         seen = first.version - each.times if first.outcome == "accepted" else first.version
-        known = max((version for at, version in answered if at < each.sent), default=0)
+        known = latest[bisect_left(times, each.sent)]
         if seen < known:
             yield f"{each.command_id}: decided at version {seen}, though {known} had been answered before it was sent"
         event = by_sequence.get(seen)

@@ -9,12 +9,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 
-from compose.ports import free_ports
-from compose.settings import StackSettings
 from compose.stack import Stack
 from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry
@@ -29,31 +26,6 @@ ATTEMPTS = 4
 """A view that was just held up may take more than the minute that `replay verify` waits for it."""
 DIFFERS = 3
 """Exit code of `replay verify` where rows differ."""
-
-
-class Servers:
-    """Kafka and the three stores, on free ports; what fails as a broker is Kafka."""
-
-    def __init__(self, folder: Path) -> None:
-        self.stack = Stack(StackSettings(folder, free_ports()))
-        self.bootstrap = self.stack.endpoints.kafka
-
-    def start(self) -> None:
-        """Return when all answer."""
-        self.stack.start()
-
-    def kill(self) -> None:
-        """As a crash would; return when it answers again."""
-        self.stack.kill("kafka")
-        self.stack.wait_healthy("kafka")
-
-    def restart(self) -> None:
-        """Cleanly; return when it answers again."""
-        self.stack.restart("kafka")
-
-    def stop(self) -> None:
-        """For good."""
-        self.stack.stop()
 
 
 class ReadSide:

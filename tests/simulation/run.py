@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections import Counter
@@ -15,20 +16,27 @@ from commands.errors import Unanswered
 from commands.gateway import CommandGateway
 from commands.receipt import Receipt
 from commands.registry import CommandRegistry
+from compose.ports import free_ports
+from compose.settings import StackSettings
+from compose.stack import PARTS, Stack
 from eventlog import admin
 from eventlog.envelope import HEARTBEAT, decode
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from tests.simulation.faults import HANDLERS, READ_SIDE, WRITE_SIDE, Broker, Handlers, Restarted, carry_out, plan
+from tests.simulation.faults import HANDLERS, READ_SIDE, WRITE_SIDE, Handlers, carry_out, plan
 from tests.simulation.history import Asked, Stored, complaints
-from tests.simulation.read_side import ReadSide, Servers
+from tests.simulation.read_side import ReadSide
 
 STREAMS, CLIENTS, GATEWAYS = 12, 24, 3
 ATTEMPT_S = 3.0
 """How long a client waits before it sends the same command again; short, so that answers are lost to it."""
 FINAL_ATTEMPTS = 30
+ASKED_AGAIN = 3_000
+"""At most, in the end; half an hour of clients makes a hundred times as many."""
+
+logger = logging.getLogger(__name__)
 
 
 class Outcome(NamedTuple):
@@ -88,8 +96,9 @@ class Clients:
         return receipt
 
     async def ask_again(self) -> None:
-        """Every command that was answered, once more; a tenth of them with another body, and a tenth of the others."""
+        """Commands that were answered, once more; a tenth of them with another body, and a tenth of the others."""
         rng = random.Random(self._rng.random())
+        chosen = rng.sample(self.asked, min(len(self.asked), ASKED_AGAIN))
 
         async def again(asked: Asked) -> None:
             if not asked.answers and rng.random() < 0.9:
@@ -102,8 +111,8 @@ class Clients:
             if rng.random() < 0.1:
                 asked.reuse = await self.attempt(asked, rng, mark="another")
 
-        for start in range(0, len(self.asked), 200):
-            await asyncio.gather(*(again(asked) for asked in self.asked[start : start + 200]))
+        for start in range(0, len(chosen), 200):
+            await asyncio.gather(*(again(asked) for asked in chosen[start : start + 200]))
 
 
 def simulate(seed: int, seconds: float, folder: Path, *, views: bool = False) -> Outcome:
@@ -111,21 +120,16 @@ def simulate(seed: int, seconds: float, folder: Path, *, views: bool = False) ->
 
     views: with the read side, which fails too; in the end every view is compared with a replay of it, row by row.
     """
-    servers = Servers(folder / "servers") if views else None
-    broker = servers or Broker(folder / "broker")
-    broker.start()
-    try:
+    with Stack(StackSettings(folder / "servers", free_ports()), PARTS if views else ["kafka"]) as servers:
         modules = ("tests.simulation.tally", *(["tests.simulation.tally_views"] if views else []))
-        settings = LogSettings("simulation", broker.bootstrap, partitions=4, state=folder, modules=modules)
+        settings = LogSettings("simulation", servers.endpoints.kafka, partitions=4, state=folder, modules=modules)
         admin.prepare(settings)
-        read_side = None if servers is None else ReadSide(settings, servers.stack)
-        return asyncio.run(_simulate(seed, seconds, settings, broker, read_side))
-    finally:
-        broker.stop()
+        read_side = ReadSide(settings, servers) if views else None
+        return asyncio.run(_simulate(seed, seconds, settings, servers, read_side))
 
 
 async def _simulate(
-    seed: int, seconds: float, settings: LogSettings, broker: Restarted, read_side: ReadSide | None
+    seed: int, seconds: float, settings: LogSettings, servers: Stack, read_side: ReadSide | None
 ) -> Outcome:
     registry = CommandRegistry.load(settings.modules)
     handlers = Handlers(settings)
@@ -143,12 +147,14 @@ async def _simulate(
             await gateway.start()
         clients, stopped = Clients(seed, gateways), asyncio.Event()
         running = [asyncio.create_task(clients.go_on(number, stopped)) for number in range(CLIENTS)]
-        await carry_out(faults, handlers, broker, read_side)
+        await carry_out(faults, handlers, servers, read_side)
         stopped.set()
         await asyncio.gather(*running)
+        logger.info("no more faults: %d commands were sent, now they are asked again", len(clients.asked))
         await clients.ask_again()
         stored = await asyncio.to_thread(read_events, logs[0])
         if read_side is not None:
+            logger.info("the log holds %d events, now the views are compared with it", len(stored))
             wrong = await asyncio.to_thread(read_side.complaints)
     finally:
         if read_side is not None:
