@@ -183,7 +183,7 @@ def test_a_restart_of_the_broker_is_survived(tmp_path: Path) -> None:
 
         raise AssertionError
 
-    with Stack(StackSettings(tmp_path / "stack", ports)) as own:
+    with Stack(StackSettings(tmp_path / "stack", ports), parts=["kafka"]) as own:
         settings = LogSettings(bootstrap=own.endpoints.kafka, partitions=2, state=tmp_path)
         admin.prepare(settings)
         with handler(settings) as process:
