@@ -18,7 +18,7 @@ from projections.monoids import State, StateField
 from projections.settings import StoreSettings
 from projections.stores import ledgers, postgres_ddl
 from projections.stores.names import NUL, table_key, table_name
-from projections.stores.postgres_bulk import NAME, PostgresWriter, json_text, without_nul
+from projections.stores.postgres_text import NAME, json_text, without_nul
 from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
 from projections.types import ColumnType
 
@@ -49,6 +49,8 @@ class PostgresStore:
                 connection.execute(self._sql(postgres_ddl.CREATE_LEDGER), values)
 
     def bulk_writer(self, target: Target) -> BulkWriter:
+        from projections.stores.postgres_bulk import PostgresWriter  # noqa: PLC0415 - with Arrow, for rebuilds only
+
         table = table_name(target.view.name, target.generation)
         kinds = {field.name: field.type for field in target.view.layout.fields}
         return PostgresWriter(self._settings.postgres, self._settings.environment, table, kinds)

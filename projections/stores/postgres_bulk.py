@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import adbc_driver_postgresql.dbapi as adbc
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from projections.errors import StoreUnavailable
 from projections.monoids import row_value
 from projections.stores.names import NUL, REPLACEMENT
+from projections.stores.postgres_text import NAME, json_text
 from projections.types import ColumnType
 
-NAME: Final = "PostgreSQL"
 POINT: Final = struct.Struct("!dd")
 """PostgreSQL's binary form of a point: x (longitude), y (latitude)."""
 
@@ -73,27 +72,6 @@ class PostgresWriter:
                     continue
             batch = batch.set_column(number, name, stored)
         return batch
-
-
-def json_text(held: Any, kind: ColumnType) -> str | None:
-    """A state field with entries as its column has it: a sketch is text already, others are JSON."""
-    if held is None or kind is ColumnType.SKETCH:
-        return held  # type: ignore[no-any-return]
-    text = orjson.dumps(held).decode()
-    return orjson.dumps(without_nul(held)).decode() if "\\u0000" in text else text
-
-
-def without_nul(value: Any) -> Any:
-    """`value` with every NUL in its texts replaced."""
-    match value:
-        case str():
-            return value.replace(NUL, REPLACEMENT)
-        case list():
-            return [without_nul(each) for each in value]
-        case dict():
-            return {without_nul(name): without_nul(each) for name, each in value.items()}
-        case _:
-            return value
 
 
 def _point(place: dict[str, Any] | None) -> bytes | None:

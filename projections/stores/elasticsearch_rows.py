@@ -1,0 +1,47 @@
+"""The documents of a generation's index, as states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from elasticsearch import Elasticsearch, NotFoundError, helpers
+
+from projections.errors import GenerationMissing
+from projections.monoids import State
+from projections.settings import StoreSettings
+from projections.stores.elasticsearch_bulk import translated
+from projections.stores.elasticsearch_mapping import STATE
+from projections.stores.names import document_id, index_name
+from projections.stores.reading import CHUNK_ROWS, Rows, touched
+from projections.stores.store import Target
+
+
+class ElasticsearchRows:
+    """See RowReader."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+
+    def rows(self, target: Target) -> Rows:
+        index = index_name(self._settings.environment, target.view.name, target.generation)
+        with translated(), Elasticsearch(self._settings.elasticsearch, request_timeout=60) as client:
+            try:
+                client.indices.refresh(index=index)
+            except NotFoundError as error:
+                raise GenerationMissing(target.view.name, target.generation) from error
+            for hit in helpers.scan(client, index=index, size=CHUNK_ROWS):
+                yield _of_document(target, hit["_source"])
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        index = index_name(self._settings.environment, target.view.name, target.generation)
+        with translated(), Elasticsearch(self._settings.elasticsearch, request_timeout=60) as client:
+            answer = client.mget(index=index, ids=[document_id(key) for key in keys])
+        if any("error" in each for each in answer["docs"]):
+            raise GenerationMissing(target.view.name, target.generation)
+        return dict(_of_document(target, each["_source"]) for each in answer["docs"] if each["found"])
+
+
+def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:
+    state = {field.name: source.get(field.name) for field in target.view.layout.fields} | source[STATE]
+    return source[target.view.key_name], touched(state)

@@ -1,0 +1,90 @@
+"""The rows of a generation's table, as states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from projections.errors import GenerationMissing, StoreUnavailable
+from projections.monoids import State
+from projections.settings import StoreSettings
+from projections.stores.names import table_key, table_name
+from projections.stores.postgres_text import NAME
+from projections.stores.reading import CHUNK_ROWS, Rows, touched
+from projections.stores.store import Target
+from projections.types import ColumnType
+
+
+class PostgresRows:
+    """See RowReader."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+
+    def rows(self, target: Target) -> Rows:
+        with self._connected(target) as connection, connection.cursor("rows") as cursor:
+            cursor.itersize = CHUNK_ROWS
+            cursor.execute(self._select(target, sql.SQL("true")))
+            yield from (_of_table(target, row) for row in cursor)
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        condition = sql.SQL("{} = ANY(%s)").format(sql.Identifier(target.view.key_name))
+        stored = [table_key(key) for key in keys]
+        with self._connected(target) as connection:
+            return dict(_of_table(target, row) for row in connection.execute(self._select(target, condition), [stored]))
+
+    def _select(self, target: Target, condition: sql.SQL | sql.Composed) -> sql.Composed:
+        names = (target.view.key_name, *(field.name for field in target.view.layout.fields))
+        return sql.SQL("SELECT {} FROM {} WHERE {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, names)),
+            sql.Identifier(self._settings.environment, table_name(target.view.name, target.generation)),
+            condition,
+        )
+
+    def _connected(self, target: Target) -> Any:
+        return _Translated(self._settings.postgres, target)
+
+
+class _Translated:
+    """A connection whose errors are Headwater's."""
+
+    def __init__(self, url: str, target: Target) -> None:
+        self._url, self._target = url, target
+
+    def __enter__(self) -> psycopg.Connection[Any]:
+        try:
+            self._connection = psycopg.connect(self._url, connect_timeout=3, options="-c timezone=UTC")
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable(NAME, str(error).strip()) from error
+        return self._connection
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._connection.close()
+        if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
+            raise GenerationMissing(self._target.view.name, self._target.generation) from error
+        if isinstance(error, psycopg.OperationalError):
+            raise StoreUnavailable(NAME, str(error).strip()) from error
+
+
+def _of_table(target: Target, row: Sequence[Any]) -> tuple[str, State]:
+    values = zip(target.view.layout.fields, row[1:], strict=True)
+    return row[0], touched({field.name: _plain(value, field.type) for field, value in values if value is not None})
+
+
+def _plain(value: Any, kind: ColumnType) -> Any:
+    """A value of PostgreSQL's in the form that the other stores keep."""
+    match kind:
+        case ColumnType.COUNTS | ColumnType.ENTRIES:
+            return json.loads(value)
+        case ColumnType.POINT:
+            longitude, latitude = value.strip("()").split(",")
+            return {"lat": float(latitude), "lon": float(longitude)}
+        case _ if isinstance(value, datetime):
+            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        case _:
+            return value

@@ -1,0 +1,51 @@
+"""The hashes of a generation, as states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from projections.monoids import State
+from projections.settings import StoreSettings
+from projections.stores import valkey
+from projections.stores.names import cache_key
+from projections.stores.reading import CHUNK_ROWS, Rows, touched
+from projections.stores.store import Target
+
+
+class ValkeyRows:
+    """See RowReader."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+
+    def rows(self, target: Target) -> Rows:
+        prefix = cache_key(self._settings.environment, target.view.name, target.generation, "")
+        with valkey.translated(), closing(valkey.connect(self._settings.valkey)) as client:
+            names = client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)
+            while chunk := list(islice(names, CHUNK_ROWS)):
+                keys = [name.decode().removeprefix(prefix) for name in chunk]
+                yield from _of_hashes(keys, self._states(client, chunk))
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        environment = self._settings.environment
+        names = [cache_key(environment, target.view.name, target.generation, key) for key in keys]
+        with valkey.translated(), closing(valkey.connect(self._settings.valkey)) as client:
+            return dict(_of_hashes(keys, self._states(client, names)))
+
+    def _states(self, client: Any, names: Sequence[Any]) -> list[bytes | None]:
+        with client.pipeline(transaction=False) as pipeline:
+            for name in names:
+                pipeline.hget(name, "state")
+            found: list[bytes | None] = pipeline.execute()
+        return found
+
+
+def _of_hashes(keys: Sequence[str], states: Iterable[bytes | None]) -> Rows:
+    for key, state in zip(keys, states, strict=True):
+        if state is not None:
+            yield key, touched(orjson.loads(state))
