@@ -25,7 +25,8 @@ Patches = dict[tuple[str, int, int, int], dict[str, Any]]
 
 @cache
 def session() -> SparkSession:
-    return start_session(SparkSettings(), name="tests", threads=2)
+    """Without a second attempt of a task: each starts a Python of its own, and what fails in a test fails for good."""
+    return start_session(SparkSettings(master="local[2]"), name="tests", threads=2)
 
 
 def record(partition: int, offset: int, key: str, value: bytes | None, timestamp_ms: int = 1_767_323_045_678) -> Row:

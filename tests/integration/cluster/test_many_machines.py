@@ -26,15 +26,16 @@ from projections.spark.session import SparkSettings, lazy_session
 from projections.stores.store import Target
 from projections.supervision.process import Backoff, ProcessSpec
 from projections.supervision.supervisor import Supervisor
+from projections.view import Postgres
 from tests.background import running
 from tests.contracts.opened_stores import OnPostgres
-from tests.contracts.view_histories import BY_GROUP, history
+from tests.contracts.view_histories import history, some_folds
 from tests.integration.cluster.machines import Machines, machines
 from tests.logged import append, logged, settle
 from tests.waiting import eventually
 
 BOUND_S = 120.0
-VIEW = replace(BY_GROUP, name="far_apart", stores=BY_GROUP.stores[:1])
+VIEW = replace(some_folds("far_apart", "group"), stores=(Postgres(),))
 
 
 @pytest.fixture(scope="module")

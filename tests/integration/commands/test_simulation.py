@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.simulation.run import simulate
 
-SECONDS = 36.0
+SECONDS = 27.0
 
 
 def test_no_acknowledged_command_is_lost_doubled_reordered_or_half_done(tmp_path: Path) -> None:

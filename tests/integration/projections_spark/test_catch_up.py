@@ -23,10 +23,11 @@ from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.upkeep import Upkeep
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
-from tests.contracts.view_histories import BY_GROUP, history
+from tests.contracts.view_histories import history, some_folds
 from tests.logged import append, logged, settle
 from tests.spark_rows import session
 
+BY_GROUP = some_folds("by_group", "group")
 STORES = ["postgres", "elasticsearch", "valkey"]
 
 

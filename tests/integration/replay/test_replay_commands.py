@@ -254,13 +254,13 @@ def test_two_rebuilds_of_one_view_and_a_plan_before_and_after_a_new_version(
     actions = {each["view"]: each["action"] for each in replay("plan").document["views"]}
     assert (actions["by_group"], actions["listings"]) == ("nothing", "build")
 
-    fewer = {name: column for name, column in by_group.columns.items() if name != "least"}
+    fewer = {name: column for name, column in by_group.columns.items() if name != "latest"}
     same_version = replace(by_group, columns=fewer)
     monkeypatch.setattr("tests.integration.replay.things.by_group", same_version)
     told = replay("plan")
     (planned,) = (each for each in told.document["views"] if each["view"] == "by_group")
     assert (told.code, planned["action"]) == (3, "refuse")
-    assert any(line.startswith("- least=") for line in planned["changes"])
+    assert any(line.startswith("- latest=") for line in planned["changes"])
 
     next_version = replace(same_version, version=2)
     old, new = by_group, next_version

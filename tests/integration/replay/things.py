@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from projections.expressions import Source
-from tests.contracts.view_histories import Put, Removed, Restored, Taken, every_fold
+from tests.contracts.view_histories import Put, Removed, Restored, Taken, some_folds
 from tests.contracts.view_histories import history as history_of
 
-by_thing = every_fold("by_thing", "thing_id")
-by_group = every_fold("by_group", "group")
+by_thing = some_folds("by_thing", "thing_id")
+by_group = some_folds("by_group", "group")
 
 
 def things(length: int, seed: int = 1) -> list[Source]:
