@@ -188,6 +188,7 @@ class Submitter:
         """topic: one that exists."""
         self._config, self._contact = config, Contact(topic)
         self._producer = Producer(config)
+        self._replacing = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="submitter", daemon=True)
         self._thread.start()
@@ -204,14 +205,15 @@ class Submitter:
                 stored.set_exception(LogUnavailable(f'appending to "{entry.topic}"', error.str()))
 
         try:
-            self._producer.produce(
-                topic,
-                key=entry.key.encode(errors="surrogateescape"),
-                value=entry.value,
-                partition=partition,
-                timestamp=entry.timestamp_ms,
-                on_delivery=report,
-            )
+            with self._replacing:  # nobody would poll one that was just replaced
+                self._producer.produce(
+                    topic,
+                    key=entry.key.encode(errors="surrogateescape"),
+                    value=entry.value,
+                    partition=partition,
+                    timestamp=entry.timestamp_ms,
+                    on_delivery=report,
+                )
         except (BufferError, KafkaException) as error:
             stored.set_exception(LogUnavailable(f'appending to "{entry.topic}"', str(error)))
         return stored
@@ -226,6 +228,8 @@ class Submitter:
         while not self._stopped.is_set():
             self._producer.poll(0.1)
             if self._contact.is_lost(self._producer):
-                lost, self._producer = self._producer, Producer(self._config)
+                fresh = Producer(self._config)
+                with self._replacing:
+                    lost, self._producer = self._producer, fresh
                 lost.purge()
                 lost.flush(0)  # who waits for these records is told
