@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import Final
 
 import uvicorn
@@ -16,6 +17,7 @@ from api.composition import compose_service
 from api.settings import ApiSettings
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
+from eventlog.logs import log_to_stderr
 from projections.errors import ProjectionError
 
 GRACE_S: Final = 10
@@ -34,11 +36,12 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def main() -> int:
-    """Serve until stopped; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("elastic_transport").setLevel(logging.WARNING)  # it has a line for every request
+def main(words: Sequence[str]) -> int:
+    """Serve until stopped; returns the exit code. words: there are none but `--help`."""
+    settings_told = "Settings are environment variables: see docs/architecture.md."
+    ArgumentParser("python -m api", description=__doc__, epilog=settings_told).parse_args(words)
     try:
+        log_to_stderr(os.environ)
         settings = ApiSettings.from_environment(os.environ)
         service = compose_service(settings)
         app = create_app(service)
@@ -58,4 +61,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
 
 from commands.disk_state import DiskBudget, DiskStore
 from commands.errors import CommandError
@@ -22,15 +23,17 @@ from commands.slots import Slot
 from eventlog.admin import prepare
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
+from eventlog.logs import log_to_stderr
 from eventlog.ports import HANDLER, PROCESSES, ROUTER
 from eventlog.settings import LogSettings
 
 logger = logging.getLogger("commands")
 
 
-def main() -> int:
-    """Run the handler of the environment's deployment; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+def main(words: Sequence[str]) -> int:
+    """Run the handler of the environment's deployment; returns the exit code. words: there are none but `--help`."""
+    settings_told = "Settings are environment variables: see docs/architecture.md."
+    ArgumentParser("python -m commands", description=__doc__, epilog=settings_told).parse_args(words)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
@@ -38,6 +41,7 @@ def main() -> int:
     gc.set_threshold(100_000, 20, 100)
     log: KafkaLog | None = None
     try:
+        log_to_stderr(os.environ)
         settings = LogSettings.from_environment(os.environ)
         registry = CommandRegistry.load(settings.modules)
         prepare(settings)
@@ -84,4 +88,4 @@ def process_owners(log: KafkaLog, registry: CommandRegistry) -> list[PartitionOw
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from eventlog.errors import EventLogError
+from eventlog.logs import log_to_stderr
 from eventlog.settings import LogSettings
 from projections.errors import ProjectionError
 from projections.registry import ViewRegistry
@@ -27,12 +28,8 @@ log = logging.getLogger(__name__)
 
 def main() -> int:
     """Run what the command line asks for; errors that Headwater knows end in one line and exit code 1."""
-    logging.basicConfig(
-        level=os.environ.get("HEADWATER_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
-    logging.getLogger("elastic_transport").setLevel(logging.WARNING)  # a line a request
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # a line a thread
     try:
+        log_to_stderr(os.environ)
         app()
     except (EventLogError, ProjectionError, SupervisionError) as error:
         log.critical("%s", error)

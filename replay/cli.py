@@ -5,15 +5,14 @@ Exit codes: 0 done, or nothing differs; 1 failed; 2 asked wrongly; 3 rows differ
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 
 import typer
 from rich.table import Table
 
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
+from eventlog.logs import log_to_stderr
 from projections.errors import ProjectionError, UnknownView
 from projections.lag import Lags
 from replay import building, comparing, keeping, letters, planning
@@ -46,9 +45,8 @@ app.add_typer(letters.app, name="dead-letters")
 
 def main() -> None:
     """Run the command; every error that Headwater knows ends in one line and exit code 1 or 2."""
-    logging.basicConfig(level=os.environ.get("HEADWATER_LOG_LEVEL", "WARNING"), stream=sys.stderr)
-    logging.getLogger("elastic_transport").setLevel(logging.WARNING)  # a line a request
     try:
+        log_to_stderr(os.environ, default="WARNING")
         app()
     except (UnknownView, NameTaken, NothingToDrop, NoSuchLetter) as error:
         fail(error, 2)

@@ -1,0 +1,25 @@
+"""What Headwater's processes log, and how much of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from eventlog.errors import SettingError
+
+LOG_LEVEL: Final = "HEADWATER_LOG_LEVEL"
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+CHATTY: Final = ("elastic_transport", "py4j")
+"""Libraries with a line for every request, or every thread."""
+
+
+def log_to_stderr(env: Mapping[str, str], default: str = "INFO") -> None:
+    """Log from `HEADWATER_LOG_LEVEL` on; raises SettingError where that is none of LEVELS."""
+    level = env.get(LOG_LEVEL) or default
+    logging.basicConfig(level=level if level in LEVELS else default, format=FORMAT)
+    for library in CHATTY:
+        logging.getLogger(library).setLevel(logging.WARNING)
+    if level not in LEVELS:
+        raise SettingError(LOG_LEVEL, level, f"one of {', '.join(LEVELS)}")

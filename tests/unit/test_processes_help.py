@@ -1,0 +1,23 @@
+"""A process that is asked for help, or for what it does not know, starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+import api.__main__
+import commands.__main__
+
+MAINS = {"api": api.__main__.main, "commands": commands.__main__.main}
+
+
+@pytest.mark.parametrize("name", MAINS)
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["serve"], 2)])
+def test_words_start_nothing(name: str, words: Sequence[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    main: Callable[[Sequence[str]], int] = MAINS[name]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == code
+    told = capsys.readouterr()
+    assert f"usage: python -m {name}" in told.out + told.err
