@@ -9,12 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from compose.ports import free_ports
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack
 from eventlog import admin
 from eventlog.settings import LogSettings
+
+# a machine that has other work is slow: nothing that is timed may fail for that
+settings.register_profile("untimed", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

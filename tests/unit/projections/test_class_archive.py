@@ -21,7 +21,7 @@ from projections.spark.session import SparkSettings, end, start_session
 class_archive.FOLDER = Path(sys.argv[1])
 session = start_session(SparkSettings(java=(f"-Xlog:class+load:file={sys.argv[2]}",)), name="test", threads=1)
 print(session.range(3).count())
-end(session)
+end(session, 120)
 """
 
 
@@ -37,7 +37,7 @@ def archive() -> Path:
 def loaded(folder: Path, log: Path) -> list[str]:
     """What the JVM of a session with the archive in `folder` says of each class that it loaded."""
     command = [sys.executable, "-c", SESSION, str(folder), str(log)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (ran.returncode, ran.stdout.split()) == (0, ["3"]), ran.stderr
     return log.read_text().splitlines()
 
