@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,6 +17,7 @@ from api.settings import ApiSettings
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
+from eventlog.settings import take_no_words
 from projections.errors import ProjectionError
 
 GRACE_S: Final = 10
@@ -38,8 +38,7 @@ class Server(uvicorn.Server):
 
 def main(words: Sequence[str]) -> int:
     """Serve until stopped; returns the exit code. words: there are none but `--help`."""
-    settings_told = "Settings are environment variables: see docs/architecture.md."
-    ArgumentParser("python -m api", description=__doc__, epilog=settings_told).parse_args(words)
+    take_no_words("python -m api", __doc__, words)
     try:
         log_to_stderr(os.environ)
         settings = ApiSettings.from_environment(os.environ)

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 
 from commands.disk_state import DiskBudget, DiskStore
@@ -25,15 +24,14 @@ from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.logs import log_to_stderr
 from eventlog.ports import HANDLER, PROCESSES, ROUTER
-from eventlog.settings import LogSettings
+from eventlog.settings import LogSettings, take_no_words
 
 logger = logging.getLogger("commands")
 
 
 def main(words: Sequence[str]) -> int:
     """Run the handler of the environment's deployment; returns the exit code. words: there are none but `--help`."""
-    settings_told = "Settings are environment variables: see docs/architecture.md."
-    ArgumentParser("python -m commands", description=__doc__, epilog=settings_told).parse_args(words)
+    take_no_words("python -m commands", __doc__, words)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

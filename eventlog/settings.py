@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,6 +62,12 @@ class LogSettings:
     def topic(self, name: str) -> str:
         """Full name of the topic `name`, such as `headwater.events`."""
         return f"{self.environment}.{name}"
+
+
+def take_no_words(program: str, what: str | None, words: Sequence[str]) -> None:
+    """End with help where `words` ask for it, and with an error where there are others: settings are variables."""
+    told = "Settings are environment variables: see docs/architecture.md."
+    ArgumentParser(program, description=what, epilog=told).parse_args(words)
 
 
 def read_count(env: Mapping[str, str], variable: str, default: int) -> int:

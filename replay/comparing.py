@@ -12,7 +12,7 @@ from rich.table import Table
 
 from projections.errors import GenerationMissing
 from projections.generations import Generation
-from projections.stores.reading import open_reader
+from projections.stores.open import open_reader
 from projections.stores.store import Target
 from replay.comparison import Comparison, compare
 from replay.deployment import Deployment, open_deployment

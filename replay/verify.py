@@ -11,7 +11,7 @@ from eventlog.topics import PATCHES
 from projections.building import Build, Step, loading
 from projections.lag import position
 from projections.rebuild import Rebuilder
-from projections.stores.reading import open_reader
+from projections.stores.open import open_reader
 from projections.stores.store import Target, ViewStore
 from projections.view import TableView
 from replay.comparison import Comparison, compare

@@ -1,8 +1,9 @@
-"""The one place that knows every store: opens it by its name, importing only its client."""
+"""The one place that knows every store: opens it, or a reader of it, by its name, importing only its client."""
 
 from __future__ import annotations
 
 from projections.settings import StoreSettings
+from projections.stores.reading import RowReader
 from projections.stores.store import ViewStore
 
 STORES = ("postgres", "elasticsearch", "valkey")
@@ -24,4 +25,27 @@ def open_store(name: str, settings: StoreSettings) -> ViewStore:
 
             return ValkeyStore(settings)
         case _:
-            raise ValueError(f'there is no store "{name}": use one of {", ".join(STORES)}')
+            raise _unknown(name)
+
+
+def open_reader(name: str, settings: StoreSettings) -> RowReader:
+    """The reader of the store of this name (see STORES)."""
+    match name:
+        case "postgres":
+            from projections.stores.postgres_rows import PostgresRows  # noqa: PLC0415
+
+            return PostgresRows(settings)
+        case "elasticsearch":
+            from projections.stores.elasticsearch_rows import ElasticsearchRows  # noqa: PLC0415
+
+            return ElasticsearchRows(settings)
+        case "valkey":
+            from projections.stores.valkey_rows import ValkeyRows  # noqa: PLC0415
+
+            return ValkeyRows(settings)
+        case _:
+            raise _unknown(name)
+
+
+def _unknown(name: str) -> ValueError:
+    return ValueError(f'there is no store "{name}": use one of {", ".join(STORES)}')

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from projections.monoids import State
-from projections.settings import StoreSettings
 from projections.stores.store import Target
 
 CHUNK_ROWS: Final = 1_000
@@ -25,25 +24,6 @@ class RowReader(Protocol):
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         """The rows of these keys as they are now; those that are not there are left out."""
-
-
-def open_reader(store: str, settings: StoreSettings) -> RowReader:
-    """The reader of the store of this name (see STORES)."""
-    match store:
-        case "postgres":
-            from projections.stores.postgres_rows import PostgresRows  # noqa: PLC0415 - see open_store
-
-            return PostgresRows(settings)
-        case "elasticsearch":
-            from projections.stores.elasticsearch_rows import ElasticsearchRows  # noqa: PLC0415
-
-            return ElasticsearchRows(settings)
-        case "valkey":
-            from projections.stores.valkey_rows import ValkeyRows  # noqa: PLC0415
-
-            return ValkeyRows(settings)
-        case _:
-            raise ValueError(f'there is no store "{store}"')
 
 
 def touched(state: State) -> State:
