@@ -9,6 +9,10 @@ STAMP := $(VENV)/.installed
 UV := $(shell command -v uv 2>/dev/null || echo $(VENV)/bin/uv)
 export UV_HTTP_TIMEOUT ?= 300# pyspark is large
 
+# each process of the tests may start a JVM of its own
+SIDE_BY_SIDE := -n logical --maxprocesses 4
+PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),tests/unit tests/contracts -m "not servers and not jvm",tests)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup spark up down run demo test soak check bench lock clean
 
@@ -20,7 +24,7 @@ setup: $(STAMP) ## install everything that is locked into .venv (does nothing wh
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer; install one with: \
 	sudo apt-get install -y python3 python3-venv (or dnf install python3.12, brew install python@3.12)" >&2; exit 1; }
-	@$(PYTHON) -I projections/java.py
+	@$(PYTHON) -I projections/spark/setup/java.py
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@test -x "$(UV)" || $(PY) -m pip install --quiet uv
 	$(UV) pip install --python $(PY) --require-hashes --requirement requirements.lock
@@ -37,13 +41,13 @@ down: setup ## stop the local stack; its data stays
 	$(PY) -m compose down
 
 run: spark ## run the stack and Headwater's processes until Ctrl-C
-	$(PY) -m compose run
+	@$(PY) -m compose run
 
 demo: spark ## show everything at work on real listings
 	$(PY) -m compose demo
 
-test: spark ## run all tests; those that need servers start their own
-	$(PY) -m pytest tests
+test: $(if $(FAST),setup,spark) ## run all tests, on servers of their own; FAST=1: only those that need no server and no JVM
+	$(PY) -m pytest $(PYTEST_OPTIONS)
 
 soak: spark ## some forty minutes of clients while every process and server fails; the history and all views are checked afterwards
 	$(PY) -m tests.simulation
@@ -54,8 +58,8 @@ check: setup ## lint, formatting, types, and the direction of imports
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-bench: spark ## measure; NAME=... picks one benchmark
-	$(PY) -m tests.bench $(NAME)
+bench: spark ## measure, on servers that run or some of its own; NAME=... picks benchmarks
+	@$(PY) -m tests.bench $(NAME)
 
 lock: setup ## resolve the Python dependencies again
 	$(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \

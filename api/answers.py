@@ -16,7 +16,7 @@ def accepted(receipt: Receipt) -> dict[str, Any]:
         "version": receipt.version,
         "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
         "position": None if receipt.position is None else str(receipt.position),
-        "links": {"stream": stream_link(receipt), "receipt": requests.link("commands", receipt.command_id)},
+        "links": {"stream": stream_link(receipt), "receipt": requests.link("receipts", receipt.command_id)},
     }
 
 

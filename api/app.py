@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
-from api import problems, schemas
+from api import documentation, problems
 from api.routes.audit import audit_routes
 from api.routes.bulk import bulk_routes
 from api.routes.commands import command_routes
 from api.routes.health import health_routes
+from api.routes.made_views import made_view_routes
 from api.routes.observations import observation_routes
 from api.routes.streams import stream_routes
 from api.routes.views import view_routes
@@ -36,24 +38,29 @@ def create_app(service: Service) -> FastAPI:
                 stack.push_async_callback(resource.close)
             yield
 
-    app = FastAPI(
+    app = FastAPIOffline(
+        redoc_url=None,  # it loads a picture from elsewhere
+        static_url=documentation.ASSETS,
+        swagger_ui_parameters=documentation.PAGE,
         title="Headwater",
         version="0.1.0",
         summary="One log, every view.",
         description=DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
     )
     for routes in (
         bulk_routes,
         command_routes,
         observation_routes,
         view_routes,
+        made_view_routes,
         audit_routes,
         stream_routes,
         health_routes,
     ):
         app.include_router(routes(service))
     problems.install(app)
-    schemas.install(app, service)
+    documentation.install(app, service)
     return app

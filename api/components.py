@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from projections.types import ColumnType
+from projections.table.types import ColumnType
 
 Schema = dict[str, Any]
 
@@ -49,15 +49,29 @@ RECEIPT: Final[Schema] = {
         "type": TEXT,
         "stream": TEXT,
         "outcome": {"enum": ["accepted", "rejected", "conflict", "failed"]},
-        "version": {"type": "integer"},
+        "version": {"type": "integer", "minimum": 0},
         "events": {"type": "array", "items": EVENT_REFERENCE},
-        "error": {"type": "object"},
-        "fingerprint": TEXT,
-        "time": TEXT,
+        "error": {
+            "type": "object",
+            "properties": {
+                "code": {"type": "string", "description": "stable, for programs"},
+                "message": TEXT,
+                "expected": {"type": ["integer", "null"]},
+                "actual": {"type": ["integer", "null"]},
+            },
+            "required": ["code", "message"],
+        },
+        "fingerprint": {"type": "string", "description": "digest of what was asked"},
+        "time": {"type": "string", "format": "date-time"},
     },
-    "required": ["command_id", "type", "stream", "outcome", "version", "events"],
+    "required": ["command_id", "type", "stream", "outcome", "version", "events", "fingerprint", "time"],
 }
 POSITIONS: Final[Schema] = {"type": "string", "pattern": r"^\d{1,5}:\d{1,18}(,\d{1,5}:\d{1,18})*$"}
+AFTER: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^(observations/)?\d{1,5}:\d{1,18}(,(observations/)?\d{1,5}:\d{1,18})*$",
+    "examples": ["3:1042", "0:977,observations/3:1042"],
+}
 ALL_STREAMS: Final[Schema] = {
     "type": "object",
     "properties": {
@@ -67,7 +81,7 @@ ALL_STREAMS: Final[Schema] = {
                 "type": "object",
                 "properties": {
                     "position": POSITION,
-                    "event": {"type": "object", "description": "a CloudEvents 1.0 document"},
+                    "event": {"$ref": "#/components/schemas/Event"},
                 },
                 "required": ["position", "event"],
             },
@@ -87,6 +101,17 @@ CHANGE: Final[Schema] = {
         "id": {"type": "string", "description": "where to go on, for Last-Event-ID"},
     },
     "required": ["event", "data"],
+}
+MADE: Final[Schema] = {
+    "type": "object",
+    "description": "of a view made with `replay rebuild --as`: from what, when, and of which events",
+    "properties": {
+        "view": {"type": "string", "description": "the view that it was made from"},
+        "selection": {"type": "string", "description": "which events; empty for all that there were"},
+        "position": {"type": "string", "description": "it has nothing of what is there or later"},
+        "at": {"type": ["string", "null"], "format": "date-time"},
+    },
+    "required": ["view", "selection", "position", "at"],
 }
 VIEWS: Final[Schema] = {
     "type": "object",
@@ -112,26 +137,57 @@ VIEWS: Final[Schema] = {
                     "stores": {"type": "array", "items": TEXT},
                     "version": {"type": "integer"},
                     "generation": {"type": ["integer", "null"], "description": "null: not built yet"},
+                    "made": {"oneOf": [MADE, {"type": "null"}]},
                     "links": {"type": "object", "additionalProperties": TEXT},
                 },
-                "required": ["name", "key", "columns", "lookups", "stores", "version", "generation"],
+                "required": ["name", "key", "columns", "lookups", "stores", "version", "generation", "made"],
             },
         }
     },
     "required": ["views"],
 }
-STREAM: Final[Schema] = {
+ENVELOPE: Final[Schema] = {
     "type": "object",
-    "description": "One page of events, or, where a version or time was asked for, the state as of then.",
+    "description": "a CloudEvents 1.0 document",
+    "properties": {
+        "specversion": {"const": "1.0"},
+        "id": {"type": "string", "description": "stream/version"},
+        "source": TEXT,
+        "type": TEXT,
+        "subject": {"type": "string", "description": "the stream"},
+        "time": {"type": "string", "format": "date-time"},
+        "datacontenttype": {"const": "application/json"},
+        "dataversion": {"type": "integer", "minimum": 1, "description": "version of the event's type"},
+        "sequence": {"type": "integer", "minimum": 1, "description": "the stream's version after this event"},
+        "correlationid": TEXT,
+        "causationid": TEXT,
+        "traceparent": TEXT,
+        "data": {"type": "object"},
+    },
+    "required": ["specversion", "id", "source", "type", "subject", "time"],
+}
+EARLIER_DATA: Final[Schema] = {"type": "object", "description": "of an earlier `dataversion`, as it was recorded"}
+STREAM_PAGE: Final[Schema] = {
+    "type": "object",
+    "description": "One page of events.",
     "properties": {
         "stream": TEXT,
         "version": {"type": "integer", "minimum": 1},
-        "events": {"type": "array", "items": {"type": "object", "description": "a CloudEvents 1.0 document"}},
+        "events": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}},
         "links": {"type": "object", "additionalProperties": TEXT},
-        "state": {"type": "object"},
-        "time": {"type": "string", "format": "date-time"},
     },
-    "required": ["stream", "version"],
+    "required": ["stream", "version", "events", "links"],
+}
+STREAM_STATE: Final[Schema] = {
+    "type": "object",
+    "description": "If a version or time was asked for: the state as of then.",
+    "properties": {
+        "stream": TEXT,
+        "version": {"type": "integer", "minimum": 1},
+        "time": {"type": "string", "format": "date-time"},
+        "state": {"type": "object"},
+    },
+    "required": ["stream", "version", "time", "state"],
 }
 HEALTH: Final[Schema] = {
     "type": "object",
@@ -159,7 +215,11 @@ REPORTED: Final[Schema] = {
     "type": "object",
     "properties": {
         "id": {"type": "string", "description": "type/source/id"},
-        "position": {"type": "string", "description": "partition:offset in the topic `observations`"},
+        "position": {
+            "type": "string",
+            "description": "where it is; no position of an event",
+            "examples": ["observations/3:1042"],
+        },
     },
     "required": ["id", "position"],
 }
@@ -182,6 +242,12 @@ REPORTED_LINES: Final[Schema] = {
         },
     },
     "required": ["stored", "refused", "problems"],
+}
+RETRY_AFTER: Final[Schema] = {
+    "Retry-After": {"description": "seconds to wait before trying again", "schema": {"type": "string"}}
+}
+GENERATION: Final[Schema] = {
+    "Headwater-Generation": {"description": "the generation that answered", "schema": {"type": "string"}}
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from api.changes.feeds import ChangeFeeds
 from api.lookups import Lookups
 from api.ports import Resource, ViewReader
@@ -15,10 +17,11 @@ from api.reads.valkey import ValkeyReader
 from api.service import Service
 from api.settings import ApiSettings
 from api.waiting import Waiter
-from commands.gateway import CommandGateway
-from commands.observation import ObservationRegistry
-from commands.recorder import ObservationRecorder
-from commands.registry import CommandRegistry
+from commands.declaring.observation import ObservationRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.sending.gateway import CommandGateway
+from commands.sending.receipt_index import open_stored
+from commands.sending.recorder import ObservationRecorder
 from eventlog.kafka import KafkaLog
 from projections.registry import ViewRegistry
 
@@ -44,7 +47,8 @@ def compose_service(settings: ApiSettings) -> Service:
     commands = CommandRegistry.load(settings.log.modules)
     views = ViewRegistry.load(settings.log.modules)
     log = KafkaLog(settings.log)
-    gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s)
+    receipts = partial(open_stored, log, settings.log.state / "api" / environment, settings.log.receipts_days)
+    gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s, open_index=receipts)
     events, audit = LogReader(log), AuditReader(log)
     database = Database(stores.postgres, environment)
     generations = LiveGenerations(database, environment)

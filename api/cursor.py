@@ -13,9 +13,11 @@ from typing import Any
 import orjson
 
 from api.errors import BadParameter
-from api.query import Query, read_time
-from projections.types import ColumnType
-from projections.view import TableView
+from api.filters import Condition, Filter
+from api.parameters import read_time
+from api.query import Query
+from projections.table.types import ColumnType
+from projections.table.view import TableView
 
 STALE = "is no cursor of this query: take `next` of its last page, or leave it out to begin again"
 
@@ -64,10 +66,14 @@ def _value(kind: ColumnType, value: Any) -> Any:
 
 
 def _digest(view: TableView, query: Query) -> str:
-    filters = sorted(
-        (each.column, each.operator, [v.isoformat() if isinstance(v, datetime) else v for v in each.values])
-        for each in query.filters
-    )
+    filters = sorted(map(_described, query.filters), key=orjson.dumps)
     parts: list[Any] = [view.tag, filters, [(step.column, step.descending) for step in query.order]]
     parts += [query.text, query.near, query.within_km]
     return hashlib.blake2b(orjson.dumps(parts), digest_size=8).hexdigest()
+
+
+def _described(condition: Condition) -> list[Any]:
+    if isinstance(condition, Filter):
+        values = [each.isoformat() if isinstance(each, datetime) else each for each in condition.values]
+        return [condition.column, condition.operator, values]
+    return sorted(map(_described, condition.filters), key=orjson.dumps)

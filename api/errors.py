@@ -1,7 +1,8 @@
 """Everything that the API can refuse, and what every error of every package is called in HTTP.
 
 ApiError
-├── BadParameter         a path, query or header parameter does not fit
+├── BadParameter         a path or query parameter does not fit
+├── BadHeader            a header does not fit
 ├── MalformedJson        the body is no JSON document
 ├── MalformedLine        a line of NDJSON is no object with the members that belong there
 ├── UnsupportedMedia     the body is of another kind than JSON
@@ -9,8 +10,9 @@ ApiError
 ├── StreamMissing        the stream has no events, or none up to the version or time asked for
 ├── RowMissing           the view has no row with this key
 ├── ReceiptMissing       no receipt is known for this command id
-├── ReceiptsNotRead      earlier receipts are still being read, so that nothing is known of one
 ├── TooManyFollowers     as many clients follow changes as this process serves
+├── NeverChanges         the view was made of some events, and its rows stay as they are
+├── MadeEarlier          the view was made from an earlier version of the one that is declared
 ├── KeyOnly              the view lives in a store that answers by key only
 └── NotCaughtUp          the view has not applied the position in time
 """
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 from commands import errors as commands
 from eventlog import errors as eventlog
@@ -31,11 +34,19 @@ class ApiError(Exception):
 
 
 class BadParameter(ApiError):
-    """A path, query or header parameter does not fit; `known` lists what there is."""
+    """A path or query parameter does not fit; `known` lists what there is."""
 
     def __init__(self, parameter: str, problem: str, known: Sequence[str] = ()) -> None:
-        super().__init__(f'"{parameter}" {problem}' + (f"; there are {', '.join(known)}" if known else ""))
+        super().__init__(f'"{parameter}" {problem}' + (f"; use one of {', '.join(known)}" if known else ""))
         self.parameter, self.problem, self.known = parameter, problem, tuple(known)
+
+
+class BadHeader(ApiError):
+    """A header does not fit."""
+
+    def __init__(self, header: str, problem: str) -> None:
+        super().__init__(f'"{header}" {problem}')
+        self.header, self.problem = header, problem
 
 
 class MalformedJson(ApiError):
@@ -96,20 +107,34 @@ class ReceiptMissing(ApiError):
         self.command_id = command_id
 
 
-class ReceiptsNotRead(ApiError):
-    """Earlier receipts are still being read after a start: whether there is one of this command is not known yet."""
-
-    def __init__(self, command_id: str) -> None:
-        super().__init__(f'whether there is a receipt of "{command_id}" is not known yet: ask again in a moment')
-        self.command_id = command_id
-
-
 class TooManyFollowers(ApiError):
     """As many clients follow changes as one process serves."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"{limit} clients follow changes already: try again later, or ask another process")
         self.limit = limit
+
+
+class NeverChanges(ApiError):
+    """The view was made of some events with `replay rebuild --as`: its rows stay as they are."""
+
+    def __init__(self, view: str, source: str) -> None:
+        super().__init__(
+            f'view "{view}" was made from "{source}" and stays as it is: read its rows once, or follow '
+            f"/views/{source}/changes; a row with the key is at /views/{view}/rows?key="
+        )
+        self.view, self.source = view, source
+
+
+class MadeEarlier(ApiError):
+    """The view was made from an earlier version of the one that is declared, so its columns may be others."""
+
+    def __init__(self, view: str, source: str, version: int, declared: int) -> None:
+        super().__init__(
+            f'view "{view}" was made from version {version} of "{source}", which is at version {declared} now: make it '
+            f"anew with `replay rebuild {source} --as {view}` and the same choice of events"
+        )
+        self.view, self.source, self.version, self.declared = view, source, version, declared
 
 
 class KeyOnly(ApiError):
@@ -131,11 +156,17 @@ class NotCaughtUp(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an error is in HTTP: status, the last part of the problem's type, its title, and seconds to wait."""
+    """What an error is in HTTP.
+
+    code: the last part of the problem's type. members: what the problem document has beside the members of RFC 9457,
+    by the names of the error's attributes; `errors` are the places at fault (see `faults_of`). Only what is listed is
+    sent, so that an attribute more changes no answer. retry_after_s: seconds to wait before trying again.
+    """
 
     status: int
     code: str
     title: str
+    members: tuple[str, ...] = ()
     retry_after_s: int | None = None
 
 
@@ -144,33 +175,52 @@ MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is set up wron
 
 MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ApiError: INTERNAL,
-    BadParameter: Meaning(422, "bad_parameter", "A parameter does not fit"),
-    MalformedJson: Meaning(400, "malformed_json", "The body is no JSON document"),
-    MalformedLine: Meaning(422, "malformed_line", "The line does not fit"),
-    UnsupportedMedia: Meaning(415, "unsupported_media", "The body is of another kind than JSON"),
-    UnknownAggregate: Meaning(404, "unknown_aggregate", "Unknown aggregate"),
-    StreamMissing: Meaning(404, "stream_missing", "No such stream, version or time"),
-    RowMissing: Meaning(404, "row_missing", "No such row"),
-    ReceiptMissing: Meaning(404, "receipt_missing", "No receipt of this command"),
-    ReceiptsNotRead: Meaning(503, "receipts_not_read", "Earlier receipts are still being read", retry_after_s=1),
-    TooManyFollowers: Meaning(503, "too_many_followers", "Too many clients follow changes", retry_after_s=10),
-    KeyOnly: Meaning(400, "key_only", "The view answers by key only"),
-    NotCaughtUp: Meaning(503, "not_caught_up", "The view has not caught up", retry_after_s=1),
+    BadParameter: Meaning(422, "bad_parameter", "A parameter does not fit", ("parameter", "known", "errors")),
+    BadHeader: Meaning(422, "bad_header", "A header does not fit", ("header", "errors")),
+    MalformedJson: Meaning(400, "malformed_json", "The body is no JSON document", ("line", "column")),
+    MalformedLine: Meaning(422, "malformed_line", "The line does not fit", ("line", "errors")),
+    UnsupportedMedia: Meaning(415, "unsupported_media", "The body is of another kind", ("actual", "expected")),
+    UnknownAggregate: Meaning(404, "unknown_aggregate", "Unknown aggregate", ("aggregate", "known")),
+    StreamMissing: Meaning(404, "stream_missing", "No such stream, version or time", ("stream", "version")),
+    RowMissing: Meaning(404, "row_missing", "No such row", ("view", "key")),
+    ReceiptMissing: Meaning(404, "receipt_missing", "No receipt of this command", ("command_id",)),
+    TooManyFollowers: Meaning(503, "too_many_followers", "Too many clients follow changes", ("limit",), 10),
+    NeverChanges: Meaning(409, "never_changes", "The view never changes", ("view", "source")),
+    MadeEarlier: Meaning(
+        409, "made_earlier", "The view was made from an earlier version", ("view", "source", "version", "declared")
+    ),
+    KeyOnly: Meaning(400, "key_only", "The view answers by key only", ("view", "store")),
+    NotCaughtUp: Meaning(
+        503, "not_caught_up", "The view has not caught up", ("view", "after", "waited_ms", "lag_events"), 1
+    ),
     commands.CommandError: INTERNAL,
     commands.DeclarationError: MISCONFIGURED,
-    commands.Rejected: Meaning(409, "rejected", "A rule said no"),
-    commands.UnknownCommand: Meaning(404, "unknown_command", "Unknown command"),
-    commands.MalformedCommand: Meaning(422, "malformed_command", "The body does not fit the command"),
-    commands.UnknownObservation: Meaning(404, "unknown_observation", "Unknown observation"),
-    commands.MalformedObservation: Meaning(422, "malformed_observation", "The report does not fit the observation"),
-    commands.WrongVersion: Meaning(412, "wrong_version", "The stream is at another version"),
-    commands.IdempotencyKeyReused: Meaning(422, "idempotency_key_reused", "The key belongs to another command"),
-    commands.DecideFailed: Meaning(500, "decide_failed", "The aggregate failed on the command"),
-    commands.UnreadableCommand: Meaning(422, "unreadable_command", "The command cannot be read"),
-    commands.TooLarge: Meaning(413, "too_large", "The body is too large"),
-    commands.Unanswered: Meaning(504, "unanswered", "No answer in time", retry_after_s=1),
+    commands.Rejected: Meaning(409, "rejected", "A rule said no", ("code",)),
+    commands.UnknownCommand: Meaning(404, "unknown_command", "Unknown command", ("command_type", "known")),
+    commands.MalformedCommand: Meaning(
+        422, "malformed_command", "The body does not fit the command", ("command_type", "errors")
+    ),
+    commands.UnknownObservation: Meaning(
+        404, "unknown_observation", "Unknown observation", ("observation_type", "known")
+    ),
+    commands.MalformedObservation: Meaning(
+        422, "malformed_observation", "The report does not fit the observation", ("observation_type", "errors")
+    ),
+    commands.WrongVersion: Meaning(
+        412, "wrong_version", "The stream is at another version", ("stream", "expected", "actual")
+    ),
+    commands.IdempotencyKeyReused: Meaning(
+        422, "idempotency_key_reused", "The key belongs to another command", ("command_id",)
+    ),
+    commands.DecideFailed: Meaning(500, "decide_failed", "The aggregate failed on the command", ("command_id",)),
+    commands.UnreadableCommand: Meaning(422, "unreadable_command", "The command cannot be read", ("command_id",)),
+    commands.TooLarge: Meaning(413, "too_large", "The body is too large", ("size_bytes", "limit_bytes")),
+    commands.Unanswered: Meaning(504, "unanswered", "No answer in time", ("command_id", "timeout_s"), 1),
+    commands.EarlierReceiptsUnread: Meaning(
+        503, "earlier_receipts_unread", "Earlier receipts are still being read", ("command_id",), 2
+    ),
     commands.UnreadableEvent: Meaning(500, "unreadable_event", "An event cannot be read"),
-    commands.BrokenStream: Meaning(500, "broken_stream", "The stream is broken"),
+    commands.BrokenStream: Meaning(500, "broken_stream", "The stream is broken", ("stream", "expected", "actual")),
     eventlog.EventLogError: INTERNAL,
     eventlog.SettingError: MISCONFIGURED,
     eventlog.ModuleBroken: MISCONFIGURED,
@@ -179,9 +229,11 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.LogUnavailable: Meaning(503, "log_unavailable", "The log is away", retry_after_s=2),
     projections.ProjectionError: INTERNAL,
     projections.ViewDeclarationError: MISCONFIGURED,
-    projections.UnknownView: Meaning(404, "unknown_view", "Unknown view"),
-    projections.StoreUnavailable: Meaning(503, "store_unavailable", "A store is away", retry_after_s=2),
-    projections.GenerationMissing: Meaning(503, "generation_missing", "The view is not built yet", retry_after_s=5),
+    projections.UnknownView: Meaning(404, "unknown_view", "Unknown view", ("view", "known")),
+    projections.StoreUnavailable: Meaning(503, "store_unavailable", "A store is away", ("store",), 2),
+    projections.GenerationMissing: Meaning(
+        503, "generation_missing", "The view is not built yet", ("view", "generation"), 5
+    ),
 }
 
 
@@ -190,22 +242,53 @@ def meaning_of(error: Exception) -> Meaning:
     return next((MEANINGS[kind] for kind in type(error).__mro__ if kind in MEANINGS), INTERNAL)
 
 
-def facts_of(error: Exception) -> dict[str, Any]:
-    """What `error` says beside its message: its public attributes, and each field at fault of a malformed command."""
-    facts = {name: value for name, value in vars(error).items() if not name.startswith("_") and _is_fact(name, value)}
-    details = getattr(error, "details", None)
-    return facts if details is None else facts | {"errors": _places(details)}
+def members_of(error: Exception, document: Any = None, within: Sequence[str | int] = ()) -> dict[str, Any]:
+    """The members that the problem document of `error` has beside those of RFC 9457.
+
+    document: what did not fit, None if it is not known. within: where it lies in the request's content.
+    """
+    return {
+        name: faults_of(error, document, within) if name == "errors" else getattr(error, name)
+        for name in meaning_of(error).members
+    }
 
 
-def _is_fact(name: str, value: Any) -> bool:
-    plain = value is None or isinstance(value, str | int | float | tuple | list)
-    return plain and name not in ("message", "cause", "problem", "details")
+def faults_of(error: Exception, document: Any = None, within: Sequence[str | int] = ()) -> list[dict[str, str]]:
+    """What is wrong, and where: `detail`, and beside it the `parameter`, the `header`, or the `pointer` into the body.
+
+    The pointer is a JSON pointer (RFC 6901) as a URI fragment, as in RFC 9457.
+    """
+    match error:
+        case BadParameter():
+            return [{"detail": error.problem, "parameter": error.parameter}]
+        case BadHeader():
+            return [{"detail": error.problem, "header": error.header}]
+        case MalformedLine() | commands.MalformedCommand() | commands.MalformedObservation():
+            return [
+                {"detail": each["msg"], "pointer": pointer([*within, *_place(each, document)])}
+                for each in error.details
+            ]
+        case _:
+            raise TypeError(f"{type(error).__name__} names no places")
 
 
-def _places(details: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    return [{"place": _pointer(each.get("loc", ())), "problem": each.get("msg", "")} for each in details]
+def pointer(place: Sequence[str | int]) -> str:
+    """The JSON pointer to a place in a document, as a URI fragment; `#` is the whole document."""
+    escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in place)
+    return "#" + "".join("/" + quote(part.encode(errors="replace"), safe="~") for part in escaped)
 
 
-def _pointer(places: Sequence[str | int]) -> str:
-    """A JSON pointer (RFC 6901) to a place in the body."""
-    return "".join("/" + str(place).replace("~", "~0").replace("/", "~1") for place in places)
+def _place(detail: Mapping[str, Any], document: Any) -> list[str | int]:
+    """Where in `document` a detail of pydantic's points to: its `loc` also names branches of unions and other steps."""
+    loc: Sequence[str | int] = detail.get("loc", ())
+    if document is None:
+        return list(loc)
+    place: list[str | int] = []
+    for number, part in enumerate(loc, 1):
+        inside = isinstance(document, Mapping) and part in document
+        if inside or (isinstance(document, list) and isinstance(part, int) and part < len(document)):
+            place.append(part)
+            document = document[part]
+        elif number == len(loc) and detail.get("type") == "missing":
+            place.append(part)
+    return place

@@ -8,8 +8,8 @@ from typing import Final
 from api.ports import Generations, Row, ViewReader
 from api.reading import KeyReaders, read_live
 from api.waiting import After, Waiter
-from projections.lookups import Lookup
-from projections.view import TableView
+from projections.table.lookups import Lookup
+from projections.table.view import TableView
 
 ROWS_AT_ONCE: Final = 1_000
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from api.query import Query
 from api.reads.audit import AuditPage, Wanted
-from commands.observation import Report
+from commands.declaring.observation import Report
 from commands.receipt import Receipt
 from eventlog.envelope import Envelope, Position
-from projections.stores.store import Place
-from projections.view import TableView
+from projections.table.patch import Place
+from projections.table.view import TableView
 
 Row = dict[str, Any]
 Applied = Mapping[int, Place]
@@ -96,27 +97,44 @@ class Live:
     base: Mapping[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A view of some of the events, which nothing changes any more.
+
+    source, version: the declared view that it was made from, and its version then. selection: of which events; empty
+    for all. positions: the offset before which it has each partition's events. at: when it was made.
+    """
+
+    name: str
+    source: str
+    version: int
+    selection: str
+    positions: Mapping[int, int]
+    at: datetime | None
+
+
 class Generations(Protocol):
     """Which generation of each view is live."""
 
     async def live(self, view: TableView, fresh: bool = False) -> Live:
         """The live generation, at most 250 ms old, or asked for anew; raises GenerationMissing, StoreUnavailable."""
 
-    async def made_from(self, name: str) -> str | None:
-        """The declared view that the view `name` was made from (`replay rebuild --as`); None where there is none."""
+    async def made(self, fresh: bool = False) -> Mapping[str, Made]:
+        """The views made with `replay rebuild --as`, by name: as `live` has them; raises StoreUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """Some rows in order.
 
-    last: the values that the last row is ordered by, where more rows follow. total, facets, matches: of a search only;
-    facets are (value, number of rows) by column; matches tell, for each row, how it matches.
+    last: the values that the last row is ordered by, where more rows follow. total: the rows of all pages, where that
+    is asked for, as a search does. facets, matches: of a search only; facets are (value, number of rows) by column;
+    matches tell, for each row, how it matches.
     """
 
     rows: Sequence[Row]
     last: Sequence[Any] | None
-    total: int = 0
+    total: int | None = None
     facets: Mapping[str, Sequence[tuple[Any, int]]] | None = None
     matches: Sequence[Mapping[str, Any]] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -13,7 +14,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from api.errors import INTERNAL, ApiError, BadParameter, facts_of, meaning_of
+from api.components import RETRY_AFTER, Schema
+from api.errors import INTERNAL, ApiError, meaning_of, members_of, pointer
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
@@ -23,18 +25,65 @@ log = logging.getLogger(__name__)
 KNOWN: Final = (ApiError, CommandError, EventLogError, ProjectionError)
 MEDIA_TYPE: Final = "application/problem+json"
 
-PROBLEM_SCHEMA: Final[dict[str, Any]] = {
+TEXT: Final[Schema] = {"type": "string"}
+COUNT: Final[Schema] = {"type": "integer"}
+FAULT: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "detail": {"type": "string", "description": "what is wrong, for people"},
+        "pointer": {"type": "string", "description": "where in the body: a JSON pointer as a URI fragment"},
+        "parameter": {"type": "string", "description": "which parameter of the path or the query"},
+        "header": {"type": "string", "description": "which header"},
+    },
+    "required": ["detail"],
+    "additionalProperties": False,
+}
+MEMBERS: Final[Mapping[str, Schema]] = {
+    "errors": {"type": "array", "minItems": 1, "items": FAULT, "description": "each place at fault"},
+    "error_id": {"type": "string", "description": "of a fault of the service: what its log tells more under"},
+    "parameter": TEXT,
+    "header": TEXT,
+    "known": {"type": "array", "items": TEXT, "description": "what there is instead"},
+    "line": {"type": "integer", "minimum": 1},
+    "column": {"type": "integer", "minimum": 1},
+    "actual": {"type": ["string", "integer"], "description": "what there is: a version, or a media type"},
+    "expected": {"type": ["string", "integer"], "description": "what was expected, or can be sent"},
+    "aggregate": TEXT,
+    "stream": TEXT,
+    "version": COUNT,
+    "view": TEXT,
+    "source": {"type": "string", "description": "the view that it was made from"},
+    "declared": {"type": "integer", "description": "the version of the source as it is declared now"},
+    "key": TEXT,
+    "store": TEXT,
+    "generation": {"type": ["integer", "null"]},
+    "command_id": TEXT,
+    "command_type": TEXT,
+    "observation_type": TEXT,
+    "code": {"type": "string", "description": "the rule's own code, stable, for programs"},
+    "limit": COUNT,
+    "size_bytes": COUNT,
+    "limit_bytes": COUNT,
+    "timeout_s": {"type": "number"},
+    "after": TEXT,
+    "waited_ms": COUNT,
+    "lag_events": {"type": ["integer", "null"]},
+}
+"""The members that problem documents have beside those of RFC 9457; `api.errors.MEANINGS` says which has which."""
+PROBLEM_SCHEMA: Final[Schema] = {
     "title": "Problem",
-    "description": "An RFC 9457 problem document; further members are facts of the problem.",
+    "description": "An RFC 9457 problem document; its `type` says which of the optional members it has.",
     "type": "object",
     "properties": {
         "type": {"type": "string", "description": "what kind of problem, stable, for programs"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
+        "title": TEXT,
+        "status": COUNT,
         "detail": {"type": "string", "description": "what is wrong with this request, for people"},
         "instance": {"type": "string", "description": "the path that was asked for"},
+        **MEMBERS,
     },
     "required": ["type", "title", "status", "detail", "instance"],
+    "additionalProperties": False,
 }
 
 
@@ -51,12 +100,17 @@ def problem_response(
     )
 
 
-def problem_of(error: Exception, request: Request) -> dict[str, Any]:
-    """The document of any error, for a part of an answer; one that should not be is logged, under its error id."""
+def problem_of(
+    error: Exception, request: Request, document: Any = None, within: Sequence[str | int] = ()
+) -> dict[str, Any]:
+    """The document of any error, for a part of an answer; one that should not be is logged, under its error id.
+
+    document, within: what did not fit, and where it lies in the request's content (see `members_of`).
+    """
     if not isinstance(error, KNOWN):
         error_id = _log_failure(request, error)
         return _document(request, 500, INTERNAL.code, INTERNAL.title, _unexpected(error_id), {"error_id": error_id})
-    meaning, facts = meaning_of(error), facts_of(error)
+    meaning, facts = meaning_of(error), members_of(error, document, within)
     if meaning.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         facts["error_id"] = _log_failure(request, error)
     return _document(request, meaning.status, meaning.code, meaning.title, str(error), facts)
@@ -99,15 +153,20 @@ def install(app: FastAPI) -> None:
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that may answer with these problems."""
-    schema = {"$ref": "#/components/schemas/Problem"}
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
-        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": content,
+            "headers": RETRY_AFTER if status in (503, 504) else {},
+        }
         for status in statuses
     }
 
 
 async def _known(request: Request, error: Exception) -> Response:
-    document, retry_after_s = problem_of(error, request), meaning_of(error).retry_after_s
+    body = getattr(request.state, "body", None)
+    document, retry_after_s = problem_of(error, request, body), meaning_of(error).retry_after_s
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     return Response(orjson.dumps(document, default=str), document["status"], headers, MEDIA_TYPE)
 
@@ -123,8 +182,19 @@ async def _http(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    first = error.errors()[0]
-    return await _known(request, BadParameter(str(first["loc"][-1]), first["msg"]))
+    faults = [_fault(each) for each in error.errors()]
+    places = ", ".join(each.get("parameter") or each.get("header") or each["pointer"] for each in faults)
+    return problem_response(
+        request, 422, "bad_request", "The request does not fit", f"does not fit: see {places}", {"errors": faults}
+    )
+
+
+def _fault(detail: Mapping[str, Any]) -> dict[str, str]:
+    """A detail of FastAPI's, whose `loc` begins with the part of the request, as `faults_of` gives it."""
+    part, *place = detail["loc"]
+    if part == "body":
+        return {"detail": detail["msg"], "pointer": pointer(place)}
+    return {"detail": detail["msg"], "header" if part == "header" else "parameter": str(place[0] if place else part)}
 
 
 async def _gone(request: Request, error: Exception) -> Response:

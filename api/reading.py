@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from api.ports import GenerationGone, Generations, Live, ViewReader
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.view import TableView
+from projections.table.view import TableView
 
 Answer = TypeVar("Answer")
 

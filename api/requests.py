@@ -9,24 +9,26 @@ from urllib.parse import quote
 import orjson
 from fastapi import Request
 
-from api.errors import BadParameter, MalformedJson, UnsupportedMedia
+from api.errors import BadHeader, BadParameter, MalformedJson, UnsupportedMedia
 from commands.errors import TooLarge
 
 VERSION_TAG: Final = re.compile(r'"(0|[1-9][0-9]{0,17})"')
 VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,255}")
 TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~-]*")
 JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
 
 
 async def read_json(request: Request, limit_bytes: int) -> bytes:
     """The body, once it is known to be a JSON document; stops reading at the limit.
 
+    What it holds is kept in the request's state, so that a problem document can point to what does not fit.
     Raises UnsupportedMedia, TooLarge or MalformedJson.
     """
     check_media(request)
     body = await _read(request, limit_bytes)
     try:
-        orjson.loads(body)
+        request.state.body = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise MalformedJson(error.msg, error.lineno, error.colno) from error
     return body
@@ -63,34 +65,34 @@ async def _read(request: Request, limit_bytes: int) -> bytes:
 
 
 def expected_version(request: Request) -> int | None:
-    """The version of `If-Match: "7"`, 0 for `If-None-Match: *`, None where neither is given; raises BadParameter."""
+    """The version of `If-Match: "7"`, 0 for `If-None-Match: *`, None where neither is given; raises BadHeader."""
     match, none_match = header(request, "If-Match"), header(request, "If-None-Match")
     if match is not None and none_match is not None:
-        raise BadParameter("If-Match", "and If-None-Match exclude each other: send one")
+        raise BadHeader("If-Match", "and If-None-Match exclude each other: send one")
     if none_match is not None:
         if none_match.strip() != "*":
-            raise BadParameter("If-None-Match", 'takes only *, "must not exist": use If-Match for a version')
+            raise BadHeader("If-None-Match", 'takes only *, "must not exist": use If-Match for a version')
         return 0
     if match is None:
         return None
     version = VERSION_TAG.fullmatch(match.strip())
     if version is None:
-        raise BadParameter("If-Match", 'takes one version in quotes, such as "7"')
+        raise BadHeader("If-Match", 'takes one version in quotes, such as "7"')
     return int(version[1])
 
 
 def idempotency_key(request: Request) -> str | None:
-    """The client's command id; raises BadParameter."""
+    """The client's command id; raises BadHeader."""
     return _visible(request, "Idempotency-Key")
 
 
 def correlation_id(request: Request) -> str | None:
-    """What ties this request to others; raises BadParameter."""
+    """What ties this request to others; raises BadHeader."""
     return _visible(request, "X-Correlation-ID")
 
 
 def causation_id(request: Request) -> str | None:
-    """The event or command that this request follows from; raises BadParameter."""
+    """The event or command that this request follows from; raises BadHeader."""
     return _visible(request, "X-Causation-ID")
 
 
@@ -106,16 +108,17 @@ def traceparent(request: Request) -> str | None:
 
 
 def header(request: Request, name: str) -> str | None:
-    """The header's one value; raises BadParameter where it is given twice."""
+    """The header's one value; raises BadHeader where it is given twice."""
     values = request.headers.getlist(name)
     if len(values) > 1:
-        raise BadParameter(name, "is given more than once: give it once")
+        raise BadHeader(name, "is given more than once: give it once")
     return values[0] if values else None
 
 
 def link(*parts: str) -> str:
     """A path of these parts, percent-encoded so that a slash or a letter beyond ASCII survives."""
-    return "".join("/" + quote(part, safe="") for part in parts)
+    # most are plain, and quoting costs more than all the rest of an answer
+    return "".join("/" + (part if UNRESERVED.fullmatch(part) else quote(part, safe="")) for part in parts)
 
 
 def check_no_query(request: Request) -> None:
@@ -127,5 +130,5 @@ def check_no_query(request: Request) -> None:
 def _visible(request: Request, name: str) -> str | None:
     value = header(request, name)
     if value is not None and not VISIBLE.fullmatch(value):
-        raise BadParameter(name, "must be 1 to 255 visible ASCII characters, without spaces")
+        raise BadHeader(name, "must be 1 to 255 visible ASCII characters, without spaces")
     return value

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
+from collections.abc import Mapping, Sequence
 
 from api.components import (
     ACCEPTED,
+    AFTER,
     ALL_STREAMS,
     COLUMNS,
     COMMAND_ANSWER,
+    GENERATION,
     HEALTH,
-    POSITIONS,
     RECEIPT,
     REPORTED,
     REPORTED_LINES,
-    STREAM,
     TEXT,
     TRACING,
     VIEWS,
@@ -26,24 +22,31 @@ from api.components import (
     Schema,
     header,
 )
+from api.filters import FILTERS_SAID, LISTS, MOST_ORS, OR, OR_SAID, SEVERAL, operators
+from api.model_schemas import message_components, reference
 from api.ndjson import MEDIA_TYPE as NDJSON
 from api.problems import PROBLEM_SCHEMA
-from api.query import DISTANCE, MOST_ROWS, RELEVANCE, every_column, operators, place_column, sortable
+from api.query import DISTANCE, MOST_ROWS, RELEVANCE, every_column, place_column, sortable
 from api.service import Service
-from projections.lookups import looked_up_types
-from projections.types import ColumnType
-from projections.view import TableView
+from projections.table.lookups import looked_up_types
+from projections.table.types import ColumnType
+from projections.table.view import TableView
 
 
 def answer(description: str, schema: str, headers: Schema | None = None) -> Schema:
     """An answer whose body is the component `schema`."""
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    content = {"application/json": {"schema": reference(schema)}}
     return {"description": description, "content": content, "headers": headers or {}}
+
+
+def row_answer(description: str, schema: str) -> Schema:
+    """An answer with rows of a view, whose body is the component `schema`."""
+    return answer(description, schema, GENERATION)
 
 
 def command_request(command_type: str) -> Schema:
     """Body and headers of a command's route."""
-    schema = {"$ref": f"#/components/schemas/{command_type}"}
+    schema = reference(command_type)
     return {
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
         "parameters": [
@@ -55,17 +58,17 @@ def command_request(command_type: str) -> Schema:
     }
 
 
-def bulk_request(line: type[BaseModel]) -> Schema:
-    """Body and headers of a route that takes a model on each line."""
+def bulk_request() -> Schema:
+    """Body and headers of the route that takes a command on each line."""
     return {
-        "requestBody": {"required": True, "content": {NDJSON: {"schema": line.model_json_schema()}}},
+        "requestBody": {"required": True, "content": {NDJSON: {"schema": reference("CommandLine")}}},
         "parameters": list(TRACING),
     }
 
 
 def observation_request(observation_type: str) -> Schema:
     """Body and headers of an observation's route."""
-    schema = {"$ref": f"#/components/schemas/{observation_type}.report"}
+    schema = reference(f"{observation_type}.report")
     content = {"application/json": {"schema": schema}, NDJSON: {"schema": schema}}
     parameters = [each for each in TRACING if each["name"] != "X-Causation-ID"]
     return {"requestBody": {"required": True, "content": content}, "parameters": parameters}
@@ -74,7 +77,7 @@ def observation_request(observation_type: str) -> Schema:
 def waiting_parameters() -> list[Schema]:
     """The parameters to wait for a position."""
     return [
-        query("after", POSITIONS, "wait until applied"),
+        query("after", AFTER, "wait until these positions are applied"),
         query("wait_ms", {"type": "integer", "minimum": 0, "maximum": 30000}, "how long to wait for `after`"),
     ]
 
@@ -110,7 +113,9 @@ def query_parameters(view: TableView, *, searching: bool = False) -> list[Schema
         query("sort", TEXT, order),
         query("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": 50}, "rows on a page"),
         query("cursor", TEXT, "`next` of the page before"),
+        query("count", {"type": "boolean"}, "tell how many rows there are on all pages, as `total`"),
         *row_parameters(view),
+        query(OR, {"type": "array", "items": TEXT, "maxItems": MOST_ORS}, OR_SAID),
     ]
     if searching:
         found.append(query("q", {"type": "string", "maxLength": 1000}, "words, all of which must be found"))
@@ -122,11 +127,16 @@ def query_parameters(view: TableView, *, searching: bool = False) -> list[Schema
     for column, kind in view.types.items():
         for operator in operators(kind):
             plain = operator == "eq" and column not in taken
-            many = operator in ("eq", "in")
-            schema = {"type": "array", "items": COLUMNS[kind]} if many else COLUMNS[kind]
-            said = "any of these" if many else operator
-            found.append(query(column if plain else f"{column}.{operator}", schema, said))
+            found.append(_filter_parameter(column if plain else f"{column}.{operator}", operator, COLUMNS[kind]))
     return found
+
+
+def _filter_parameter(name: str, operator: str, value: Schema) -> Schema:
+    several = {"type": "array", "items": value}
+    if operator in LISTS:
+        return query(name, several, FILTERS_SAID[operator]) | {"style": "form", "explode": False}
+    one = {"type": "boolean"} if operator == "is_null" else value
+    return query(name, several if operator in SEVERAL else one, FILTERS_SAID[operator])
 
 
 def query(name: str, schema: Schema, description: str) -> Schema:
@@ -134,29 +144,8 @@ def query(name: str, schema: Schema, description: str) -> Schema:
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
 
 
-def install(app: FastAPI, service: Service) -> None:
-    """Give the document every schema that the routes refer to; it is made when it is first asked for."""
-
-    def document() -> Schema:
-        if app.openapi_schema is None:
-            made = get_openapi(
-                title=app.title,
-                version=app.version,
-                summary=app.summary,
-                description=app.description,
-                routes=app.routes,
-            )
-            components = made.setdefault("components", {}).setdefault("schemas", {})
-            components.update(_components(service))
-            for unused in ("HTTPValidationError", "ValidationError"):
-                components.pop(unused, None)
-            app.openapi_schema = made
-        return app.openapi_schema
-
-    app.openapi = document  # type: ignore[method-assign]
-
-
-def _components(service: Service) -> Schema:
+def components(service: Service) -> Schema:
+    """Every schema that the routes refer to, by name."""
     found: Schema = {
         "Problem": PROBLEM_SCHEMA,
         "Accepted": ACCEPTED,
@@ -165,24 +154,13 @@ def _components(service: Service) -> Schema:
         "Reported": REPORTED,
         "ReportedLines": REPORTED_LINES,
         "Views": VIEWS,
-        "Stream": STREAM,
         "AllStreams": ALL_STREAMS,
         "Health": HEALTH,
     }
-    for name, kind in service.commands.commands.items():
-        found |= _model_components(name, kind.command)
-    for name, report in service.observations.reports.items():
-        found |= _model_components(f"{name}.report", report)
+    found |= message_components(service.commands, service.observations)
     for view in service.views.values():
         found |= _view_components(view, looked_up_types(view, service.views))
     return found
-
-
-def _model_components(name: str, model: type[BaseModel]) -> Schema:
-    """The component `name` of a model, and those of the models within it."""
-    schema = model.model_json_schema(ref_template=f"#/components/schemas/{name}.{{model}}")
-    inner = {f"{name}.{each}": definition for each, definition in schema.pop("$defs", {}).items()}
-    return inner | {name: schema}
 
 
 def _view_components(view: TableView, looked_up: Mapping[str, ColumnType]) -> Schema:
@@ -218,21 +196,30 @@ def _view_components(view: TableView, looked_up: Mapping[str, ColumnType]) -> Sc
             "highlights": {"type": "object", "additionalProperties": texts, "description": "as HTML, words in <em>"},
         },
     }
+    matches = "how each row matches, in the order of `rows`; where `q`, `near` or `highlight` asks for it"
     found = {
         **page,
-        "matches": {"type": "array", "items": match, "description": "how each row matches, in the order of `rows`"},
-        "total": {"type": "integer"},
+        "matches": {"type": "array", "items": match, "description": matches},
+        "total": {"type": "integer", "minimum": 0},
         "facets": {"type": "object", "additionalProperties": {"type": "array", "items": facet}},
     }
     nullable = _nullable({"$ref": f"#/components/schemas/{view.name}.row"})
     some = {"rows": {"type": "array", "items": nullable}}
-    components = {f"{view.name}.row": row, f"{view.name}.page": _object(page), f"{view.name}.rows": _object(some)}
-    return components | ({f"{view.name}.found": _object(found)} if view.store("elasticsearch") else {})
+    total = {"type": "integer", "minimum": 0, "description": "rows on all pages, with `count=true`"}
+    components = {
+        f"{view.name}.row": row,
+        f"{view.name}.page": _object({**page, "total": total}, optional=("total",)),
+        f"{view.name}.rows": _object(some),
+    }
+    return components | (
+        {f"{view.name}.found": _object(found, optional=("matches",))} if view.store("elasticsearch") else {}
+    )
 
 
 def _nullable(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _object(properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
+def _object(properties: Schema, optional: Sequence[str] = ()) -> Schema:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required}

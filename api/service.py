@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from api.changes.feeds import ChangeFeeds
 from api.lookups import Lookups
 from api.ports import Auditor, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
 from api.settings import Limits
+from api.turns import Turns
 from api.waiting import Waiter
-from commands.observation import ObservationRegistry
-from commands.registry import CommandRegistry
-from projections.view import TableView
+from commands.declaring.observation import ObservationRegistry
+from commands.declaring.registry import CommandRegistry
+from projections.table.view import TableView
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,8 @@ class Service:
     """Everything that answers requests.
 
     readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
+    reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a bounded part of
+    their lines is read, and one of them writes answers; and a bounded number of their commands wait for receipts.
     """
 
     commands: CommandRegistry
@@ -36,3 +41,10 @@ class Service:
     feeds: ChangeFeeds
     limits: Limits = field(default_factory=Limits)
     resources: Sequence[Resource] = ()
+    reading: Turns = field(default_factory=Turns)
+    writing: Turns = field(default_factory=Turns)
+
+    @cached_property
+    def in_flight(self) -> asyncio.Semaphore:
+        """Held for each command on a line of its own, while its receipt is waited for."""
+        return asyncio.Semaphore(self.limits.in_flight_in_all)

@@ -1,8 +1,10 @@
 """Waiting until a view has applied positions of the log: what `after=` asks for.
 
-An event that the view does not handle counts as applied. For one that it handles, its row's key tells the partition of
-`patches` that its patch goes to, and so the one ledger entry (or the row's own guard) that must cover its offset. Where
-the event cannot be read any more, every partition's ledger must; heartbeats move these within a second.
+An event that the view does not handle counts as applied, and so does a position in a source that it does not read, such
+as an observation's (`observations/3:1042`): no answer will ever lack it. For an event that it handles, its row's key
+tells the partition of `patches` that its patch goes to, and so the one ledger entry (or the row's own guard) that must
+cover its offset. Where the event cannot be read any more, every partition's ledger must; heartbeats move these within a
+second.
 """
 
 from __future__ import annotations
@@ -13,16 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from api.errors import BadParameter, NotCaughtUp
+from api.parameters import read_integer
 from api.ports import Applied, EventReader, GenerationGone, Generations, Live, ViewReader
-from api.query import read_integer
 from api.settings import Limits
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
+from eventlog.source_positions import EVENTS, SourcePosition
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.reading import rows_of
 from projections.stores.names import patch_key
-from projections.stores.store import Place
-from projections.view import TableView
+from projections.table.event_data import rows_of
+from projections.table.patch import Place
+from projections.table.view import TableView
 
 FIRST_PAUSE_S = 0.002
 LONGEST_PAUSE_S = 0.020
@@ -76,20 +79,23 @@ class Waiter:
         self.partitions, self._patch_partitions = partitions, patch_partitions
 
     def read_token(self, token: str) -> tuple[Position, ...]:
-        """The positions of a token, a comma-separated list; raises BadParameter."""
+        """The positions of events in a token, a comma-separated list; raises BadParameter.
+
+        Those in other sources are checked and left out, since views are made from events.
+        """
         parts = token.split(",")
         if len(parts) > MOST_POSITIONS:
             raise BadParameter("after", f"has {len(parts)} positions: send the last of each partition")
         try:
-            positions = {Position.parse(part) for part in parts}
+            places = {SourcePosition.parse(part) for part in parts}
         except ValueError as error:
             raise BadParameter("after", f"holds no position: {error}") from error
-        for position in positions:
-            if position.partition >= self.partitions or position.offset >= 2**63:
+        for place in places:
+            if place.position.partition >= self.partitions or place.position.offset >= 2**63:
                 raise BadParameter(
-                    "after", f"names {position}, which the log cannot have: it has {self.partitions} partitions"
+                    "after", f"names {place}, which the log cannot have: it has {self.partitions} partitions"
                 )
-        return tuple(sorted(positions))
+        return tuple(sorted(place.position for place in places if place.source == EVENTS))
 
     async def wait(self, view: TableView, reader: ViewReader, after: After | None) -> None:
         """Return when `view` has applied every position; at once where there is none to wait for.

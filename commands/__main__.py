@@ -10,15 +10,17 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from commands.disk_state import DiskBudget, DiskStore
+from commands.declaring.process import ProcessRegistry
+from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
-from commands.ownership import PartitionOwner, PartitionTask, run_together
-from commands.process import ProcessRegistry
-from commands.process_runner import ProcessTask, RoutingTask
-from commands.registry import CommandRegistry
-from commands.restore import origin
-from commands.service import CommandTask
-from commands.slots import Slot
+from commands.handling.command_task import CommandTask
+from commands.handling.ownership import PartitionOwner, PartitionTask, run_together
+from commands.handling.restore import origin
+from commands.local_state.disk_state import DiskBudget, DiskStore
+from commands.local_state.slots import Slot
+from commands.reacting.process_task import ProcessTask
+from commands.reacting.router import RoutingTask
+from commands.reacting.starts import settle_starts
 from eventlog.admin import prepare
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
@@ -60,7 +62,7 @@ def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], C
     """Makes the task of a partition, with its state in this process's own folder of the state directory."""
     settings = log.settings
     slot = Slot(settings.state.absolute() / "handler" / settings.environment)
-    budget, copied = DiskBudget(), origin(log, registry)
+    budget, copied = DiskBudget(), origin(log)
     logger.info('the local state is in "%s"', slot.folder)
 
     def new_task(partition: int) -> CommandTask:
@@ -76,8 +78,10 @@ def process_owners(log: KafkaLog, registry: CommandRegistry) -> list[PartitionOw
     if not processes.processes:
         return []
 
-    def new_router(_: int) -> PartitionTask:
-        return RoutingTask(registry, processes)
+    starts = settle_starts(log, processes)
+
+    def new_router(partition: int) -> PartitionTask:
+        return RoutingTask(log, registry, processes, partition, starts)
 
     def new_task(partition: int) -> PartitionTask:
         return ProcessTask(log, registry, processes, partition)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from commands.aggregate import Aggregate, Command, Event
-from commands.errors import BrokenStream, MalformedCommand, UnreadableEvent, UnreadableSnapshot
-from commands.registry import AnyAggregate, CommandType
-from commands.upcasting import version_problem
+from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
+from commands.declaring.registry import AnyAggregate, CommandType
+from commands.declaring.upcasting import version_problem
+from commands.errors import BadDecision, BrokenStream, MalformedCommand, UnreadableEvent, UnreadableSnapshot
 from eventlog.envelope import Envelope, stream_name
-
-NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: leave it out"}
 
 Body = bytes | Mapping[str, Any]
 State = TypeVar("State", bound=BaseModel)
+
+_DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER: Final = b"0" * 19
+"""Fewer digits fit in 64 bits."""
 
 
 class TypedCommand(NamedTuple):
@@ -36,21 +40,21 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
     aggregate, kind = command_type.aggregate, command_type.command
     try:
         data = orjson.loads(body) if isinstance(body, bytes) else body
-        canonical, large = _canonical(data)
+        text, large = canonical(data)
     except (orjson.JSONDecodeError, TypeError) as error:
         detail = {"type": "json_invalid", "loc": (), "msg": f"invalid JSON: {error}"}
         raise MalformedCommand(kind.type, [detail]) from error
     if large:
         raise MalformedCommand(kind.type, large)
-    if b"\\u0000" in canonical and _holds_nul(data):
+    if b"\\u0000" in text and holds_nul(data):
         raise MalformedCommand(kind.type, [NUL])
     try:
-        command = kind.model_validate_json(canonical)
+        command = kind.__pydantic_validator__.validate_json(text)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False, include_input=False)
         raise MalformedCommand(kind.type, [dict(detail) for detail in details]) from error
     aggregate_id = str(getattr(command, aggregate.id_field))
-    return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), canonical)
+    return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 
 
 def fingerprint(command_type: str, body: bytes, expected_version: int | None) -> str:
@@ -58,6 +62,18 @@ def fingerprint(command_type: str, body: bytes, expected_version: int | None) ->
     digest = hashlib.blake2b(body, digest_size=16)
     digest.update(b"\n%b\n%d" % (command_type.encode(), -1 if expected_version is None else expected_version))
     return digest.hexdigest()
+
+
+def fingerprint_unread(envelope: Envelope, value: bytes) -> str:
+    """The fingerprint of a command that its handler cannot read, though whoever sent it could.
+
+    value: of the command's record, which stands for a body that has no canonical form.
+    """
+    try:
+        body, _ = canonical(envelope.data)
+    except TypeError:
+        body = value
+    return fingerprint(envelope.type, body, envelope.expected_version)
 
 
 def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
@@ -70,7 +86,7 @@ def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
         data = _upcast(kind, envelope)
     try:
         return kind.model_validate_json(orjson.dumps(data))
-    except ValidationError as error:
+    except (ValidationError, TypeError) as error:
         raise UnreadableEvent(f'the data of "{envelope.id}" does not fit "{envelope.type}": {error}') from error
 
 
@@ -88,11 +104,12 @@ def fold(
 ) -> tuple[State, int]:
     """State and version after the events of one stream, from `state` at `version` on.
 
-    Raises BrokenStream where the sequence has a gap or a repetition.
+    A gap is what is left of an erased event, once compaction has removed its tombstone too. Raises BrokenStream where
+    the sequence does not grow: no owner writes a version twice.
     """
     folded = aggregate.initial if state is None else state
     for envelope in envelopes:
-        if envelope.sequence != version + 1:
+        if envelope.sequence <= version:
             raise BrokenStream(envelope.stream, version + 1, envelope.sequence)
         folded = aggregate.evolve(folded, read_event(aggregate, envelope))
         version = envelope.sequence
@@ -101,54 +118,43 @@ def fold(
 
 def write_snapshot(aggregate: Aggregate[State], state: State, version: int) -> bytes:
     """The value of a record of `snapshots`."""
-    body = state.__pydantic_serializer__.to_json(state)
+    return snapshot_json(aggregate, state.__pydantic_serializer__.to_json(state), version)
+
+
+def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int) -> bytes:
+    """The value of a record of `snapshots`; body: the state as JSON."""
     return b'{"version":%d,"shape":"%b","state":%b}' % (version, aggregate.shape.encode(), body)
+
+
+def read_back(event: Event, body: bytes) -> Event:
+    """`event` as everybody will read it from its JSON `body`.
+
+    One that was made with `model_construct` or `model_copy` need not fit its own fields. Raises BadDecision or
+    pydantic's ValidationError where nobody could read it.
+    """
+    read: Event = event.__pydantic_validator__.validate_json(body)
+    # pydantic reads an integer of any length, and nobody else does
+    if _LONG_NUMBER in body.translate(_DIGITS_ALIKE):
+        for detail in too_large(json.loads(body)):
+            raise BadDecision(f'"{event.type}" cannot be read back: {detail["msg"]}')
+    return read
 
 
 def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int]:
     """State and version of a snapshot; raises UnreadableSnapshot where it has another shape."""
     kind = type(aggregate.initial)
+    # as snapshot_json writes it: the state is read as it stands there, and only once
+    head, found, state = value.partition(b',"state":')
     try:
-        document = orjson.loads(value)
+        document = orjson.loads(head + b"}" if found else value)
         if document["shape"] != aggregate.shape:
             raise UnreadableSnapshot(aggregate.name, "its state had another schema, or another state_version")
         version = document["version"]
         if type(version) is not int or version < 1:
             raise UnreadableSnapshot(aggregate.name, f"its version is {version!r}")
-        return kind.model_validate_json(orjson.dumps(document["state"])), version
+        read: State = kind.__pydantic_validator__.validate_json(
+            state[:-1] if found else orjson.dumps(document["state"])
+        )
+        return read, version
     except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
         raise UnreadableSnapshot(aggregate.name, str(error)) from error
-
-
-def _canonical(data: object) -> tuple[bytes, list[dict[str, Any]]]:
-    """JSON text with sorted keys, and what is wrong with its integers."""
-    try:
-        # integers of up to 53 bits: nearly always, and at no cost
-        return orjson.dumps(data, option=orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER), []
-    except TypeError:
-        return orjson.dumps(data, option=orjson.OPT_SORT_KEYS), list(too_large(data))
-
-
-def too_large(data: object, place: tuple[str | int, ...] = ()) -> Iterator[dict[str, Any]]:
-    """Details of the integers that no store can hold, as pydantic gives them."""
-    match data:
-        case int() if not -(2**63) <= data < 2**63:
-            yield {"type": "int_too_large", "loc": place, "msg": f"{data} has more than 64 bits: send it as text"}
-        case Mapping():
-            for name, value in data.items():
-                yield from too_large(value, (*place, name))
-        case list() | tuple():
-            for index, value in enumerate(data):
-                yield from too_large(value, (*place, index))
-
-
-def _holds_nul(value: object) -> bool:
-    match value:
-        case str():
-            return "\0" in value
-        case Mapping():
-            return any(_holds_nul(key) or _holds_nul(item) for key, item in value.items())
-        case list() | tuple():
-            return any(_holds_nul(item) for item in value)
-        case _:
-            return False

@@ -14,8 +14,10 @@ CommandError
 ├── TooLarge             the body does not fit in one record of the log
 ├── Unanswered           no receipt came in time; the command may still be carried out
 ├── MisplacedCommand     a command lies where its stream does not belong
-├── BadDecision          `decide` made events that cannot be recorded
-├── BrokenStream         a stream in the log has a gap or a repetition
+├── BadDecision          `decide` or `evolve` made what cannot be recorded
+├── BadReaction          `react` of a process returned something that cannot be recorded
+├── EarlierReceiptsUnread earlier receipts are still being read, so that nothing is known of one
+├── BrokenStream         a stream in the log has a version twice, or out of order
 ├── UnreadableEvent      an event does not fit its type, or is of a version that is not known here
 ├── UnreadableSnapshot   a snapshot does not fit the state as it is declared now
 ├── UnreadableProcess    an instance of a process does not fit its state as it is declared now
@@ -129,11 +131,25 @@ class Unanswered(CommandError):
         self.command_id, self.timeout_s = command_id, timeout_s
 
 
+class EarlierReceiptsUnread(CommandError):
+    """Whether there is a receipt of a command is not known: earlier receipts are still being read, or cannot be."""
+
+    def __init__(self, command_id: str) -> None:
+        super().__init__(
+            f'whether there is a receipt of "{command_id}" is not known, because earlier ones are still to be read: '
+            "ask again in a moment, or send the command again with this id"
+        )
+        self.command_id = command_id
+
+
 class BrokenStream(CommandError):
-    """The events of a stream do not follow each other: the log was written by something other than its owner."""
+    """A version of a stream comes twice or too late: the log was written by something other than its owner."""
 
     def __init__(self, stream: str, expected: int, actual: int) -> None:
-        super().__init__(f'"{stream}" has event {actual} where {expected} belongs: find out what wrote to the log')
+        """expected: the lowest version that may come."""
+        super().__init__(
+            f'"{stream}" has event {actual} where {expected} or a later one belongs: find out what wrote to the log'
+        )
         self.stream, self.expected, self.actual = stream, expected, actual
 
 
@@ -182,4 +198,15 @@ class MisplacedCommand(CommandError):
 
 
 class BadDecision(CommandError):
-    """`decide` returned an event of another aggregate or stream, of an undeclared type, or too large to record."""
+    """What `decide` or `evolve` made cannot be recorded: no events of this stream, not readable again, or too large.
+
+    code: of the receipt's error, where the message is for the client as well; None: only the handler's log has it.
+    """
+
+    def __init__(self, reason: str, code: str | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class BadReaction(CommandError):
+    """`react` of a process returned no Reaction, or commands, timers or a state that cannot be recorded."""

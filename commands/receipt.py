@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,10 @@ WRONG_VERSION = "wrong_version"
 KEY_REUSED = "idempotency_key_reused"
 INTERNAL_ERROR = "internal_error"
 UNREADABLE = "unreadable_command"
+UNREADABLE_STATE = "unreadable_state"
+STATE_TOO_LARGE = "state_too_large"
+EVENT_TOO_LARGE = "event_too_large"
+TOO_MANY_EVENTS = "too_many_events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,7 @@ class Receipt:
 
     def to_json(self) -> bytes:
         """The record's value."""
-        events = [{"id": e.id, "type": e.type, "position": str(e.position)} for e in self.events]
-        return receipt_json(
+        head = receipt_head(
             self.command_id,
             self.type,
             self.stream,
@@ -78,8 +81,11 @@ class Receipt:
             self.fingerprint,
             self.time,
             self.error,
-            events,
         )
+        quoted = (
+            orjson.dumps({"id": e.id, "type": e.type, "position": f"{e.position.partition}:"}) for e in self.events
+        )
+        return receipt_json(head, [each[:-2] for each in quoted], [e.position.offset for e in self.events])
 
     @classmethod
     def from_json(cls, value: bytes) -> Receipt:
@@ -104,7 +110,7 @@ class Receipt:
             raise ValueError(f"not a receipt: {wrong!r}") from wrong
 
 
-def receipt_json(
+def receipt_head(
     command_id: str,
     type: str,
     stream: str,
@@ -113,16 +119,14 @@ def receipt_json(
     fingerprint: str,
     time: str,
     error: ReceiptError | None,
-    events: Sequence[Mapping[str, str]],
 ) -> bytes:
-    """The value of a receipt's record (see Receipt); events: each with `id`, `type` and `position`."""
+    """A receipt as JSON, up to its events (see Receipt)."""
     document: dict[str, Any] = {
         "command_id": command_id,
         "type": type,
         "stream": stream,
         "outcome": outcome,
         "version": version,
-        "events": events,
         "fingerprint": fingerprint,
         "time": time,
     }
@@ -133,7 +137,16 @@ def receipt_json(
             "expected": error.expected,
             "actual": error.actual,
         }
-    return orjson.dumps(document)
+    return orjson.dumps(document)[:-1] + b',"events":['
+
+
+def receipt_json(head: bytes, recorded: Iterable[bytes], offsets: Iterable[int]) -> bytes:
+    """The value of a receipt's record.
+
+    head: see receipt_head. recorded: of each event, `{"id":…,"type":…,"position":"<partition>:` as JSON. offsets: of
+    the events.
+    """
+    return b"%b%b]}" % (head, b",".join([b'%b%d"}' % each for each in zip(recorded, offsets, strict=True)]))
 
 
 def reuse_key(command_id: str, asked: str) -> str:

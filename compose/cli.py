@@ -11,23 +11,22 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from compose import detached
 from compose.logs import show_logs
 from compose.settings import StackSettings
 from compose.stack import JAR_LOCK, Stack, fetch_jars
 from compose.state import StateDirectory
-from projections.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
-from projections.java import JavaError
+from projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
+from projections.spark.setup.java import JavaError
 from projections.supervision.errors import SupervisionError
 from projections.supervision.process import State
+from replay.output import show_table
 
 app = typer.Typer(help="Headwater's local stack: real servers as child processes, no Docker.", no_args_is_help=True)
 _out, _err = Console(), Console(stderr=True)
 _LOCK_HEADER = """Jars by coordinate (organisation:module:version) and sha256, verified at every download.
 To change one, edit 'wants' and run: python -m compose lock"""
-_COLOURS = {State.HEALTHY: "green", State.FAILED: "red", State.UNHEALTHY: "red", State.STOPPED: "dim"}
 
 
 def main() -> None:
@@ -101,18 +100,15 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
     elif not processes:
         _out.print(f"no stack is up on '{settings.state}'", highlight=False, soft_wrap=True)
     else:
-        table = Table("part", "state", "pid", "restarts", "detail")
-        for one in processes:
-            colour = _COLOURS.get(one.state, "yellow")
-            cells = (
-                one.name,
-                f"[{colour}]{one.state}[/{colour}]",
-                str(one.pid or ""),
-                str(one.restarts),
-                escape(one.detail),
-            )
-            table.add_row(*cells)
-        _out.print(table)
+        columns = ("part", "state", "pid", "restarts", "detail")
+        show_table(
+            columns,
+            # a pid is no quantity: its digits are not grouped
+            [
+                (one.name, one.state.value, one.pid and str(one.pid), one.restarts, one.detail or None)
+                for one in processes
+            ],
+        )
     if not processes or any(process.state is not State.HEALTHY for process in processes):
         raise typer.Exit(1)
 

@@ -95,12 +95,15 @@ class Client:
         """Send many at once; their order is not kept."""
         await asyncio.gather(*(self.send(request) for request in requests))
 
-    async def settle(self) -> None:
-        """Wait until every view has applied every event that this client caused."""
+    async def settle(self, views: Sequence[str] = VIEWS) -> None:
+        """Wait until these views have applied every event that this client caused.
+
+        Raises ComposeError if one has not within SETTLE_S.
+        """
         after = ",".join(f"{partition}:{offset}" for partition, offset in sorted(self.positions.items()))
-        key = {"city_market": "Sacramento"}
+        key = {"city_market": "Sacramento", "streams": "listing/sacramento-1/1"}
         deadline = time.monotonic() + SETTLE_S
-        for view in VIEWS:
+        for view in views:
             path = f"/views/{view}/{key.get(view, 'sacramento-1')}"
             while (answer := await self.http.get(path, params={"after": after})).status_code == 503:
                 if time.monotonic() > deadline:

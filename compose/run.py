@@ -5,64 +5,143 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shlex
 import signal
-import threading
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NoReturn
 
 import httpx
 from rich.console import Console
 
+from api.settings import ACCESS_LOG
 from compose import sacramento
-from compose.demo import Client, wait_for_views
+from compose.demo import VIEWS, Client, wait_for_views
+from compose.errors import ComposeError
 from compose.services import api_port, service_specs
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack
 from projections.supervision.supervisor import Supervisor
 
-console = Console(stderr=True)
+STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-WHERE_TO_LOOK = """
-Headwater is up. Ctrl-C stops it; the data stays in {state}.
+HEAD: Final = """
+Headwater is up: {api}/docs is the API's documentation.
+Ctrl-C stops it. Its data stays in {state}, and what it logs is in {logs}.
 
-  the API's documentation   {api}/docs
-  one listing               curl {api}/views/listings/sacramento-1
-  a search                  curl '{api}/views/listing_search/search?q=condo&price.lte=150000&sort=price'
-  a city's market           curl {api}/views/city_market/Sacramento
-  change a price            curl -X POST {api}/commands/listing.change_price \\
-                              -H 'content-type: application/json' \\
-                              -d '{{"listing_id": "sacramento-1", "price": 61000}}'
-  its history               curl {api}/streams/listing/sacramento-1
-  rebuild a view            .venv/bin/replay rebuild listings
-  logs                      {state}/logs
+To try in another terminal:
 """
+
+TO_TRY: Final = (
+    ("one listing", "curl -sS {api}/views/listings/sacramento-1"),
+    ("a search", "curl -sS '{api}/views/listing_search/search?q=condo&price.lte=150000&sort=price&limit=3'"),
+    ("a city's market", "curl -sS {api}/views/city_market/Sacramento"),
+    (
+        "change a price",
+        "curl -sS -X POST {api}/commands/listing.change_price -H 'content-type: application/json' "
+        '-d \'{{"listing_id": "sacramento-1", "price": 61000}}\'',
+    ),
+    ("its history", "curl -sS {api}/streams/listing/sacramento-1"),
+    ("where the views stand", "{bin}/replay status"),
+    ("rebuild a view, while it serves", "{bin}/replay rebuild listings"),
+    ("follow the logs", "{bin}/python -m compose logs --follow"),
+)
 
 
 def main() -> int:
-    """Start everything, load the listings, print where to look, and stay until SIGINT or SIGTERM."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    """Start everything, load the listings, print what to try, and stay until SIGINT or SIGTERM."""
     settings, port = StackSettings.from_environ(os.environ), api_port(os.environ)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    with Stack(settings):
-        services = Supervisor(service_specs(settings, port, {}))
-        services.start()
-        try:
-            api = f"http://{HOST}:{port}"
-            loaded = asyncio.run(load(api))
-            console.print(f"loaded {loaded} listings through the command API")
-            console.print(WHERE_TO_LOOK.format(api=api, state=settings.state), markup=False, highlight=False)
-            stop.wait()
-        finally:
-            services.stop()
-    return 0
+    api, console = f"http://{HOST}:{port}", Console(stderr=True, highlight=False, markup=False)
+    log_to_file(settings.logs / "run.log", console)
+    for number in STOPPING:
+        signal.signal(number, _leave)
+    try:
+        with ExitStack() as running:
+            console.print("starting Kafka, PostgreSQL, Elasticsearch and Valkey")
+            running.enter_context(Stack(settings))
+            console.print("starting the handler, the projections and the API")
+            services = Supervisor(service_specs(settings, port, {ACCESS_LOG: "true"}))
+            running.callback(services.stop)
+            running.callback(console.print, "stopping")
+            services.start()
+            asyncio.run(load(api, console))
+            print(page(api, settings, os.environ), flush=True)
+            while True:
+                signal.pause()
+    except KeyboardInterrupt:
+        return 0
 
 
-async def load(api: str) -> int:
-    """List the demo's properties; those that an earlier run listed are answered from their receipts."""
+def page(api: str, settings: StackSettings, environ: Mapping[str, str]) -> str:
+    """What to try: each command on one line of its own, below a comment, so that any of it can be pasted in a shell."""
+    folder = Path(sys.executable).parent
+    here = Path.cwd()
+    names = {"api": api, "bin": shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}
+    lines = [HEAD.format(api=api, state=settings.state, logs=settings.logs)]
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in variables(settings, environ).items()]
+    if exports:
+        lines += ["# these servers and views, for the commands of Python", *exports, ""]
+    for title, command in TO_TRY:
+        lines += [f"# {title}", command.format(**names)]
+    return "\n".join(lines)
+
+
+def variables(settings: StackSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """What another terminal needs to reach these servers: nothing where all is as it is by default."""
+    given = {name: value for name, value in environ.items() if name.startswith("HEADWATER_") and "_PORT" not in name}
+    usual = StackSettings(settings.state).endpoints.environment()
+    ours = settings.endpoints.environment()
+    moved = {name: value for name, value in ours.items() if value != usual[name]}
+    return {name: value for name, value in sorted(given.items()) if name not in ours} | moved
+
+
+def log_to_file(path: Path, console: Console) -> None:
+    """Log to `path`; of what is logged, only that a part was given up is shown."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = logging.FileHandler(path)
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(file)
+    logging.getLogger().setLevel(logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every probe and every listing
+    given_up = _Shown(console)
+    given_up.setLevel(logging.ERROR)
+    logging.getLogger("projections.supervision").addHandler(given_up)
+
+
+async def load(api: str, console: Console) -> None:
+    """List the demo's properties, and wait until the views show them: what is tried first should find something.
+
+    Those that an earlier run listed are answered from their receipts.
+    """
     wait_for_views(api)
     async with httpx.AsyncClient(base_url=api, timeout=60.0) as http:
         client, requests = Client(http), sacramento.list_all(sacramento.load())
+        console.print(f"loading {len(requests)} listings through the command API")
         await asyncio.gather(
             *(client.send(request, command_id=f"load-{request.body['listing_id']}") for request in requests)
         )
-    return len(requests)
+        console.print("waiting until the views show them")
+        try:
+            await client.settle((*VIEWS, "streams"))
+        except ComposeError as error:  # slow is no reason to stop: views catch up by themselves
+            console.print(str(error), soft_wrap=True)
+
+
+class _Shown(logging.Handler):
+    """Shows messages to whoever sits before the console."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.print(record.getMessage(), style="red", soft_wrap=True)
+
+
+def _leave(*_: object) -> NoReturn:
+    """Stop, from whatever is being done; once is enough, as a second signal would cut the stopping short."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt

@@ -11,7 +11,7 @@ from compose.errors import NotRunning, PortTaken
 from compose.parts import elasticsearch, kafka, postgres, valkey
 from compose.settings import HOST, Endpoints, Ports, StackSettings
 from compose.state import StateDirectory
-from projections.jars import group_jars, read_lock
+from projections.spark.setup.jars import group_jars, read_lock
 from projections.supervision.process import ProcessStatus
 from projections.supervision.supervised import Supervised
 from projections.supervision.supervisor import Supervisor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewTopic,
     OffsetSpec,
@@ -18,15 +21,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from eventlog.errors import LogUnavailable, TopicMismatch
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
-from eventlog.topics import TopicSpec, topic_specs
+from eventlog.topics import COMPACTION_LAG, TopicSpec, topic_specs
 
 TIMEOUT_S = 30.0
 REFUSED_CODES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 """No other try will help: the variables of this client are wrong, or those of the broker."""
+FORBIDDEN_CODES = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+
+logger = logging.getLogger(__name__)
 
 
 def prepare(settings: LogSettings) -> str:
     """Create the deployment's topics where they are absent, check the others, and return Kafka's cluster id.
+
+    A topic that keeps erased records longer than COMPACTION_LAG allows is altered; one that removes them sooner is not.
 
     Raises TopicMismatch where a topic has other partitions or settings than Headwater needs, and LogUnavailable.
     """
@@ -149,5 +157,22 @@ def _check_settings(client: AdminClient, settings: LogSettings, specs: tuple[Top
         actual = described[resources[spec.name]].result()
         for setting, expected in spec.settings.items():
             found = actual[setting].value
-            if set(found.split(",")) != set(expected.split(",")):
+            if setting == COMPACTION_LAG:
+                if int(found) > int(expected):
+                    _alter(client, settings.topic(spec.name), setting, expected, found)
+            elif set(found.split(",")) != set(expected.split(",")):
                 raise TopicMismatch(settings.topic(spec.name), setting, expected, found)
+
+
+def _alter(client: AdminClient, topic: str, setting: str, expected: str, found: str) -> None:
+    """Set one setting of a topic; raises TopicMismatch if this client may not, with what is to be done by hand."""
+    entry = ConfigEntry(setting, expected, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    try:
+        for future in client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values():
+            future.result()
+    except KafkaException as error:
+        if error.args[0].code() in FORBIDDEN_CODES:
+            raise TopicMismatch(topic, setting, expected, found) from error
+        raise
+    logger.info('topic "%s" has %s %s now; it was %s', topic, setting, expected, found)

@@ -71,10 +71,17 @@ class LeftOpen(EventLogError):
     def __init__(self, topic: str, partition: int, offset: int) -> None:
         super().__init__(
             f'partition {partition} of "{topic}" has records from offset {offset} on whose transaction Kafka has '
-            "forgotten to end; nothing is written to it until you end it: kafka-transactions.sh "
-            f"--bootstrap-server ... abort --topic {topic} --partition {partition} --start-offset {offset}"
+            f"forgotten to end; nothing is written to it until you end it: {abort_command(topic, partition, offset)}"
         )
         self.topic, self.partition, self.offset = topic, partition, offset
+
+
+def abort_command(topic: str, partition: int, offset: int) -> str:
+    """What an operator runs to end a transaction that Kafka has forgotten to end."""
+    return (
+        f"kafka-transactions.sh --bootstrap-server ... abort --topic {topic} --partition {partition} "
+        f"--start-offset {offset}"
+    )
 
 
 class Fenced(EventLogError):

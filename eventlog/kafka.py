@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from eventlog import topics
 from eventlog.admin import ends, topic_id
-from eventlog.errors import EventLogError, LeftOpen, LogUnavailable
+from eventlog.errors import EventLogError, LeftOpen, LogUnavailable, abort_command
 from eventlog.kafka_client import (
     EOF,
     GROUP,
@@ -26,6 +26,7 @@ from eventlog.kafka_client import (
     Contact,
     client_config,
     translate,
+    translated,
 )
 from eventlog.kafka_group import KafkaMembership
 from eventlog.kafka_writer import KafkaWriter, Submitter
@@ -38,6 +39,8 @@ FAILOVER_S = 15.0
 """Within this, a partition whose leader is lost has another: Kafka waits 9 s before it takes a broker for lost."""
 ENDED_S = 5.0
 """How long the end of an earlier owner's transaction may take to be seen, once Kafka says that it has ended."""
+OPEN_S = 60.0
+"""Kafka aborts a transaction that is open for 10 s, and looks for such every 10 s."""
 SUBMIT_TIMEOUT_MS = 5_000
 """After this, a client is told that the log is away."""
 
@@ -105,7 +108,7 @@ class KafkaLog:
 
     def tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
         """See EventLog.tail."""
-        return KafkaTail(self._consumer, topic, self.settings.topic(topic), starts)
+        return KafkaTail(self._consumer, self.settings, topic, starts)
 
     def end(self, topic: str, partition: int) -> int:
         """See EventLog.end: the last stable offset, which an open transaction holds back."""
@@ -126,17 +129,20 @@ class KafkaLog:
         return self._bounds(topic, partition)[0]
 
     def next_offset(self, partition: int, role: Role = HANDLER) -> int:
-        """See EventLog.next_offset: looked for from the end, since most transactions leave one."""
-        topic = role.owns[0]
+        """See EventLog.next_offset."""
+        return int(self.last(role.owns[0], partition, NEXT_OFFSET) or 0)
+
+    def last(self, topic: str, partition: int, key: str) -> bytes | None:
+        """See EventLog.last: looked for from the end."""
         first, end = self._bounds(topic, partition)
         span = 64
         while first < end:
             start = max(first, end - span)
-            kept = [record.value for record in self.read(topic, partition, start, end) if record.key == NEXT_OFFSET]
-            if kept:
-                return int(kept[-1] or 0)
+            found = [record.value for record in self.read(topic, partition, start, end) if record.key == key]
+            if found:
+                return found[-1]
             end, span = start, span * 16
-        return 0
+        return None
 
     def incarnation(self, topic: str) -> str:
         """See EventLog.incarnation: Kafka's own id of the topic."""
@@ -228,11 +234,14 @@ class KafkaTail:
     """Committed records of some partitions, as they come."""
 
     def __init__(
-        self, new_consumer: Callable[[], Consumer], topic: str, full_name: str, starts: Mapping[int, int]
+        self, new_consumer: Callable[..., Consumer], settings: LogSettings, topic: str, starts: Mapping[int, int]
     ) -> None:
-        self._new_consumer, self._topic, self._full_name = new_consumer, topic, full_name
+        self._new_consumer, self._settings, self._topic = new_consumer, settings, topic
+        self._full_name = settings.topic(topic)
         self._positions = dict(starts)
-        self._contact = Contact(full_name)
+        self._contact = Contact(self._full_name)
+        self._since: dict[int, tuple[int, float]] = {}
+        """By partition, a position with something behind it that is not committed, and since when."""
         self._start()
 
     def poll(self, limit: int, timeout_s: float) -> list[Record]:
@@ -248,18 +257,19 @@ class KafkaTail:
         elif self._contact.is_lost(self._consumer):
             self._consumer.close()
             self._start()
+        else:
+            self._look_for_open_transactions()
         records = []
         for message in messages:
+            if (error := message.error()) is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                self._begin_anew(message.partition() or 0)
+                continue
             offset = _offset(message, f'following "{self._topic}"')
             if message.error() is None:
                 records.append(_record(self._topic, message))
                 offset += 1
             self._positions[message.partition() or 0] = offset
         return records
-
-    def _start(self) -> None:
-        self._consumer = self._new_consumer()
-        self._consumer.assign([TopicPartition(self._full_name, each, at) for each, at in self._positions.items()])
 
     def position(self, partition: int) -> int:
         """See Tail.position."""
@@ -268,6 +278,62 @@ class KafkaTail:
     def close(self) -> None:
         """See Tail.close."""
         self._consumer.close()
+
+    def _start(self) -> None:
+        # what was deleted unread must not be passed over in silence
+        self._consumer = self._new_consumer(**{"auto.offset.reset": "error"})
+        self._assign()
+
+    def _assign(self) -> None:
+        self._consumer.assign([TopicPartition(self._full_name, each, at) for each, at in self._positions.items()])
+
+    def _begin_anew(self, partition: int) -> None:
+        """Go on from the first record where the position is none of the log; raises LogUnavailable if some are gone."""
+        position = self._positions[partition]
+        doing = f'following "{self._topic}"'
+        with translated(doing, partition):
+            first, _ = self._consumer.get_watermark_offsets(TopicPartition(self._full_name, partition), timeout=ASK_S)
+        if 0 < position < first:
+            raise LogUnavailable(doing, f"offsets {position} to {first - 1} of partition {partition} were deleted")
+        if position > first:
+            logger.error(
+                'partition %d of "%s" ends before offset %d, where this was: Kafka has lost records; reading it again '
+                "from offset %d", partition, self._full_name, position, first,
+            )  # fmt: skip
+        self._positions[partition] = first
+        self._assign()
+
+    def _look_for_open_transactions(self) -> None:
+        """Say so if a partition has had an open transaction for longer than any may take: nothing behind it is read."""
+        now = time.monotonic()
+        for partition, position in self._positions.items():
+            place = TopicPartition(self._full_name, partition)
+            try:
+                _, end = self._consumer.get_watermark_offsets(place, cached=True)
+            except KafkaException:  # nothing was fetched yet
+                end = position
+            if end <= position:
+                self._since.pop(partition, None)
+                continue
+            at, since = self._since.setdefault(partition, (position, now))
+            if at != position:
+                self._since[partition] = position, now
+            elif now - since >= OPEN_S:
+                self._since[partition] = position, now
+                self._report_open(partition)
+
+    def _report_open(self, partition: int) -> None:
+        try:
+            stable, stored = ends(self._settings, [self._topic], partition)
+        except LogUnavailable:
+            return  # this is looked at again
+        at = stable[self._topic]
+        if at < stored[self._topic]:
+            logger.error(
+                'partition %d of "%s" has had an open transaction at offset %d for %.0f s, and nothing after it is '
+                "read; Kafka has forgotten to end it; end it: %s",
+                partition, self._full_name, at, OPEN_S, abort_command(self._full_name, partition, at),
+            )  # fmt: skip
 
 
 def _offset(message: Message, doing: str) -> int:

@@ -37,6 +37,7 @@ class MemoryLog:
         self.partitions = partitions
         self._changed = threading.Condition()
         self._records: dict[tuple[str, int], list[tuple[Record, _Fate] | None]] = {}
+        self._first: dict[tuple[str, int], int] = {}
         self._id = uuid.uuid4().hex
         self._open: dict[tuple[Role, int], MemoryTransaction] = {}
         self._epochs: dict[tuple[Role, int], int] = {}
@@ -69,6 +70,7 @@ class MemoryLog:
         """See EventLog.read."""
         with self._changed:
             stop = min(self._end(topic, partition), self._end(topic, partition) if end is None else end)
+            start = max(start, self._first.get((topic, partition), 0))
             found = self._records.get((topic, partition), [])[start:stop]
         for place in found:
             if place is not None and place[1].state is _State.COMMITTED:
@@ -89,13 +91,21 @@ class MemoryLog:
         return next(later, self.end(topic, partition))
 
     def first(self, topic: str, partition: int) -> int:
-        """See EventLog.first; nothing is deleted from memory."""
-        return 0
+        """See EventLog.first."""
+        return self._first.get((topic, partition), 0)
+
+    def delete(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records below offset `before`, as Kafka's retention does."""
+        self._first[topic, partition] = before
 
     def next_offset(self, partition: int, role: Role = HANDLER) -> int:
         """See EventLog.next_offset."""
-        kept = [record.value for record in self.read(role.owns[0], partition, 0) if record.key == NEXT_OFFSET]
-        return int(kept[-1] or 0) if kept else 0
+        return int(self.last(role.owns[0], partition, NEXT_OFFSET) or 0)
+
+    def last(self, topic: str, partition: int, key: str) -> bytes | None:
+        """See EventLog.last."""
+        found = [record.value for record in self.read(topic, partition, 0) if record.key == key]
+        return found[-1] if found else None
 
     def incarnation(self, topic: str) -> str:
         """See EventLog.incarnation."""

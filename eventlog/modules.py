@@ -41,3 +41,12 @@ def _load(name: str) -> ModuleType:
         return importlib.import_module(name)
     except Exception as error:  # a user's module may raise anything while it is imported
         raise ModuleBroken(name, error) from error
+
+
+def first_with(name: str, modules: Sequence[str]) -> object:
+    """What is called `name` in the first of `modules` that has it; raises AttributeError where none does."""
+    for module in modules:
+        loaded = importlib.import_module(module)
+        if hasattr(loaded, name):
+            return getattr(loaded, name)
+    raise AttributeError(f'none of {", ".join(modules)} has "{name}"')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from eventlog import topics
@@ -77,6 +78,16 @@ class Transaction(Protocol):
 
     def abort(self) -> None:
         """Take all of it back; never raises: what is neither committed nor aborted is aborted by the log."""
+
+
+@contextmanager
+def abort_on_error(transaction: Transaction) -> Iterator[Transaction]:
+    """Take the transaction back whatever is raised: one that is left open holds back every reader."""
+    try:
+        yield transaction
+    except BaseException:
+        transaction.abort()
+        raise
 
 
 class PartitionWriter(Protocol):
@@ -156,6 +167,9 @@ class EventLog(Protocol):
 
     def next_offset(self, partition: int, role: Role = HANDLER) -> int:
         """The offset in what `role` reads that its last committed transaction goes on from; 0 if none."""
+
+    def last(self, topic: str, partition: int, key: str) -> bytes | None:
+        """The value of the last record with this key; None if there is none. Quick if it is near the end."""
 
     def incarnation(self, topic: str) -> str:
         """Which topic this is: another text after it was deleted and made again, and in every other log."""

@@ -12,6 +12,10 @@ MAX_RECORD_BYTES = 4 * 1024 * 1024
 """Of what the handler writes: a command's body may come back in several events, or as base64 in a dead letter."""
 
 COMMANDS_DAYS = 7
+ERASED_DAYS = 7
+"""After so long, a record whose key has a tombstone is on no broker's disk. To remove it, Kafka rewrites the whole
+partition, so a shorter time costs more."""
+COMPACTION_LAG = "max.compaction.lag.ms"
 
 COMMANDS = "commands"
 EVENTS = "events"
@@ -23,6 +27,8 @@ INBOX = "process-inbox"
 PROCESSES = "processes"
 ROUTED = "routed"
 """How far the events of each partition have been routed to processes."""
+STARTS = "process-starts"
+"""Where in `events` each process begins; of several records of one, the first counts, so it is not compacted."""
 
 BY_KEY = frozenset({COMMANDS, INBOX})
 """Topics that owners of any partition append to: a record's key tells its partition."""
@@ -44,7 +50,8 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     `delete.retention.ms` of `events` must exceed the longest replay: a replay that outlives a tombstone
     would bring erased rows back. A record's time is its event's, so the broker must accept any.
     `commands` are gone before their receipts, so that one that is read again has its receipt still. Segments of a day
-    bound by how much a record outlives its time.
+    bound by how much a record outlives its time. COMPACTION_LAG bounds how long an erased record stays in a topic that
+    is only compacted; the others delete it with the rest.
     """
     # what is acknowledged is on most copies: it outlives any broker
     safe = {"min.insync.replicas": str(settings.replication // 2 + 1)}
@@ -52,7 +59,8 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     commands_days = min(COMMANDS_DAYS, settings.receipts_days)
     kept = {"cleanup.policy": "delete", "retention.ms": str(commands_days * DAY_MS), "segment.ms": str(DAY_MS), **safe}
     inbox = {"cleanup.policy": "delete", "retention.ms": str(COMMANDS_DAYS * DAY_MS), **written}
-    compact = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS), **written}
+    erased = {"delete.retention.ms": str(7 * DAY_MS), COMPACTION_LAG: str(ERASED_DAYS * DAY_MS)}
+    compact = {"cleanup.policy": "compact", **erased, **written}
     receipts_ms = (settings.receipts_days + 2) * DAY_MS
     receipts = {"cleanup.policy": "compact,delete", "retention.ms": str(receipts_ms), **written}
     patches = {"cleanup.policy": "delete", "retention.ms": str(2 * DAY_MS), **written}
@@ -64,6 +72,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(INBOX, settings.partitions, inbox),
         TopicSpec(PROCESSES, settings.partitions, compact),
         TopicSpec(ROUTED, settings.partitions, compact),
+        TopicSpec(STARTS, 1, {"cleanup.policy": "delete", "retention.ms": "-1", **written}),
         TopicSpec(PATCHES, settings.patch_partitions, patches),
         TopicSpec(DEAD_LETTERS, 1, compact),
         TopicSpec(OBSERVATIONS, settings.partitions, compact),

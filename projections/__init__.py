@@ -1,1 +1,96 @@
-"""The read side: views declared once, run live and in bulk by Spark. May import `commands` and `eventlog`."""
+"""The read side: views declared once, run live and in bulk by Spark. May import `commands` and `eventlog`.
+
+Whoever declares a view imports from here, and nothing else of this package:
+
+    from projections import Elasticsearch, Postgres, TableView, add, count, last
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eventlog.modules import first_with
+
+if TYPE_CHECKING:
+    from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
+    from projections.table.expressions import envelope, field, minus, negative, point, value, when
+    from projections.table.folds import (
+        EVERY,
+        add,
+        approximate_distinct,
+        average,
+        collect,
+        count,
+        distinct,
+        first,
+        highest,
+        last,
+        lowest,
+        maximum,
+        members,
+        minimum,
+        nested,
+        ratio,
+        top,
+    )
+    from projections.table.items import item
+    from projections.table.lookups import Lookup
+    from projections.table.view import Cache, Elasticsearch, Postgres, TableView
+
+__all__ = [
+    "EVERY",
+    "Cache",
+    "Elasticsearch",
+    "Lookup",
+    "Postgres",
+    "TableView",
+    "above",
+    "add",
+    "all_of",
+    "any_of",
+    "approximate_distinct",
+    "at_least",
+    "at_most",
+    "average",
+    "below",
+    "collect",
+    "count",
+    "differs",
+    "distinct",
+    "envelope",
+    "equals",
+    "field",
+    "first",
+    "highest",
+    "item",
+    "last",
+    "lowest",
+    "maximum",
+    "members",
+    "minimum",
+    "minus",
+    "negated",
+    "negative",
+    "nested",
+    "point",
+    "ratio",
+    "top",
+    "value",
+    "when",
+]
+
+_PLACES = (
+    "projections.table.conditions",
+    "projections.table.expressions",
+    "projections.table.folds",
+    "projections.table.items",
+    "projections.table.lookups",
+    "projections.table.view",
+)
+
+
+def __getattr__(name: str) -> object:
+    """Import a word when it is asked for: whoever needs another part of this package waits for none of them."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return first_with(name, _PLACES)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,7 +18,7 @@ from eventlog.logs import log_to_stderr
 from eventlog.settings import LogSettings
 from projections.errors import ProjectionError
 from projections.registry import ViewRegistry
-from projections.service import Service
+from projections.service import LIVE_HELD_BY, Service
 from projections.settings import StoreSettings
 from projections.stores.open import STORES
 from projections.supervision.errors import SupervisionError
@@ -47,9 +48,9 @@ def everything(context: typer.Context) -> None:
 @app.command()
 def prepare() -> None:
     """Once an installation: download Spark's Kafka connector, and make the archive that lets Spark start sooner."""
-    from projections.spark import class_archive  # noqa: PLC0415 - no other part of this process needs Spark
+    from projections.spark.prepare import make_archive  # noqa: PLC0415 - no other part of this process needs Spark
 
-    class_archive.make()
+    make_archive()
 
 
 @app.command()
@@ -62,7 +63,8 @@ def build() -> None:
 def live() -> None:
     """Run the live query: events become patches."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    _service().run_live()
+    held_by = os.environ.get(LIVE_HELD_BY)
+    _service().run_live(Path(held_by) if held_by else None)
 
 
 @app.command()

@@ -13,7 +13,9 @@ ProjectionError
 ├── LiveQueryFailed      the Spark query that makes patches died
 ├── LoaderDied           a loader stopped while a generation caught up
 ├── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
-└── NotPublished         a generation is live, but a store's plain name does not lead to it yet
+├── CannotPublish        a store keeps a plain name as it is
+├── NotPublished         a generation is live, but a store's plain name does not lead to it yet
+└── StillUsed            a generation cannot be dropped: what users made from it needs it
 """
 
 from __future__ import annotations
@@ -133,12 +135,31 @@ class LoaderDied(ProjectionError):
         self.view = view
 
 
+class CannotPublish(ProjectionError):
+    """A store keeps the plain name of a view as it is; the message says what stands in the way."""
+
+    def __init__(self, store: str, view: str, cause: str) -> None:
+        super().__init__(f'{store} keeps the plain name "{view}" as it is: {cause}')
+        self.store, self.view, self.cause = store, view, cause
+
+
 class NotPublished(ProjectionError):
     """A generation is live, but the plain name in a store (SQL view, alias, key pointer) does not lead to it yet."""
 
     def __init__(self, view: str, generation: int, cause: str) -> None:
         super().__init__(
             f'generation {generation} of "{view}" is live and the API reads it, but not every plain name leads to it: '
-            f"{cause}; run `replay publish {view}` when the store is back"
+            f"{cause}; run `replay publish {view}` when that is mended"
         )
         self.view, self.generation, self.cause = view, generation, cause
+
+
+class StillUsed(ProjectionError):
+    """A generation cannot be dropped: users made something from it."""
+
+    def __init__(self, store: str, view: str, generation: int, dependents: str) -> None:
+        super().__init__(
+            f'{store} keeps generation {generation} of "{view}", because something was made from it: {dependents}; '
+            f"drop that, and the next rebuild or `replay prune` removes the generation"
+        )
+        self.store, self.view, self.generation, self.dependents = store, view, generation, dependents

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from eventlog.modules import find
 from projections.errors import UnknownView, ViewDeclarationError
-from projections.lookups import looked_up_types
-from projections.view import TableView
+from projections.table.lookups import looked_up_types
+from projections.table.view import TableView
 
 SHIPPED = "projections.views"
 

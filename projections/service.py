@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from eventlog.admin import prepare
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.errors import StoreUnavailable
-from projections.generations import Generation, Generations
-from projections.lag import Lags, position
-from projections.loader import Loader
-from projections.rebuild import Rebuilder, publish_live
+from projections.errors import NotPublished, StoreUnavailable
+from projections.generations.lag import Lags, position
+from projections.generations.rates import Rates
+from projections.generations.rebuild import Rebuilder, drop_remains, publish_live
+from projections.generations.registry import Generation, Generations
+from projections.generations.upkeep import Upkeep
+from projections.loading.loader import Loader
+from projections.parts import LIVE, NoParts, Parts, SupervisedParts
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.open import STORES, open_store
 from projections.stores.store import Target
-from projections.supervision.process import Backoff, ProcessSpec
+from projections.supervision.process import PATIENCE, ProcessSpec
 from projections.supervision.supervisor import Supervisor
-from projections.upkeep import Upkeep
-from projections.view import TableView
+from projections.table.view import TableView
 
 log = logging.getLogger(__name__)
 
-# these wait for servers that may be away for hours: they are never given up
-PATIENCE = Backoff(first_s=0.5, longest_s=10.0, limit=1_000_000)
 LIVE_START_S = 300.0
-LIVE, EVERYTHING = "live", "projections"
+EVERYTHING, REPLAYING = "projections", "replaying"
+LIVE_HELD_BY = "HEADWATER_LIVE_HELD_BY"
+"""Names a file; while it is there, the live query does not start, for what it would begin with is replayed first."""
+HELD_LOOK_S, HEALTH_LOOK_S = 0.05, 0.1
 
 
 @dataclass(frozen=True)
@@ -53,22 +59,32 @@ class Service:
         return Generations(self.stores.postgres, self.settings.environment)
 
     def build_missing(self) -> list[TableView]:
-        """Build every view that has no live generation of its declared version; returns those built.
+        """Build every view that has no live generation of its declared version, or of which an earlier version is the
+        current one; returns those built.
 
         Raises ViewDeclarationError where a declaration changed without a new version.
         """
         self.generations.prepare()
-        missing, unpublished = [], []
+        drop_remains(self.generations, self.stores)
+        missing, unpublished, current = [], [], self.generations.live()
         for view in self.views.views.values():
-            live = self.generations.check(view)
-            if live is None or live.version != view.version:
+            own, now = self.generations.check(view), current.get(view.name)
+            if own is None or own.version != view.version or now is None or now.version < own.version:
                 missing.append(view)
-            elif not live.published:  # a rebuild was killed right after the swap
+            elif now.version > own.version:
+                log.warning(
+                    "the plain names of %s lead to %s, and this code keeps %s: `replay rollback %s` takes them back",
+                    view.name, now.tag, own.tag, view.name,
+                )  # fmt: skip
+            elif not own.published:  # a rebuild was killed right after the swap
                 unpublished.append(view)
         self._build(missing)
         for view in unpublished:
-            log.info("the plain names of %s lead to its live generation again", view.name)
-            publish_live(view, self.generations, self.stores)
+            try:
+                publish_live(view, self.generations, self.stores)
+                log.info("the plain names of %s lead to its live generation again", view.name)
+            except NotPublished as error:  # the API reads it all the same
+                log.error("%s", error)
         return missing
 
     def _build(self, views: Sequence[TableView]) -> None:
@@ -77,11 +93,15 @@ class Service:
         log.info("building %s", ", ".join(view.tag for view in views))
         with self._rebuilding() as rebuild:
             for view in views:
-                rebuild(view)
+                try:
+                    rebuild(view)
+                except NotPublished as error:  # it is live
+                    log.error("%s", error)
 
     @contextmanager
     def _rebuilding(self, *, skip_poison: bool = False) -> Iterator[Callable[[TableView], object]]:
         """What rebuilds a view, with one Spark session for all of them, which starts when it is needed."""
+        from projections.spark.engine import SparkEngine  # noqa: PLC0415
         from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
 
         spark = SparkSettings.from_environment(os.environ)
@@ -89,31 +109,38 @@ class Service:
             closing(KafkaLog(self.settings)) as event_log,
             lazy_session(spark, name="build", threads=os.cpu_count() or 2) as session,
         ):
-            rebuilder = Rebuilder(self.settings, self.stores, event_log, self.generations, session)
+            engine = SparkEngine(self.settings, session)
+            rebuilder = Rebuilder(self.settings, self.stores, event_log, self.generations, engine)
             yield partial(rebuilder.rebuild, skip_poison=skip_poison)
 
     @contextmanager
-    def upkeep(self) -> Iterator[Upkeep]:
-        """Reports on the views, and replays those that lag too far for patches.
+    def upkeep(self, parts: Parts | None = None) -> Iterator[Upkeep]:
+        """Reports on the views, replays those that lag too far for patches, and restarts what stands still of `parts`.
 
-        What cannot be read goes to `dead-letters` then, as the live query does with it.
+        What cannot be read goes to `dead-letters` in a replay, as the live query does with it.
         """
+        rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
         with closing(KafkaLog(self.settings)) as event_log:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
-            yield Upkeep(lags, partial(self._rebuilding, skip_poison=True))
+            yield Upkeep(lags, partial(self._rebuilding, skip_poison=True), rates, parts or NoParts())
 
-    def run_live(self) -> None:
-        """Run the live query until it dies or the process is told to stop."""
+    def run_live(self, held_by: Path | None = None) -> None:
+        """Run the live query until it dies or the process is told to stop.
+
+        held_by: once Spark's session is there, wait until this file is gone. Only then is it known where to begin.
+        """
         from projections.spark.live import SPARE_THREADS, checkpoint_directory, run_live  # noqa: PLC0415
         from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
 
         cluster = prepare(self.settings)
         views = list(self.views.views.values())
         checkpoint = checkpoint_directory(self.settings, views, cluster)
-        starting = self.starting(checkpoint)
         threads = self.settings.partitions + SPARE_THREADS
         spark = SparkSettings.from_environment(os.environ)
         session = start_session(spark, name="live", threads=threads, lasting=True)
+        while held_by is not None and held_by.exists():
+            time.sleep(HELD_LOOK_S)
+        starting = self.starting(checkpoint)
         ready = ready_file(self.settings, LIVE)
         run_live(session, views, self.settings, checkpoint=checkpoint, starting=starting, on_running=ready.touch)
 
@@ -143,12 +170,13 @@ class Service:
 
         What comes before is not needed again, and what is emitted twice is skipped by the ledgers. A generation
         without a ledger cannot be loaded, only replayed, so it does not count. One that is being built waits for the
-        patches of what came after its bulk.
+        patches of what came after its bulk, unless its builder is dead, or it is of some events only.
         """
+        tags = {view.tag for view in self.views.views.values()}
         positions = [
             {int(source): offset for source, offset in each.base.items()}
-            for each in self.generations.all()
-            if each.state == "building"
+            for each in self.generations.being_built()
+            if each.source is None and each.tag in tags
         ]
         for target in self.targets(tuple(self.views.views.values())):
             for declared in target.view.stores:
@@ -165,49 +193,65 @@ class Service:
         """Load into one store until `stop` is set."""
         views = self.views.in_store(store)
         with closing(open_store(store, self.stores)) as opened, self.generations.followed() as live:
-            Loader(opened, lambda: _served(views, live()), self.settings).run(stop)
+            Loader(opened, lambda: _served(views, live()), self.settings, code=_code(views)).run(stop)
 
     def targets(self, views: Sequence[TableView]) -> list[Target]:
         """The live generations of `views` that are of the declared version."""
-        return _served(views, self.generations.live())
+        return _served(views, self.generations.serving(views).values())
 
     def supervise(self, stop: threading.Event) -> None:
         """Create topics and tables, build what is missing, and keep the parts alive until `stop` is set."""
-        everything = ready_file(self.settings, EVERYTHING)
+        everything, replaying = ready_file(self.settings, EVERYTHING), ready_file(self.settings, REPLAYING)
         everything.unlink(missing_ok=True)
         prepare(self.settings)
         self.build_missing()
-        parts = [self._live_part(), *self._loader_parts()]
-        with self.upkeep() as upkeep:
-            # before the live query starts: what is replayed now it need not turn into patches first
-            upkeep.look()
-            supervisor = Supervisor(parts, PATIENCE)
-            supervisor.start()
-            keeper = threading.Thread(target=upkeep.run, args=[stop], name="upkeep", daemon=True)
+        loaders = {name: self._loader_parts(name) for name in STORES if self.views.in_store(name)}
+        live = self._live_part(replaying)
+        supervisor = Supervisor([live, *chain(*loaders.values())], PATIENCE)
+        parts = SupervisedParts(
+            {LIVE: [live.name]} | {name: [each.name for each in loaders[name]] for name in loaders}, supervisor
+        )
+
+        def keep(upkeep: Upkeep) -> None:
+            # Spark's session starts beside the replay; what is replayed now, the query need not make patches of
+            supervisor.begin(live.name)
+            upkeep.try_to_look()
+            replaying.unlink(missing_ok=True)
+            if stop.is_set():
+                return
+            supervisor.begin(*(each.name for each in chain(*loaders.values())))
+            upkeep.run(stop)
+
+        replaying.touch()
+        with self.upkeep(parts) as upkeep:
+            keeper = threading.Thread(target=keep, args=[upkeep], name="upkeep", daemon=True)
             keeper.start()
             try:
-                everything.touch()
-                log.info("projections are up: %s", ", ".join(each.name for each in supervisor.status()))
+                while not supervisor.is_healthy and not stop.wait(HEALTH_LOOK_S):
+                    pass
+                if not stop.is_set():
+                    everything.touch()
+                    log.info("projections are up: %s", ", ".join(each.name for each in supervisor.status()))
                 stop.wait()
             finally:
                 everything.unlink(missing_ok=True)
                 supervisor.stop()
 
-    def _loader_parts(self) -> list[ProcessSpec]:
+    def _loader_parts(self, store: str) -> list[ProcessSpec]:
         return [
-            self._part(f"load-{name}" + (f"-{number}" if number else ""), ("load", name))
-            for name in STORES
-            if self.views.in_store(name)
+            self._part(f"load-{store}" + (f"-{number}" if number else ""), ("load", store))
             for number in range(self.stores.loaders)
         ]
 
-    def _live_part(self) -> ProcessSpec:
+    def _live_part(self, held_by: Path) -> ProcessSpec:
         """The live query: healthy once it takes in events, which Spark needs some seconds for."""
         ready = ready_file(self.settings, LIVE)
         return replace(
             self._part(LIVE, (LIVE,)),
+            env={LIVE_HELD_BY: str(held_by)},
             prepare=lambda: ready.unlink(missing_ok=True),
             probe=lambda: None if ready.exists() else "Spark is starting",
+            held=held_by.exists,
             start_timeout_s=LIVE_START_S,
         )
 
@@ -220,12 +264,15 @@ class Service:
         )
 
 
-def _served(views: Sequence[TableView], live: Mapping[str, Generation]) -> list[Target]:
-    return [
-        Target(view, live[view.name].generation)
-        for view in views
-        if view.name in live and live[view.name].tag == view.tag
-    ]
+def _served(views: Sequence[TableView], live: Iterable[Generation]) -> list[Target]:
+    """What this code loads: the code of another version loads its own."""
+    found = {(each.view, each.tag): each.generation for each in live}
+    return [Target(view, found[view.name, view.tag]) for view in views if (view.name, view.tag) in found]
+
+
+def _code(views: Sequence[TableView]) -> str:
+    """Names a set of declarations, the same in every process that has them."""
+    return hashlib.sha256("\n".join(sorted(view.tag for view in views)).encode()).hexdigest()[:8]
 
 
 def _offsets(file: Path) -> dict[int, int]:
@@ -233,7 +280,7 @@ def _offsets(file: Path) -> dict[int, int]:
 
 
 def ready_file(settings: LogSettings, part: str) -> Path:
-    """The file that is there while `part` (LIVE or EVERYTHING) of this deployment is ready."""
+    """The file that is there while `part` of this deployment is ready (LIVE, EVERYTHING), or at work (REPLAYING)."""
     folder = settings.state.absolute() / "ready"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{settings.environment}.{part}"

@@ -10,67 +10,85 @@ from typing import Annotated
 
 import typer
 
-from projections.building import Options, Rebuilt
-from projections.selection import Point, Selection
-from projections.view import TableView
+from projections.generations.building import Options, Rebuilt
+from projections.generations.selection import Point, Selection
+from projections.table.view import TableView
+from replay.choosing import Everything, Views, check_choice, chosen
 from replay.deployment import Deployment, open_deployment, start_spark
 from replay.errors import NameTaken
-from replay.output import AsJson, console, print_json, steps
+from replay.outcome import Outcome, on_each
+from replay.output import AsJson, print_json, say
 from replay.planning import Estimate, estimate
+from replay.progress import OnStep
 
 
 def rebuild(
-    views: Annotated[list[str] | None, typer.Argument(help="The views to rebuild.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Rebuild every view.")] = False,
+    views: Views = None,
+    everything: Everything = False,
     name: Annotated[str, typer.Option("--as", help="Build a view of this name instead, which stays as it is.")] = "",
     since: Annotated[str, typer.Option("--from", help="With --as: from these positions or this time on.")] = "",
-    until: Annotated[str, typer.Option(help="With --as: up to these positions or this time, it included.")] = "",
+    until: Annotated[str, typer.Option(help="With --as: before these positions or this time.")] = "",
     where: Annotated[str, typer.Option(help="With --as: only events that fulfil this Spark SQL condition.")] = "",
-    skip_poison: Annotated[bool, typer.Option(help="Send what cannot be read to dead-letters, and go on.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Only say what would be read, and how long it would take.")] = False,
+    skip_poison: Annotated[
+        bool, typer.Option("--skip-poison", help="Send what cannot be read to dead-letters, and go on.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be read, and how long it would take.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Build a new generation of each VIEW from offset zero, beside the live one, and swap it in.
 
     Queries and live updates go on. The generation before is kept for `replay rollback`. When a rebuild fails, the live
-    one is untouched.
+    one is untouched, and the other views are rebuilt all the same; exit code 1 then.
 
-    With --as NAME, VIEW is left alone: NAME becomes a view like it, of the events up to --until, for example, and
+    With --as NAME, VIEW is left alone: NAME becomes a view like it, of the events before --until, for example, and
     answers under its own name, in the stores and in the API. `replay drop NAME` removes it.
 
-    Positions are `partition:offset,…`, one for each partition; a time is like 2026-01-31T12:00:00Z.
+    Positions are `partition:offset,…`, one for each partition, as `GET /streams/$all` has them in `position`; a time is
+    like 2026-01-31T12:00:00Z. What --until names is left out, and --from begins with it.
     """
-    if bool(views) == everything:
-        raise typer.BadParameter("name the views to rebuild, or say --all")
+    check_choice(views, everything)
     if (since or until or where) and not name:
         raise typer.BadParameter("a view of some of the events needs a name of its own: add --as NAME")
     if name and len(views or ()) != 1:
         raise typer.BadParameter("--as builds one view: name the one that it is made from")
     with open_deployment(os.environ) as deployment:
-        chosen = [deployment.views.view(each) for each in views or deployment.views.views]
+        declared = [deployment.views.view(each) for each in chosen(views, deployment.views.views)]
         if name in deployment.views.views:
             raise NameTaken(name)
         options = Options(_selection(since, until, where, deployment.settings.partitions), skip_poison)
         deployment.generations.prepare()
         if dry_run:
-            _tell([estimate(deployment, view, options.selection) for view in chosen], as_json)
+            _tell([estimate(deployment, view, options.selection) for view in declared], as_json)
             return
-        _run(deployment, chosen, name, options, as_json)
+        _run(deployment, declared, name, options, as_json)
 
 
-def rollback(view: Annotated[str, typer.Argument(help="The view.")], as_json: AsJson = False) -> None:
-    """Make the generation of VIEW before the live one live again, once it has taken in what came since.
+def rollback(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
+    """Make the generation of each VIEW before the live one live again, once it has taken in what came since.
 
     It must be of the version that this code declares. The one that was live is kept: a second rollback undoes this one.
     """
+    check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
+        declared = {name: deployment.views.view(name) for name in chosen(views, deployment.views.views)}
         deployment.generations.prepare()
-        with steps(quiet=as_json) as on_step:
-            done = deployment.rebuilder().roll_back(deployment.views.view(view), on_step)
+        rebuilder = deployment.rebuilder()
+        on_each(
+            declared,
+            lambda name, on_step: rebuilder.roll_back(declared[name], on_step),
+            lambda outcome: _tell_rollback(outcome, as_json),
+        ).exit()
+
+
+def _tell_rollback(outcome: Outcome[Rebuilt], as_json: bool) -> None:
     if as_json:
-        print_json(asdict(done))
-        return
-    console.print(f"{done.view} is generation {done.generation} again: {done.events:,} patches made up for it")
+        outcome.print_json(to_json=asdict)
+    else:
+        for each in outcome.done:
+            say(f"{each.view}: rolled back to generation {each.generation}; {each.events:,} patches applied")
+    outcome.complain()
 
 
 def _selection(since: str, until: str, where: str, partitions: int) -> Selection:
@@ -87,28 +105,29 @@ def _run(deployment: Deployment, views: Sequence[TableView], name: str, options:
     session = start_spark()
     startup_s = time.monotonic() - started
     rebuilder = deployment.rebuilder(lambda: session)
-    done = []
-    for view in views:
-        with steps(quiet=as_json) as on_step:
-            if name:
-                done.append(rebuilder.build_part(view, name, options, on_step))
-            else:
-                done.append(rebuilder.rebuild(view, on_step, skip_poison=options.skip_poison))
-    _report(done, startup_s, as_json)
+    by_name = {view.name: view for view in views}
+
+    def build(view: str, on_step: OnStep) -> Rebuilt:
+        if name:
+            return rebuilder.build_part(by_name[view], name, options, on_step)
+        return rebuilder.rebuild(by_name[view], on_step, skip_poison=options.skip_poison)
+
+    on_each(by_name, build, lambda outcome: _report(outcome, startup_s, as_json)).exit()
 
 
-def _report(done: Sequence[Rebuilt], startup_s: float, as_json: bool) -> None:
-    events, seconds = sum(each.events for each in done), sum(each.seconds for each in done)
-    rate = events / seconds if seconds else 0.0
+def _report(outcome: Outcome[Rebuilt], startup_s: float, as_json: bool) -> None:
     if as_json:
-        print_json({"views": [asdict(each) for each in done], "events_per_s": rate, "startup_s": round(startup_s, 3)})
-        return
-    for each in done:
-        skipped = f"; {each.skipped:,} left out: see `replay dead-letters list`" if each.skipped else ""
-        console.print(
-            f"{each.view} is generation {each.generation} now: {each.events:,} events, {each.rows:,} rows, "
-            f"{each.seconds:.1f} s{skipped}"
-        )
+        events, seconds = sum(each.events for each in outcome.done), sum(each.seconds for each in outcome.done)
+        rate = events / seconds if seconds else 0.0
+        outcome.print_json(to_json=asdict, events_per_s=rate, startup_s=round(startup_s, 3))
+    else:
+        for each in outcome.done:
+            skipped = f"; {each.skipped:,} left out: see `replay dead-letters list`" if each.skipped else ""
+            say(
+                f"{each.view} is generation {each.generation} now: {each.events:,} events, {each.rows:,} rows, "
+                f"{each.seconds:.1f} s{skipped}"
+            )
+    outcome.complain()
 
 
 def _tell(estimates: Sequence[Estimate], as_json: bool) -> None:
@@ -116,4 +135,4 @@ def _tell(estimates: Sequence[Estimate], as_json: bool) -> None:
         print_json({"views": [asdict(each) for each in estimates]})
         return
     for each in estimates:
-        console.print(each.text())
+        say(each.text())

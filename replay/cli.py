@@ -1,35 +1,46 @@
-"""`replay`: where views stand, and building, checking and dropping their generations.
-
-Exit codes: 0 done, or nothing differs; 1 failed; 2 asked wrongly; 3 rows differ, or a declaration is refused.
-"""
+"""`replay`: where views stand, and building, checking and dropping their generations."""
 
 from __future__ import annotations
 
 import os
+from typing import Any, Final
 
 import typer
-from rich.table import Table
+from typer.core import TyperGroup
 
-from commands.errors import CommandError
-from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
-from projections.errors import ProjectionError, UnknownView
-from projections.lag import Lags
-from replay import building, comparing, keeping, letters, planning
-from replay.deployment import open_deployment
-from replay.errors import NameTaken, NoSuchLetter, NothingToDrop, ReplayError
-from replay.output import AsJson, console, fail, print_json
+from projections.errors import UnknownView
+from replay import building, comparing, keeping, letters, listing, planning, status
+from replay.errors import NameTaken, NobodyToAsk, NoSuchLetter, NothingToDrop
+from replay.outcome import FAILED_EXIT, KNOWN
+from replay.output import fail
 
-app = typer.Typer(
-    help="Rebuild Headwater's views from the log, and see where they stand.",
-    epilog="Exit codes: 0 done, or nothing differs; 1 failed; 2 asked wrongly; 3 rows differ, or a change is refused.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+ASKED_WRONGLY: Final = (UnknownView, NameTaken, NothingToDrop, NoSuchLetter, NobodyToAsk)
+ASKED_WRONGLY_EXIT: Final = 2
+EXIT_CODES: Final = (
+    "Exit codes: 0 done, or all is well; 1 failed; 2 asked wrongly; "
+    "3 rows differ, a change is refused, or a view needs attention."
 )
-STALLED_S = 3.0
-"""A view that is behind and does not move for so long, while heartbeats come every second, is stalled."""
 
+
+class Commands(TyperGroup):
+    """Every error that Headwater knows ends in one line and exit code 1 or 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ASKED_WRONGLY as error:
+            fail(error, ASKED_WRONGLY_EXIT)
+        except KNOWN as error:
+            fail(error, FAILED_EXIT)
+
+
+app = typer.Typer(cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command("list")(listing.list_views)
 for command in (
+    status.status,
+    listing.generations,
+    planning.plan,
     building.rebuild,
     building.rollback,
     comparing.verify,
@@ -37,51 +48,20 @@ for command in (
     keeping.prune,
     keeping.drop,
     keeping.publish,
-    planning.plan,
 ):
     app.command()(command)
 app.add_typer(letters.app, name="dead-letters")
 
 
+@app.callback()
+def start() -> None:
+    """Rebuild Headwater's views from the log, and see where they stand.
+
+    A VIEW is named, or `--all` is said. Results go to standard output, progress and errors to standard error.
+    """
+    log_to_stderr(os.environ, default="WARNING")
+
+
 def main() -> None:
-    """Run the command; every error that Headwater knows ends in one line and exit code 1 or 2."""
-    try:
-        log_to_stderr(os.environ, default="WARNING")
-        app()
-    except (UnknownView, NameTaken, NothingToDrop, NoSuchLetter) as error:
-        fail(error, 2)
-    except (EventLogError, CommandError, ProjectionError, ReplayError) as error:
-        fail(error, 1)
-
-
-@app.command("list")
-def list_views(as_json: AsJson = False) -> None:
-    """The views of this deployment: key, stores and version."""
-    with open_deployment(os.environ) as deployment:
-        views = list(deployment.views.views.values())
-    if as_json:
-        print_json([{"view": each.name, "version": each.version, "key": each.key_name} for each in views])
-        return
-    table = Table("view", "version", "key", "stores", "what it is")
-    for view in views:
-        stores = ", ".join(store.name for store in view.stores)
-        table.add_row(view.name, str(view.version), view.key_name, stores, view.doc)
-    console.print(table)
-
-
-@app.command()
-def status(as_json: AsJson = False) -> None:
-    """Generation, position, lag and freshness of each view in each store, and whether it is behind or stalled."""
-    with open_deployment(os.environ) as opened:
-        lags = Lags(opened.settings, opened.stores, opened.views, opened.generations, opened.log)
-        found = lags.watch(STALLED_S)
-    if as_json:
-        print_json([each.to_json() for each in found])
-        return
-    table = Table("view", "store", "version", "generation", "position", "lag (events)", "behind (s)", "")
-    for each in found:
-        position = " ".join(f"{partition}:{offset}" for partition, offset in sorted(each.position.items()))
-        told = f"{each.standing}: {each.problem}" if each.problem else each.standing
-        shown = [each.generation, position, each.lag_events, each.freshness_s, told]
-        table.add_row(each.view, each.store, str(each.version), *("-" if x is None else str(x) for x in shown))
-    console.print(table)
+    """Run the command line."""
+    app()

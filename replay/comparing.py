@@ -2,44 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import replace
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from projections.errors import GenerationMissing
-from projections.generations import Generation
+from projections.generations.registry import Generation
 from projections.stores.open import open_reader
 from projections.stores.store import Target
+from projections.table.monoids import State
+from replay.choosing import Everything, Views, check_choice, chosen
 from replay.comparison import Comparison, compare
 from replay.deployment import Deployment, open_deployment
 from replay.errors import CannotDiff
-from replay.output import AsJson, console, print_json, steps
+from replay.outcome import Outcome, on_each
+from replay.output import AsJson, print_json, say, show_table
+from replay.verify import Verified
 from replay.verify import verify as verify_view
 
 DIFFERENT_EXIT = 3
 GENERATION = re.compile(r"(?P<view>[a-z0-9_]+)(?:@g(?P<number>\d+))?")
 
 
-def verify(view: Annotated[str, typer.Argument(help="The view.")], as_json: AsJson = False) -> None:
-    """Rebuild VIEW aside and compare it, row by row, with the live generation. Exit code 3: rows differ.
+def verify(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
+    """Rebuild each VIEW aside and compare it, row by row, with the live generation. Exit code 3: rows differ.
 
     Queries and live updates go on; rows that change meanwhile are looked at again. What was built aside is dropped.
     """
+    check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
+        declared = {name: deployment.views.view(name) for name in chosen(views, deployment.views.views)}
         deployment.generations.prepare()
-        with steps(quiet=as_json) as on_step:
-            found = verify_view(deployment.rebuilder(), deployment.views.view(view), on_step)
+        rebuilder = deployment.rebuilder()
+        outcome = on_each(
+            declared,
+            lambda name, on_step: verify_view(rebuilder, declared[name], on_step),
+            lambda outcome: _tell(outcome, as_json),
+        )
+    outcome.exit(0 if all(each.equal for each in outcome.done) else DIFFERENT_EXIT)
+
+
+def _tell(outcome: Outcome[Verified], as_json: bool) -> None:
     if as_json:
-        print_json(found.to_json())
+        outcome.print_json(to_json=Verified.to_json)
     else:
-        for each in found.stores:
-            _show(each, f"{found.view} g{found.generation}", "replay")
-    if not found.equal:
-        raise typer.Exit(DIFFERENT_EXIT)
+        for found in outcome.done:
+            for each in found.stores:
+                _show(each, f"{found.view} g{found.generation}", "replay", f"{found.view} in ")
+    outcome.complain()
 
 
 def diff(
@@ -104,13 +118,13 @@ def _name(generation: Generation) -> str:
     return f"{generation.view}@g{generation.generation}"
 
 
-def _show(found: Comparison, left: str, right: str) -> None:
-    told = f"{found.store}: {found.rows:,} rows compared, {found.differences:,} differ"
+def _show(found: Comparison, left: str, right: str, where: str = "") -> None:
     undecided = f", {found.undecided:,} changed each time they were looked at" if found.undecided else ""
-    console.print(told + undecided)
+    say(f"{where}{found.store}: {found.rows:,} rows compared, {found.differences:,} differ{undecided}")
     if found.sample:
-        table = Table("key", left, right)
-        for each in found.sample:
-            shown = ("not there" if state is None else str(state) for state in (each.left, each.right))
-            table.add_row(each.key, *shown)
-        console.print(table)
+        rows = [(each.key, *(_state(state) for state in (each.left, each.right))) for each in found.sample]
+        show_table(("key", left, right), rows)
+
+
+def _state(state: State | None) -> str:
+    return "not there" if state is None else json.dumps(state)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from projections.monoids import State
-from projections.stores.reading import CHUNK_ROWS, RowReader
+from projections.stores.row_reader import CHUNK_ROWS, RowReader
 from projections.stores.store import Target
+from projections.table.monoids import State
 
 SAMPLE: Final = 10
 ROUNDS: Final = 10

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.generations import Generations
-from projections.rebuild import Rebuilder
+from projections.generations.rebuild import Rebuilder
+from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
+from projections.spark.engine import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +39,9 @@ class Deployment:
     log: KafkaLog
 
     def rebuilder(self, session: Callable[[], SparkSession] = start_spark) -> Rebuilder:
-        """What builds, swaps and drops generations; session: see Rebuilder."""
-        return Rebuilder(self.settings, self.stores, self.log, self.generations, session)
+        """What builds, swaps and drops generations; session: see SparkEngine."""
+        engine = SparkEngine(self.settings, session)
+        return Rebuilder(self.settings, self.stores, self.log, self.generations, engine)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ ReplayError
 ├── NameTaken       a view of some events cannot have this name
 ├── NothingToDrop   no view of some events has this name
 ├── NoSuchLetter    there is no dead letter of this key
+├── NobodyToAsk     something would be deleted, and nobody is there to agree
 └── CannotRetry     what a dead letter is about cannot be taken in by the command
 """
 
@@ -55,6 +56,13 @@ class NoSuchLetter(ReplayError):
     def __init__(self, key: str) -> None:
         super().__init__(f'there is no dead letter "{key}": `replay dead-letters list` shows them')
         self.key = key
+
+
+class NobodyToAsk(ReplayError):
+    """Something would be deleted, and nobody sits at the terminal to agree."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing was dropped: without a terminal to ask at, say --yes, or --dry-run to see what it is")
 
 
 class CannotRetry(ReplayError):

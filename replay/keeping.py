@@ -3,88 +3,168 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
-from projections.expressions import envelope
-from projections.generations import Generation
-from projections.rebuild import publish_live
-from projections.view import Postgres, TableView
+from projections.generations.rebuild import publish_live, stand_in
+from projections.generations.registry import Generation
+from replay.choosing import Everything, Views, check_choice, chosen
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NothingToDrop
-from replay.output import AsJson, console, print_json
+from replay.outcome import Outcome, on_each
+from replay.output import AsJson, agree, errors, print_json, say
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be dropped.")]
 
 
 def prune(
-    views: Annotated[list[str] | None, typer.Argument(help="The views; all of them without one.")] = None,
+    views: Views = None,
+    everything: Everything = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Drop every generation that is not live, also what killed rebuilds left: `replay rollback` has none then."""
+    """Drop every generation of each VIEW but the current one, including leftovers of interrupted rebuilds.
+
+    `replay rollback` is impossible afterwards, and code of an earlier version that still runs loses its views, so it
+    asks first.
+    """
+    check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
-        known = {each.view for each in deployment.generations.all()}
+        registered = deployment.generations.all()
+        known = {each.view for each in registered}
         for name in views or ():
             if name not in known:
                 deployment.views.view(name)
-        dropped: list[Generation] = []
-        rebuilder = deployment.rebuilder()
-        for name in sorted(known if not views else set(views)):
-            with deployment.generations.rebuilding(name):
-                old = [each for each in deployment.generations.of(name) if each.state != "live"]
-                rebuilder.drop(_stand_in(name), old)
-                dropped += old
-    _tell(dropped, as_json)
+        names = set(chosen(views, known))
+        current = _current(deployment)
+        old = [each for each in registered if each.view in names and (each.view, each.generation) not in current]
+        _drop(deployment, old, yes, dry_run, as_json)
 
 
 def drop(
-    name: Annotated[str, typer.Argument(help="A view made with `replay rebuild --as`, or one that nobody declares.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="VIEW", help="Made with `replay rebuild --as`, or declared no more."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every view that this code does not declare.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a view that no code declares, with all its rows."""
+    """Remove each VIEW that no code declares, with all its generations, the live one too. It asks first."""
+    check_choice(names, everything)
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
-        undeclared = {each.view for each in deployment.generations.all()} - deployment.views.views.keys()
-        if name not in undeclared:
-            raise NothingToDrop(name, sorted(undeclared))
-        with deployment.generations.rebuilding(name):
-            generations = deployment.generations.of(name)
-            # the registry first: from here on nobody is led to it
-            deployment.generations.withdraw(name)
-            deployment.rebuilder().drop(_stand_in(name), generations)
-    _tell(generations, as_json)
+        registered = deployment.generations.all()
+        undeclared = {each.view for each in registered} - deployment.views.views.keys()
+        for name in names or ():
+            if name not in undeclared:
+                raise NothingToDrop(name, sorted(undeclared))
+        wanted = set(chosen(names, undeclared))
+        _drop(deployment, [each for each in registered if each.view in wanted], yes, dry_run, as_json, withdraw=True)
 
 
-def publish(views: Annotated[list[str], typer.Argument(help="The views.")], as_json: AsJson = False) -> None:
+def publish(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
     """Point the plain names of each VIEW (SQL view, index alias, key pointer) at its live generation again.
 
     A rebuild does it after the swap; this repairs them where it was killed, or a store was away, at that moment.
     """
+    check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
-        chosen = [deployment.views.view(name) for name in views]
-        done = {view.name: _publish(deployment, view) for view in chosen}
+        declared = {name: deployment.views.view(name) for name in chosen(views, deployment.views.views)}
+        on_each(
+            declared,
+            lambda name, _: publish_live(declared[name], deployment.generations, deployment.stores),
+            lambda outcome: _tell_published(outcome, as_json),
+        ).exit()
+
+
+def _tell_published(outcome: Outcome[Generation], as_json: bool) -> None:
     if as_json:
-        print_json({"views": [{"view": name, "generation": number} for name, number in done.items()]})
+        outcome.print_json(to_json=_to_json)
+    else:
+        for each in outcome.done:
+            say(f"{each.view}: the plain names lead to generation {each.generation}")
+    outcome.complain()
+
+
+def _drop(
+    deployment: Deployment,
+    generations: Sequence[Generation],
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    withdraw: bool = False,
+) -> None:
+    """Drop these generations if the user agrees. withdraw: the live ones too, so that their views are gone."""
+    if dry_run:
+        if as_json:
+            print_json({"would_drop": [_to_json(each) for each in generations]})
+        else:
+            _say_each("would drop", generations)
         return
-    for name, number in done.items():
-        console.print(f"{name}: the plain names lead to generation {number}")
+    if generations and not yes:
+        errors().print(f"{len(generations)} to drop:")
+        for each in generations:
+            errors().print(f"  {_text(each)}", soft_wrap=True)
+        agree("Drop them?", yes)
+    by_view: dict[str, set[int]] = {}
+    for each in generations:
+        by_view.setdefault(each.view, set()).add(each.generation)
+    on_each(
+        by_view,
+        lambda view, _: _drop_of(deployment, view, by_view[view], withdraw),
+        lambda outcome: _tell_dropped(outcome, as_json),
+    ).exit()
 
 
-def _publish(deployment: Deployment, view: TableView) -> int:
-    return publish_live(view, deployment.generations, deployment.stores).generation
+def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool) -> list[Generation]:
+    with deployment.generations.rebuilding(view):
+        # looked up again: what was being built when the user agreed may be live by now, and nobody agreed to the rest
+        current = _current(deployment)
+        found = [
+            each
+            for each in deployment.generations.of(view)
+            if withdraw or ((view, each.generation) not in current and each.generation in agreed)
+        ]
+        if withdraw:
+            # the registry first: from here on nobody is led to it
+            deployment.generations.withdraw(view)
+        deployment.rebuilder().drop(stand_in(view), found)
+    return found
 
 
-def _stand_in(name: str) -> TableView:
-    """A view of which only the name matters: stores drop by name, and its declaration may be gone."""
-    return TableView(name=name, key=envelope("id"), key_name="id", columns={}, stores=(Postgres(),))
+def _current(deployment: Deployment) -> set[tuple[str, int]]:
+    """The generations to which the plain names lead; one of an earlier version may be live beside them."""
+    return {(each.view, each.generation) for each in deployment.generations.live().values()}
 
 
-def _tell(dropped: list[Generation], as_json: bool) -> None:
+def _tell_dropped(outcome: Outcome[list[Generation]], as_json: bool) -> None:
+    dropped = [each for generations in outcome.done for each in generations]
     if as_json:
-        print_json({"dropped": [{"view": each.view, "generation": each.generation} for each in dropped]})
-        return
-    for each in dropped:
-        console.print(f"dropped generation {each.generation} of {each.view}")
-    if not dropped:
-        console.print("nothing to drop")
+        flat = Outcome(dropped, outcome.failed, outcome.unfinished)
+        flat.print_json("dropped", _to_json)
+    else:
+        _say_each("dropped", dropped, nothing=not outcome.failed)
+    outcome.complain()
+
+
+def _say_each(what: str, generations: Sequence[Generation], nothing: bool = True) -> None:
+    for each in generations:
+        say(f"{what} {_text(each)}")
+    if nothing and not generations:
+        say("nothing to drop")
+
+
+def _text(each: Generation) -> str:
+    return f"generation {each.generation} of {each.view} (version {each.version}, {each.state})"
+
+
+def _to_json(each: Generation) -> dict[str, Any]:
+    return {"view": each.view, "generation": each.generation, "version": each.version, "state": each.state}

@@ -9,19 +9,20 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Final
 
 import typer
-from rich.table import Table
 
 from commands.receipt import Receipt
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
 from eventlog.topics import COMMANDS, DEAD_LETTERS, PATCHES
-from projections.dead_letters import DeadLetters
-from projections.view import TableView
+from projections.loading.dead_letters import DeadLetters
+from projections.table.view import TableView
+from replay.choosing import check_choice
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NoSuchLetter
-from replay.output import AsJson, console, print_json, steps
-from replay.resending import Resender, is_resent
+from replay.output import AsJson, one_line, output, print_json, say, show_table
+from replay.progress import steps
+from replay.resending import Resender, is_resent, tells_only
 
 app = typer.Typer(help="What could not be read or loaded, and why.", no_args_is_help=True)
 
@@ -46,16 +47,26 @@ def list_letters(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"letters": [asdict(each) for each in found]})
         return
-    table = Table("key", "time", "why", "record")
+    if not output().is_terminal:
+        show_table(
+            ("key", "time", "why", "record"), [(each.key, each.time, each.reason, each.record) for each in found]
+        )
+        return
+    # keys and reasons are long, and keys are copied: a line each
     for each in found:
-        table.add_row(each.key, each.time, each.reason, each.record[:SHOWN_CHARACTERS])
-    console.print(table)
+        say(one_line(each.key))
+        say(one_line(f"  {each.time}  {each.reason}"))
+        say(one_line(f"  {each.record[:SHOWN_CHARACTERS]}"))
+    if not found:
+        say("none")
 
 
 @app.command()
 def retry(
-    keys: Annotated[list[str] | None, typer.Argument(help="Keys of letters, as `list` shows them.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every letter but those of commands.")] = False,
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY", help="Keys of letters, as `list` shows them.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All but those of commands and lost records.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Take in what these letters are about, after its cause was mended.
@@ -66,13 +77,12 @@ def retry(
 
     It stops at the first that still cannot be read. A letter is taken away when what it is about was taken in.
     """
-    if bool(keys) == everything:
-        raise typer.BadParameter("name the letters to retry, or say --all")
+    check_choice(keys, everything, "letters")
     with open_deployment(os.environ) as deployment:
         letters = _letters(deployment)
         chosen = _chosen(letters, keys)
         receipts = _resend(deployment, {each: letters[each] for each in chosen if is_resent(each)})
-        views = _rebuild(deployment, {each: letters[each] for each in chosen if not is_resent(each)}, quiet=as_json)
+        views = _rebuild(deployment, {each: letters[each] for each in chosen if not is_resent(each)})
     if as_json:
         answers = [
             {
@@ -86,8 +96,8 @@ def retry(
         print_json({"retried": chosen, "rebuilt": views, "commands": answers})
         return
     for key, each in receipts.items():
-        console.print(f"{key}: {each.command_id} is {each.outcome} {each.error.message if each.error else ''}")
-    console.print(f"{len(chosen)} letters taken in; rebuilt: {', '.join(views) or 'nothing'}")
+        say(one_line(f"{key}: {each.command_id} is {each.outcome} {each.error.message if each.error else ''}".rstrip()))
+    say(f"{len(chosen)} letters taken in; rebuilt: {', '.join(views) or 'nothing'}")
 
 
 def _resend(deployment: Deployment, letters: Mapping[str, Letter]) -> dict[str, Receipt]:
@@ -106,15 +116,15 @@ def _resend(deployment: Deployment, letters: Mapping[str, Letter]) -> dict[str, 
     return receipts
 
 
-def _rebuild(deployment: Deployment, letters: Mapping[str, Letter], *, quiet: bool) -> list[str]:
+def _rebuild(deployment: Deployment, letters: Mapping[str, Letter]) -> list[str]:
     """Rebuild the views that these concern, and take the letters away; returns the views' names."""
     if not letters:
         return []
     deployment.generations.prepare()
     views = {view.name: view for key, each in letters.items() for view in _concerned(deployment, key, each)}
     rebuilder = deployment.rebuilder()
-    for view in views.values():
-        with steps(quiet=quiet) as on_step:
+    with steps() as on_step:
+        for view in views.values():
             rebuilder.rebuild(view, on_step)
     writer = DeadLetters(deployment.settings)
     for key in letters:
@@ -135,7 +145,7 @@ def _letters(deployment: Deployment) -> dict[str, Letter]:
 
 def _chosen(letters: Mapping[str, Letter], keys: Sequence[str] | None) -> list[str]:
     if not keys:
-        return [key for key in letters if not key.startswith(f"{COMMANDS}/")]
+        return [key for key in letters if not key.startswith(f"{COMMANDS}/") and not tells_only(key)]
     for key in keys:
         if key not in letters:
             raise NoSuchLetter(key)

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 import typer
-from rich.table import Table
 
 from eventlog.topics import EVENTS
-from projections.generations import Generation
-from projections.selection import ALL, Selection
-from projections.view import TableView
+from projections.generations.registry import Generation
+from projections.generations.selection import ALL, Selection
+from projections.table.view import TableView
+from replay.choosing import ReadAll, Views, check_choice
 from replay.deployment import Deployment, open_deployment
-from replay.output import AsJson, console, print_json
+from replay.output import AsJson, Cell, print_json, show_notes, show_table
 
 REFUSED_EXIT = 3
+COLUMNS = ("view", "live version", "declared", "what happens", "offsets", "seconds", "changes")
 
 
 @dataclass(frozen=True)
@@ -51,29 +52,42 @@ class Planned:
     changes: list[str] = field(default_factory=list)
 
 
-def plan(as_json: AsJson = False) -> None:
+def plan(views: Views = None, everything: ReadAll = False, as_json: AsJson = False) -> None:
     """Show what starting the read side with this code would build, rebuild or refuse. Exit code 3: it would refuse."""
+    check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
         planned = plans(deployment)
+        names = [each.view for each in planned]
+        for name in views or ():
+            if name not in names:
+                deployment.views.view(name)
+        planned = [each for each in planned if not views or each.view in views]
     if as_json:
         print_json({"views": [asdict(each) for each in planned]})
     else:
-        table = Table("view", "live", "declared", "what happens")
-        for each in planned:
-            what = f"{each.action}: {each.estimate.text()}" if each.estimate else each.action
-            table.add_row(each.view, each.live or "-", each.declared or "-", "\n".join([what, *each.changes]))
-        console.print(table)
+        show_table(COLUMNS, [_row(each) for each in planned], plain_only=("changes",))
+        show_notes([f"{each.view}: {change}" for each in planned for change in each.changes])
+        left = [each.view for each in planned if each.action == "left over"]
+        show_notes([f"{view}: this code does not declare it; `replay drop {view}` removes it" for view in left])
     if any(each.action == "refuse" for each in planned):
         raise typer.Exit(REFUSED_EXIT)
+
+
+def _row(each: Planned) -> Sequence[Cell]:
+    offsets, seconds = (each.estimate.offsets, each.estimate.seconds) if each.estimate else (None, None)
+    changes = "; ".join(each.changes) or None
+    versions = [tag and tag.rpartition("@")[2] for tag in (each.live, each.declared)]
+    return each.view, *versions, each.action, offsets, seconds, changes
 
 
 def plans(deployment: Deployment) -> list[Planned]:
     """What becomes of every view that is declared or live."""
     live = {name: each for name, each in deployment.generations.live().items() if each.source is None}
-    found = [_planned(deployment, view, live.get(view.name)) for view in deployment.views.views.values()]
+    serving = deployment.generations.serving(deployment.views.views.values())
+    found = [_planned(deployment, view, serving.get(view.name)) for view in deployment.views.views.values()]
     left = [each for name, each in live.items() if name not in deployment.views.views]
-    return found + [Planned(each.view, "left over: `replay drop` removes it", each.tag, None) for each in left]
+    return found + [Planned(each.view, "left over", each.tag, None) for each in left]
 
 
 def _planned(deployment: Deployment, view: TableView, live: Generation | None) -> Planned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,26 +10,35 @@ from datetime import UTC, datetime
 from typing import Final
 
 from commands.codec import read_command
-from commands.errors import CommandError
-from commands.process import ProcessRegistry
-from commands.process_runner import ROUTED_BY, RoutingTask
+from commands.declaring.process import ProcessRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.errors import CommandError, UnreadableProcess
+from commands.reacting.instance import read_instance
+from commands.reacting.router import ROUTED_BY, Router
+from commands.reacting.starts import read_starts
 from commands.receipt import Receipt
-from commands.registry import CommandRegistry
 from eventlog.envelope import decode, encode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
 from eventlog.ports import Entry, EventLog, Record
 from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
 from replay.errors import CannotRetry
 
 TIMEOUT_S: Final = 30.0
+LOST: Final = re.compile(r"[a-z-]+/\d+/\d+-\d+")
+"""Key of the letter about offsets that retention deleted."""
 
 
 def is_resent(key: str) -> bool:
     """Whether what a letter is about is sent again, rather than read again by views."""
     topic, *_, last = key.split("/")
-    return topic in (COMMANDS, INBOX) or last == ROUTED_BY
+    return topic in (COMMANDS, INBOX, PROCESSES) or last == ROUTED_BY
+
+
+def tells_only(key: str) -> bool:
+    """Whether the letter says that records were deleted unread: there is nothing to take in."""
+    return LOST.fullmatch(key) is not None
 
 
 class Resender:
@@ -48,6 +58,9 @@ class Resender:
         if key.startswith(f"{COMMANDS}/"):
             return self._decide(key, letter.value)
         record_key = (letter.key or b"").decode(errors="surrogateescape")
+        if key.startswith(f"{PROCESSES}/"):
+            self._read(key, record_key, letter.value)
+            return None
         for entry in self._for_processes(key, record_key, letter.value):
             self._log.submit(entry, partition_of(entry.key, self._log.partitions)).result(TIMEOUT_S)
         return None
@@ -83,13 +96,28 @@ class Resender:
             key, f"no handler has answered for {TIMEOUT_S:g} s; the command was sent, see its receipt later"
         )
 
+    def _read(self, key: str, record_key: str, value: bytes) -> None:
+        """Nothing is sent: the instance handles what has waited as soon as handlers run code that can read it."""
+        name, _, instance = record_key.partition("/")
+        process = self._processes.processes.get(name)
+        if process is None:
+            raise CannotRetry(key, f'no process "{name}" is declared')
+        try:
+            read_instance(process, instance, value)
+        except UnreadableProcess as error:
+            raise CannotRetry(key, str(error)) from error
+
     def _for_processes(self, key: str, record_key: str, value: bytes) -> Iterator[Entry]:
         if key.startswith(f"{INBOX}/"):
             yield Entry(INBOX, record_key, value, time.time_ns() // 1_000_000)
             return
         partition, offset = (int(part) for part in key.split("/")[1:3])
-        router = RoutingTask(self._commands, self._processes)
-        for entry in router.route(Record(EVENTS, partition, offset, record_key, value, 0)):
+        starts = read_starts(self._log)
+        routed = Router(self._commands, self._processes).route(
+            Record(EVENTS, partition, offset, record_key, value, 0),
+            lambda name: starts.get(name, {}).get(partition, 0) <= offset,
+        )
+        for entry in routed:
             if entry.topic == DEAD_LETTERS:
                 raise CannotRetry(key, f"it still cannot be read: {Letter.from_json(entry.value or b'').reason}")
             yield entry

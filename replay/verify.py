@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eventlog.topics import PATCHES
-from projections.building import Build, Step, loading
-from projections.lag import position
-from projections.rebuild import Rebuilder
+from projections.generations.building import Build, Step, loading
+from projections.generations.lag import position
+from projections.generations.rebuild import Rebuilder
 from projections.stores.open import open_reader
 from projections.stores.store import Target, ViewStore
-from projections.view import TableView
+from projections.table.view import TableView
 from replay.comparison import Comparison, compare
 from replay.errors import CannotVerify
 
@@ -48,7 +48,7 @@ def verify(rebuilder: Rebuilder, view: TableView, on_step: Callable[[Step], None
     Raises RebuildFailed where the rebuild aside fails, and CannotVerify, in it, where the live generation cannot be
     compared.
     """
-    live = rebuilder.generations.live().get(view.name)
+    live = rebuilder.generations.serving([view]).get(view.name)
     if live is None:
         raise CannotVerify(view.name, "it has no live generation: rebuild it")
     if live.fingerprint != view.fingerprint:

@@ -5,21 +5,55 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
-from compose.ports import free_ports
 from compose.settings import HOST, StackSettings
-from compose.stack import Stack
 from eventlog import admin
 from eventlog.settings import LogSettings
+from tests.shared_stack import shared_stack
 
 # a machine that has other work is slow: nothing that is timed may fail for that
 settings.register_profile("untimed", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+ONE_DEPLOYMENT = "tests/acceptance/"
+"""Its files share a running service, so one process runs them all; any other file may run beside any other."""
+ADAPTERS = {"kafka", "postgres", "elasticsearch", "valkey"}
+"""Parameters of contract tests that run on a real server."""
+
+
+class ByFile(LoadFileScheduling):  # type: ignore[misc]
+    """Keeps the tests of a file in one process, which has started what they need."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return ONE_DEPLOYMENT if nodeid.startswith(ONE_DEPLOYMENT) else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need servers."""
+    for item in items:
+        parameters = {str(each) for each in item.callspec.params.values()} if hasattr(item, "callspec") else set()
+        if "stack" in getattr(item, "fixturenames", ()) or parameters & ADAPTERS:
+            item.add_marker(pytest.mark.servers)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test logged may hold half a surrogate pair, which cannot be sent to the process that reports."""
+    report = yield
+    report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -30,8 +64,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
     if all(listens(port) for port in (ports.kafka, ports.postgres, ports.elasticsearch, ports.valkey)):
         yield running
         return
-    own = StackSettings(tmp_path_factory.mktemp("stack"), free_ports())
-    with Stack(own):
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with shared_stack(folder) as own:
         yield own
 
 

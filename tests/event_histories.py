@@ -9,8 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from commands.aggregate import Event
-from commands.steps import (
+from commands.declaring.aggregate import Event
+from commands.declaring.steps import (
     Change,
     Step,
     after,
@@ -26,7 +26,7 @@ from commands.steps import (
     widened,
     written,
 )
-from commands.upcasting import kind_of
+from commands.declaring.upcasting import kind_of
 
 Kinds = dict[str, Any]
 

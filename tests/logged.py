@@ -8,7 +8,7 @@ from contextlib import closing
 from eventlog.envelope import Position, decode, encode
 from eventlog.ports import Entry, EventLog
 from eventlog.topics import EVENTS
-from projections.expressions import Source
+from projections.table.expressions import Source
 
 
 def append(log: EventLog, sources: Iterable[Source]) -> None:

@@ -1,10 +1,10 @@
 """Views that look columns up in each other: homes in every store, in cities of every store, over listings' events."""
 
 from commands.aggregates.listing import Listed, PriceChanged, Sold
-from projections.expressions import envelope
-from projections.folds import count, first, last
-from projections.lookups import Lookup
-from projections.view import Cache, Elasticsearch, Postgres, Store, TableView
+from projections.table.expressions import envelope
+from projections.table.folds import count, first, last
+from projections.table.lookups import Lookup
+from projections.table.view import Cache, Elasticsearch, Postgres, Store, TableView
 
 CITIES = ("postgres", "elasticsearch", "valkey", "both")
 

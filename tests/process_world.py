@@ -9,17 +9,22 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+import orjson
+
 from commands.codec import fold
-from commands.ownership import PartitionTask
-from commands.process import ProcessRegistry
-from commands.process_runner import NOTE_S, ProcessTask, RoutingTask
+from commands.declaring.process import AnyProcess, ProcessRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.handling.command_task import CommandTask
+from commands.handling.ownership import PartitionTask
+from commands.local_state.state import MemoryStore
+from commands.reacting.process_task import ProcessTask
+from commands.reacting.router import NOTE_S, RoutingTask
+from commands.reacting.starts import read_starts, settle_starts
 from commands.receipt import Receipt
-from commands.registry import CommandRegistry
-from commands.service import CommandTask
-from commands.state import MemoryStore
 from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, stream_name, timestamp_ms
 from eventlog.errors import LogUnavailable
+from eventlog.letters import Letter
 from eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
 from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, Record, Role
 
@@ -72,9 +77,7 @@ class World:
         self._chance = chance
         self._tasks: dict[tuple[Role, int], tuple[PartitionTask, MemoryWriter]] = {}
         self._sent = 0
-        for role in ROLES:
-            for partition in range(partitions):
-                self.restart(role, partition)
+        self.restart_all()
 
     def restart(self, role: Role, partition: int) -> None:
         """A new owner takes the partition over: what was in memory is gone."""
@@ -88,7 +91,8 @@ class World:
             return CommandTask(self.log, self.commands, partition, MemoryStore())
         if role is ROUTER:
             # it may leave its place uncommitted for a while: in a world without time, it would look again for ever
-            return RoutingTask(self.commands, self.processes, count(0.0, NOTE_S).__next__)
+            clock = count(0.0, NOTE_S).__next__
+            return RoutingTask(self.log, self.commands, self.processes, partition, read_starts(self.log), clock)
         return ProcessTask(self.log, self.commands, self.processes, partition, lambda: self.now)
 
     def send(self, command_type: str, **body: Any) -> str:
@@ -120,7 +124,7 @@ class World:
         task, writer = self._tasks[role, partition]
         start = self.log.next_offset(partition, role)
         records = [each for each in self.log.read(role.reads, partition, start) if not _beats(each)][:most]
-        if not records and (role is not PROCESSES or task.wait_s() > 0):
+        if not records and (role is HANDLER or task.wait_s() > 0):
             return False
         try:
             task.work(Failing(writer, fault), records)
@@ -147,6 +151,8 @@ class World:
         streams: dict[str, list[Envelope]] = defaultdict(list)
         for envelope in self.events():
             streams[envelope.stream].append(envelope)
+        for stream, envelopes in streams.items():
+            assert [each.sequence for each in envelopes] == list(range(1, len(envelopes) + 1)), stream
         return {
             stream: fold(self.commands.aggregates[stream.partition("/")[0]], envelopes)[0]
             for stream, envelopes in streams.items()
@@ -165,7 +171,45 @@ class World:
         latest: dict[str, bytes | None] = {}
         for partition in range(self.log.partitions):
             latest |= {each.key: each.value for each in self.log.read(topics.PROCESSES, partition, 0)}
-        return sorted(key for key, value in latest.items() if value is not None and key != NEXT_OFFSET)
+        return sorted(
+            key for key, value in latest.items() if value is not None and key != NEXT_OFFSET and ":" not in key
+        )
+
+    def instance(self, key: str) -> dict[str, Any] | None:
+        """What the log says of an instance, by record key; None if it has ended or never begun."""
+        partition = partition_of(key, self.log.partitions)
+        values = [each.value for each in self.log.read(topics.PROCESSES, partition, 0) if each.key == key]
+        return orjson.loads(values[-1]) if values and values[-1] is not None else None
+
+    def letters(self) -> dict[str, Letter]:
+        """The dead letters, by key."""
+        return {each.key: Letter.from_json(each.value or b"") for each in self.log.read(topics.DEAD_LETTERS, 0, 0)}
+
+    def deploy(self, *processes: AnyProcess, commands: CommandRegistry | None = None) -> None:
+        """Restart everybody with other code."""
+        self.commands = commands or self.commands
+        self.processes = ProcessRegistry([(f"module_{number}", each) for number, each in enumerate(processes)])
+        self.restart_all()
+
+    def restart_all(self) -> None:
+        """Every partition has a new owner."""
+        settle_starts(self.log, self.processes)
+        for role in ROLES:
+            for partition in range(self.log.partitions):
+                self.restart(role, partition)
+
+    def step_all_but(self, idle: Role) -> None:
+        """Let everybody but one role work, once each."""
+        for role, partition in sorted(self._tasks):
+            if role is not idle:
+                self.step(role, partition, 100)
+
+    def record_events(self, stream: str, *events: tuple[str, dict[str, Any]], first: int = 1) -> None:
+        """Append events to a stream, number `first` and those that follow, whoever decided them."""
+        for sequence, (kind, data) in enumerate(events, first):
+            envelope = Envelope(f"{stream}/{sequence}", kind, stream, self.now, data, sequence=sequence)
+            entry = Entry(topics.EVENTS, envelope.id, encode(envelope), timestamp_ms(self.now))
+            self.log.submit(entry, partition_of(stream, self.log.partitions))
 
 
 def _beats(record: Record) -> bool:

@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from commands.aggregate import Command
+from commands.declaring.aggregate import Command
+from commands.declaring.registry import AnyAggregate
 from commands.errors import Rejected
-from commands.registry import AnyAggregate
 from eventlog.envelope import Envelope, Position, encode, partition_of
-from projections.expressions import Source
+from projections.table.expressions import Source
 
 START_MS = 1_767_323_045_000
 IDS = ("L1", "Łódź 🏠", "a/b", 'it\'s "odd"', "%2F..", "null")

@@ -11,12 +11,12 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from eventlog.settings import LogSettings
-from projections import reference
-from projections.expressions import Source
-from projections.monoids import row_value
-from projections.spark.patches import patch_records
+from projections.spark.patch_sql import patch_records
 from projections.spark.session import SparkSettings, start_session
-from projections.view import TableView
+from projections.table import reference
+from projections.table.expressions import Source
+from projections.table.monoids import row_value
+from projections.table.view import TableView
 
 RECORDS = "key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from commands.aggregate import Event
-from commands.steps import after, convert, default, rename, scaled
+from commands.declaring.aggregate import Event
+from commands.declaring.steps import after, convert, default, rename, scaled
 from eventlog.envelope import Position, decode
-from projections.expressions import Source
-from projections.folds import last
-from projections.view import Postgres, TableView
+from projections.table.expressions import Source
+from projections.table.folds import last
+from projections.table.view import Postgres, TableView
 
 FIRST_MS = 1_767_323_045_000
 

@@ -19,7 +19,7 @@ from api.query import every_column
 from api.reading import KeyReaders
 from eventlog.envelope import Position
 from projections.errors import ProjectionError
-from projections.view import TableView
+from projections.table.view import TableView
 
 LOOK_S: Final = 1.0
 """How often a feed looks whether its view has a new generation."""

@@ -20,7 +20,7 @@ from eventlog import topics
 from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.ports import EventLog
 from projections.errors import ProjectionError
-from projections.view import TableView
+from projections.table.view import TableView
 
 START_S: Final = 10.0
 MOST_CATCH_UP: Final = 200_000

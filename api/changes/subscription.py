@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 MOST_CHANGES: Final = 2_000
 """Rows that may have changed since a client last read; one that is further behind is cut off."""
 
-Reason = Literal["too_slow", "closing", "failed"]
+Reason = Literal["too_slow", "closing", "failed", "time_is_up"]
 ResetReason = Literal["position_gone", "too_far_behind", "generation_changed"]
 
 
@@ -50,6 +50,11 @@ class Subscription:
     _reset: ResetReason | None = None
     _ended: Reason | None = None
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything up to `position` was taken, so that a client may come back with it."""
+        return not (self.held or self._changes or self._reset)
 
     def offer(self, changes: Iterable[Change], position: str) -> None:
         """Rows that have changed, up to `position`."""

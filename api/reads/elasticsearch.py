@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
 
 from api.cursor import STALE
 from api.errors import BadParameter
+from api.filters import AnyOf, Condition, in_either_case
 from api.ports import Applied, GenerationGone, Live, Page, Row
-from api.query import DISTANCE, RELEVANCE, Filter, Order, Query, place_column
+from api.query import DISTANCE, RELEVANCE, Order, Query, place_column
 from api.reads.postgres import places
 from projections.errors import StoreUnavailable
+from projections.stores.elasticsearch_answers import IndexGone, documents
 from projections.stores.elasticsearch_mapping import GUARD
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
-from projections.types import ColumnType
-from projections.view import DELETED, Elasticsearch, TableView
+from projections.table.types import ColumnType
+from projections.table.view import DELETED, Elasticsearch, TableView
 
 MOST_FACETS: Final = 100
+MILLISECOND: Final = timedelta(milliseconds=1)
+LATEST: Final = datetime.max.replace(tzinfo=UTC) - MILLISECOND
 
 Answer = TypeVar("Answer")
 
@@ -52,15 +56,15 @@ class ElasticsearchReader:
         ids = {document_id(key): key for key in keys}
         sent = [*(columns or live.view.types), DELETED]
         answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids), source_includes=sent))
-        for each in answer["docs"]:
-            if "error" in each:
-                raise GenerationGone(str(each["error"]))
-        found = {ids[each["_id"]]: each["_source"] for each in answer["docs"] if each["found"]}
+        try:
+            found = {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
+        except IndexGone as error:
+            raise GenerationGone(str(error)) from error
         return {key: _row(live.view, source, columns) for key, source in found.items() if not source.get(DELETED)}
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows; finds what the last refresh made visible."""
-        return await self._page(live, query, {})
+        return await self._page(live, query, {"track_total_hits": query.count})
 
     async def search(self, live: Live, query: Query) -> Page:
         """The rows that match text and place, with total and facets."""
@@ -70,7 +74,8 @@ class ElasticsearchReader:
             for column in _settings(live.view).facets
             if kinds[column] is not ColumnType.POINT
         }
-        return await self._page(live, query, {"aggregations": facets} if facets else {})
+        counted = {"track_total_hits": True}
+        return await self._page(live, query, counted | ({"aggregations": facets} if facets else {}))
 
     async def refresh(self, live: Live) -> None:
         """Make everything that was applied visible."""
@@ -95,7 +100,10 @@ class ElasticsearchReader:
             for partition in range(self._partitions)
         }
         answer = await self._ask(self._client.mget(index=ledger_index(self._environment), ids=list(partitions)))
-        return {partitions[each["_id"]]: each["_source"] for each in answer["docs"] if each.get("found")}
+        try:
+            return {partitions[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
+        except IndexGone:
+            return {}
 
     @property
     def _client(self) -> AsyncElasticsearch:
@@ -118,7 +126,6 @@ class ElasticsearchReader:
             "query": _matching(live.view, query),
             "sort": [_step(step, live.view, query) for step in query.order],
             "size": query.limit + 1,
-            "track_total_hits": True,
             "source_includes": list(query.stored(live.view)),
             **more,
         }
@@ -139,8 +146,8 @@ class ElasticsearchReader:
         return Page(
             rows=[_row(live.view, hit["_source"], query.stored(live.view)) for hit in page],
             last=page[-1]["sort"] if len(hits) > len(page) else None,
-            total=answer["hits"]["total"]["value"],
-            matches=[_match(query, hit) for hit in page],
+            total=answer["hits"].get("total", {}).get("value"),
+            matches=[_match(query, hit) for hit in page] if query.tells_matches else (),
             facets={
                 name: [(_facet(live.view.types[name], bucket), bucket["doc_count"]) for bucket in facet["buckets"]]
                 for name, facet in answer.get("aggregations", {}).items()
@@ -171,20 +178,71 @@ def _matching(view: TableView, query: Query) -> dict[str, Any]:
     if query.text:
         fields = [f"{column}.text" for column in _settings(view).text]
         must.append({"multi_match": {"query": query.text, "fields": fields, "type": "cross_fields", "operator": "and"}})
-    conditions = [_condition(each) for each in query.filters]
+    conditions = [matching(each) for each in query.filters]
     if query.near is not None and query.within_km is not None:
         place = {"lat": query.near[0], "lon": query.near[1]}
         conditions.append({"geo_distance": {"distance": f"{query.within_km}km", str(place_column(view)): place}})
     return {"bool": {"must": must, "filter": conditions, "must_not": [{"term": {DELETED: True}}]}}
 
 
-def _condition(each: Filter) -> dict[str, Any]:
-    values = [value.isoformat() if isinstance(value, datetime) else value for value in each.values]
-    return (
-        {"terms": {each.column: values}}
-        if each.operator == "in"
-        else {"range": {each.column: {each.operator: values[0]}}}
-    )
+def matching(condition: Condition) -> dict[str, Any]:
+    """The condition as a query; what is missing fulfils none but `is_null`."""
+    if isinstance(condition, AnyOf):
+        return _any(matching(each) for each in condition.filters)
+    column, values = condition.column, condition.values
+    match condition.operator:
+        case "is_null":
+            return {"bool": {"must_not": _there(column)}} if values[0] else _there(column)
+        case "in":
+            return {"terms": {column: _terms(values)}}
+        case "not_in":
+            return {"bool": {"filter": _there(column), "must_not": {"terms": {column: _terms(values)}}}}
+        case "prefix":
+            return _any({"prefix": {column: {"value": each}}} if each else _there(column) for each in values)
+        case "ieq" | "iprefix" as operator:
+            end = ".*" if operator == "iprefix" else ""
+            patterns = [in_either_case(each) + end for each in values]
+            return _any({"regexp": {column: {"value": pattern, "flags": "NONE"}}} for pattern in patterns)
+        case _ as operator:
+            return {"range": {column: {operator: _bound(operator, values[0])}}}
+
+
+def _any(queries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {"bool": {"should": list(queries), "minimum_should_match": 1}}
+
+
+def _there(column: str) -> dict[str, Any]:
+    """A row with a value in `column`, also one that is too long to be indexed."""
+    return _any([{"exists": {"field": column}}, {"term": {"_ignored": column}}])
+
+
+def _terms(values: Iterable[Any]) -> list[Any]:
+    """The terms that equal any of the values: Lucene has two zeros, and times of milliseconds equal no finer ones."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, datetime):
+            found += [] if value.microsecond % 1000 else [_time(value)]
+        elif isinstance(value, float) and value == 0:
+            found += [0.0, -0.0]
+        else:
+            found.append(value)
+    return found
+
+
+def _time(time: datetime) -> str:
+    """With its milliseconds: Elasticsearch takes a time without them for the whole second."""
+    return time.isoformat(timespec="milliseconds")
+
+
+def _bound(operator: str, value: Any) -> Any:
+    """The bound of a range, as a value that a column can have."""
+    if isinstance(value, datetime):
+        whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
+        up = operator in ("gte", "lt") and whole < value < LATEST
+        return _time(whole + MILLISECOND if up else whole)
+    if isinstance(value, float) and value == 0:
+        return -0.0 if operator in ("gte", "lt") else 0.0
+    return value
 
 
 def _step(step: Order, view: TableView, query: Query) -> dict[str, Any]:

@@ -9,16 +9,18 @@ from typing import Any
 from psycopg import sql
 
 from api.cursor import typed_beyond
+from api.filters import AnyOf, Condition, in_either_case
 from api.ports import Applied, Live, Page, Row
-from api.query import Filter, Order, Query
+from api.query import Order, Query
 from api.reads.database import Database
 from projections.stores.names import LEDGER, table_key, table_name
-from projections.stores.store import Place
-from projections.types import ColumnType
-from projections.view import DELETED, TableView
+from projections.table.patch import Place
+from projections.table.types import ColumnType
+from projections.table.view import DELETED, TableView
 
 LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
 FOLLOWING_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")
+COUNT = sql.SQL("SELECT count(*) FROM {table} WHERE {conditions}")
 ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT {limit}")
 
 SIGNS: Mapping[str, sql.SQL] = {
@@ -55,10 +57,13 @@ class PostgresReader:
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows."""
-        conditions, values = [_visible(live.view)], []
+        conditions: list[sql.Composable] = [_visible(live.view)]
+        values: list[Any] = []
         for each in query.filters:
-            conditions.append(_condition(each))
-            values.append(list(each.values) if each.operator == "in" else each.values[0])
+            condition, more = matching(each)
+            conditions.append(condition)
+            values += more
+        total = await self._count(live, conditions, values) if query.count else None
         if query.beyond is not None:
             condition, more = beyond(query.order, typed_beyond(live.view, query))
             conditions.append(condition)
@@ -70,7 +75,7 @@ class PostgresReader:
         page = rows[: query.limit]
         places = {name: number for number, name in enumerate(columns)}
         last = [_plain(page[-1][places[step.column]]) for step in query.order] if len(rows) > len(page) else None
-        return Page([show(live.view, row, shown) for row in page], last)
+        return Page([show(live.view, row, shown) for row in page], last, total)
 
     async def guard(self, live: Live, key: str) -> Applied:
         """Nothing: rows and ledger are written in one transaction."""
@@ -87,6 +92,11 @@ class PostgresReader:
         statement = FOLLOWING_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
         return dict(await self._database.rows(statement, (live.view.name, live.generation)))
 
+    async def _count(self, live: Live, conditions: Sequence[sql.Composable], values: Sequence[Any]) -> int:
+        statement = COUNT.format(table=self._table(live), conditions=sql.SQL(" AND ").join(conditions))
+        ((total,),) = await self._database.rows(statement, values)
+        return int(total)
+
     async def _select(
         self,
         live: Live,
@@ -98,12 +108,15 @@ class PostgresReader:
     ) -> list[tuple[Any, ...]]:
         statement = ROWS.format(
             columns=sql.SQL(", ").join(map(sql.Identifier, columns or live.view.types)),
-            table=sql.Identifier(self._schema, table_name(live.view.name, live.generation)),
+            table=self._table(live),
             conditions=sql.SQL(" AND ").join(conditions),
             order=order,
             limit=sql.Literal(limit),
         )
         return await self._database.rows(statement, values)
+
+    def _table(self, live: Live) -> sql.Identifier:
+        return sql.Identifier(self._schema, table_name(live.view.name, live.generation))
 
 
 def places(applied: Mapping[str, Sequence[int]] | None) -> dict[int, Place]:
@@ -134,7 +147,7 @@ def beyond(order: Sequence[Order], values: Sequence[Any]) -> tuple[sql.Composabl
 
 
 def show(view: TableView, values: Sequence[Any], columns: Sequence[str] = ()) -> Row:
-    """The columns (empty: all) that `values` begin with, in the JSON types of `projections.reference.finish`."""
+    """The columns (empty: all) that `values` begin with, in the JSON types of `projections.table.reference.finish`."""
     names = columns or tuple(view.types)
     return {name: _show(view.types[name], value) for name, value in zip(names, values, strict=False)}
 
@@ -158,11 +171,27 @@ def _visible(view: TableView) -> sql.Composable:
     return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.deleted_by else sql.SQL("true")
 
 
-def _condition(each: Filter) -> sql.Composable:
-    column = sql.Identifier(each.column)
-    if each.operator == "in":
-        return sql.SQL("{} = ANY(%s)").format(column)
-    return sql.SQL("{} {} %s").format(column, SIGNS[each.operator])
+def matching(condition: Condition) -> tuple[sql.Composable, list[Any]]:
+    """The condition in SQL, and its parameters; what is null fulfils none but `is_null`."""
+    if isinstance(condition, AnyOf):
+        parts = [matching(each) for each in condition.filters]
+        text = sql.SQL("({})").format(sql.SQL(" OR ").join(part for part, _ in parts))
+        return text, [value for _, values in parts for value in values]
+    column, values = sql.Identifier(condition.column), list(condition.values)
+    match condition.operator:
+        case "is_null":
+            return sql.SQL("{} IS NULL" if values[0] else "{} IS NOT NULL").format(column), []
+        case "in":
+            return sql.SQL("{} = ANY(%s)").format(column), [values]
+        case "not_in":
+            return sql.SQL("{} <> ALL(%s)").format(column), [values]
+        case "prefix":
+            return sql.SQL("{} ^@ ANY(%s)").format(column), [values]
+        case "ieq" | "iprefix" as operator:
+            end = "$" if operator == "ieq" else ""
+            return sql.SQL("{} ~ ANY(%s)").format(column), [[f"^{in_either_case(each)}{end}" for each in values]]
+        case _ as sign:
+            return sql.SQL("{} {} %s").format(column, SIGNS[sign]), values
 
 
 def _step(step: Order, view: TableView) -> sql.Composable:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 from psycopg import sql
 
-from api.ports import GenerationGone, Live
+from api.ports import GenerationGone, Live, Made
 from api.reads.database import Database
 from projections.errors import GenerationMissing
-from projections.view import TableView
+from projections.table.view import TableView
 
 CACHED_S = 0.25
 
 LIVE = sql.SQL("""
-    SELECT live.view, live.generation, generations.tag, generations.base, generations.source
-    FROM {live_views} AS live
-    JOIN {generations} AS generations ON generations.view = live.view AND generations.generation = live.generation
+    SELECT view, version, generation, tag, base, source, selection, live_at FROM {generations}
+    WHERE state = 'live' ORDER BY view, version
 """)
 
 
@@ -29,33 +29,33 @@ class LiveGenerations:
 
     def __init__(self, database: Database, environment: str) -> None:
         self._database = database
-        self._statement = LIVE.format(
-            live_views=sql.Identifier(environment, "live_views"),
-            generations=sql.Identifier(environment, "generations"),
-        )
-        self._known: dict[str, tuple[int, str, dict[int, int]]] = {}
-        self._sources: dict[str, str | None] = {}
+        self._statement = LIVE.format(generations=sql.Identifier(environment, "generations"))
+        self._known: dict[str, dict[int, tuple[int, str, dict[int, int]]]] = {}
+        """By view and version."""
+        self._made: dict[str, Made] = {}
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
 
     async def live(self, view: TableView, fresh: bool = False) -> Live:
         """The live generation; see `Generations`."""
         await self._know(view.name, fresh)
-        found = self._known.get(view.name)
-        if found is None:
+        # while the code of a version runs, it reads that version; before that one is built, the version before
+        found = self._known.get(view.name, {})
+        usable = [version for version in found if version <= view.version]
+        if not usable:
             raise GenerationMissing(view.name)
-        return Live(view, *found)
+        return Live(view, *found[max(usable)])
 
-    async def made_from(self, name: str) -> str | None:
+    async def made(self, fresh: bool = False) -> Mapping[str, Made]:
         """See `Generations`."""
-        await self._know(name, fresh=False)
-        return self._sources.get(name)
+        await self._know(None, fresh)
+        return self._made
 
-    async def _know(self, name: str, fresh: bool) -> None:
+    async def _know(self, name: str | None, fresh: bool) -> None:
         called = time.monotonic()
         # a view that was not there a moment ago may be now
-        if fresh or called - self._asked > CACHED_S or name not in self._known:
-            fresh = fresh or name not in self._known
+        fresh = fresh or (name is not None and name not in self._known)
+        if fresh or called - self._asked > CACHED_S:
             async with self._asking:
                 if self._asked < (called if fresh else called - CACHED_S):
                     await self._ask()
@@ -66,9 +66,10 @@ class LiveGenerations:
             rows = await self._database.rows(self._statement)
         except GenerationGone:  # no table yet: the read side has never run here
             rows = []
-        self._known = {
-            view: (generation, tag, {int(source): end for source, end in (base or {}).items()})
-            for view, generation, tag, base, _ in rows
-        }
-        self._sources = {view: source for view, *_, source in rows}
+        self._known, self._made = {}, {}
+        for view, version, generation, tag, base, source, selection, at in rows:
+            covered = {int(partition): end for partition, end in (base or {}).items()}
+            self._known.setdefault(view, {})[version] = (generation, tag, covered)
+            if source is not None:
+                self._made[view] = Made(view, source, version, selection or "", covered, at)
         self._asked = asked

@@ -12,8 +12,9 @@ from fastapi import APIRouter, Request, Response
 from api import schemas
 from api.components import POSITIONS
 from api.errors import BadParameter
+from api.parameters import check_names, read_integer, read_time
 from api.problems import documented
-from api.query import MOST_ROWS, check_names, read_integer, read_time
+from api.query import MOST_ROWS
 from api.reads.audit import Wanted
 from api.service import Service
 from eventlog.envelope import Position

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from api import requests, schemas
 from api.answers import accepted
-from api.components import VISIBLE
 from api.errors import MalformedLine
+from api.lines import CommandLine
 from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, read_lines
 from api.problems import documented, problem_of
 from api.service import Service
-from commands.gateway import new_command_id
-from commands.pipeline import run_each
 from commands.receipt import raise_refusal
+from commands.sending.gateway import new_command_id
+from commands.sending.pipeline import run_each
 
 PATH: Final = "/commands"
 DESCRIPTION: Final = """\
@@ -29,22 +29,6 @@ their lines.
 Read the answers while you send: a client that sends and does not read is read from no further, and at last cut off.
 Whoever loses the connection sends the lines without an answer again, with the same ids.
 """
-
-Visible = Annotated[str, Field(pattern=VISIBLE["pattern"])]
-
-
-class CommandLine(BaseModel):
-    """A command on a line of its own."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    type: str
-    body: dict[str, Any]
-    id: Visible | None = Field(None, description="as Idempotency-Key; one is made where there is none")
-    expected_version: Annotated[int, Field(ge=0, lt=10**18)] | None = Field(None, description="0: it must not exist")
-    correlation_id: Visible | None = None
-    causation_id: Visible | None = None
-    traceparent: str | None = None
 
 
 def bulk_routes(service: Service) -> APIRouter:
@@ -72,7 +56,7 @@ def bulk_routes(service: Service) -> APIRouter:
             },
             **documented(400, 415, 422, 500),
         },
-        openapi_extra=schemas.bulk_request(CommandLine),
+        openapi_extra=schemas.bulk_request(),
     )
     return router
 
@@ -92,29 +76,31 @@ class _Bulk:
         """Read, submit, answer."""
 
         async def deliver(answers: Sequence[bytes]) -> None:
+            await self._service.writing.next()  # meanwhile more answers come, for the next write
             await write(b"".join(answers))
 
-        limits = self._service.limits
-        await run_each(read_lines(self._request, limits.body_bytes), self._answer, deliver, limits.in_flight)
+        await run_each(self._lines(), self._answer, deliver, self._service.limits.in_flight)
+
+    async def _lines(self) -> AsyncIterator[Line]:
+        async for lines in read_lines(self._request, self._service.limits.body_bytes, self._service.reading):
+            for line in lines:
+                yield line
 
     async def _answer(self, line: Line) -> bytes:
         command_id: str | None = None
+        document: Any = None
+        within: Sequence[str] = ()
         answer: dict[str, Any]
         try:
-            asked = self._read(line)
-            command_id = asked.id or new_command_id()
-            answer = await self._submit(asked, command_id)
+            document = line.read(self._service.limits.body_bytes)
+            asked = _read(line, document)
+            command_id, document, within = asked.id or new_command_id(), asked.body, ("body",)
+            async with self._service.in_flight:
+                answer = await self._submit(asked, command_id)
         except Exception as error:  # noqa: BLE001 - one line must not end the others; `problem_of` logs what is a bug
-            problem = problem_of(error, self._request)
+            problem = problem_of(error, self._request, document, within)
             answer = {"status": problem["status"], "problem": problem}
         return orjson.dumps({"line": line.number, "id": command_id} | answer, option=orjson.OPT_APPEND_NEWLINE)
-
-    def _read(self, line: Line) -> CommandLine:
-        document = line.read(self._service.limits.body_bytes)
-        try:
-            return CommandLine.model_validate(document)
-        except ValidationError as error:
-            raise MalformedLine(line.number, error.errors(include_url=False, include_context=False)) from error
 
     async def _submit(self, asked: CommandLine, command_id: str) -> dict[str, Any]:
         trace = asked.traceparent if requests.is_traceparent(asked.traceparent) else self._defaults["traceparent"]
@@ -129,3 +115,10 @@ class _Bulk:
         )
         raise_refusal(receipt)
         return {"status": 201 if receipt.events else 200, "accepted": accepted(receipt)}
+
+
+def _read(line: Line, document: dict[str, Any]) -> CommandLine:
+    try:
+        return CommandLine.model_validate(document)
+    except ValidationError as error:
+        raise MalformedLine(line.number, error.errors(include_url=False, include_context=False)) from error

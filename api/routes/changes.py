@@ -13,15 +13,16 @@ from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
 from api.changes.position import read_position
-from api.changes.subscription import Delivery, Subscription
+from api.changes.subscription import Delivery, Reason, Subscription
 from api.errors import BadParameter
-from api.query import check_names, read_integer
+from api.parameters import check_names, read_integer
 from api.service import Service
-from projections.view import TableView
+from projections.table.view import TableView
 
 MEDIA_TYPE: Final = "text/event-stream"
 PARAMETERS: Final = ("key", "from", "for_ms")
 MOST_KEYS: Final = 100
+TIME_IS_UP: Final[Reason] = "time_is_up"
 LONGEST_MS: Final = 24 * 60 * 60 * 1000
 DESCRIPTION: Final = """\
 Server-sent events (`EventSource`), as long as the connection lasts.
@@ -33,7 +34,7 @@ Server-sent events (`EventSource`), as long as the connection lasts.
 - `reset`: `{"reason"}`. Read the rows anew, because the view was rebuilt (`generation_changed`), or what was missed is
   not kept (`position_gone`) or too much (`too_far_behind`). Changes go on.
 - `end`: `{"reason"}`. The client read too slowly (`too_slow`), the server stops (`closing`) or has a fault (`failed`):
-  connect again.
+  connect again. Or what `for_ms` allows has passed (`time_is_up`).
 
 A client that comes back with the last event's id (`Last-Event-ID`, as browsers do by themselves, or `from`) is told
 what changed meanwhile.
@@ -106,12 +107,18 @@ class _EventStream(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await write(self._opening())
-            while ends is None or time.monotonic() < ends:
+            over, ended = False, False
+            while not (over or ended):
                 left_s = limits.heartbeat_s if ends is None else min(limits.heartbeat_s, ends - time.monotonic())
-                delivery = await _taken(self._subscription, left_s)
-                await write(_beat(self._subscription) if delivery is None else _text(delivery))
-                if delivery is not None and delivery.ended:
-                    break
+                delivery = await _taken(self._subscription, max(left_s, 0))
+                over = ends is not None and time.monotonic() >= ends
+                if delivery is not None:
+                    await write(_text(delivery))
+                    ended = delivery.ended is not None
+                elif not over:
+                    await write(_beat(self._subscription))
+            if not ended:
+                await write(_place(self._subscription) + _event("end", {"reason": TIME_IS_UP}))
             await write(b"", more=False)
         except TimeoutError:
             logger.warning("%s: cut off a follower that read nothing for %g s", self._view.name, limits.stall_s)
@@ -145,7 +152,12 @@ def _text(delivery: Delivery) -> bytes:
 
 def _beat(subscription: Subscription) -> bytes:
     """A comment that keeps the connection open, and where the follower stands."""
-    return b": heartbeat\n" + (b"\n" if subscription.held else _id(subscription.position) + b"\n")
+    return b": heartbeat\n" + _place(subscription) + b"\n"
+
+
+def _place(subscription: Subscription) -> bytes:
+    """Where a follower may go on: nothing, if there is something before it that was not sent."""
+    return _id(subscription.position) if subscription.settled else b""
 
 
 def _event(name: str, document: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""`POST /commands/{type}`, one typed route a command, and `GET /commands/{id}`."""
+"""`POST /commands/{type}`, one typed route per command, and `GET /receipts/{id}`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fastapi import APIRouter, Request, Response
 from api import requests, schemas
 from api.answers import accepted, receipt_headers
 from api.components import ACCEPTED_HEADERS
-from api.errors import ReceiptMissing, ReceiptsNotRead
+from api.errors import ReceiptMissing
 from api.problems import documented
 from api.service import Service
+from commands.declaring.registry import CommandType
 from commands.receipt import raise_refusal
-from commands.registry import CommandType
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -48,20 +48,19 @@ def command_routes(service: Service) -> APIRouter:
         raise AssertionError(command_type)
 
     async def read_receipt(command_id: str) -> Response:
-        """What became of a command: the receipt, which may be a refusal."""
-        known = service.gateway.ready
+        """What became of a command, by its id (`Idempotency-Key`); the receipt of a refusal is an answer too."""
         receipt = await service.gateway.receipt(command_id)
-        if receipt is None and not known:
-            raise ReceiptsNotRead(command_id)
         if receipt is None:
             raise ReceiptMissing(command_id)
         return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
 
     router.add_api_route("/commands/{command_type:path}", submit_unknown, methods=["POST"], include_in_schema=False)
     router.add_api_route(
-        "/commands/{command_id:path}",
+        "/receipts/{command_id:path}",
         read_receipt,
         methods=["GET"],
+        operation_id="read_receipt",
+        summary="The receipt of a command.",
         response_class=Response,
         responses={
             200: schemas.answer("The receipt.", "Receipt", ACCEPTED_HEADERS),

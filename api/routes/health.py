@@ -10,6 +10,7 @@ import orjson
 from fastapi import APIRouter, Response
 
 from api import schemas
+from api.components import RETRY_AFTER
 from api.errors import ApiError
 from api.service import Service
 from commands.errors import CommandError
@@ -39,7 +40,7 @@ def health_routes(service: Service) -> APIRouter:
 
     responses: dict[int | str, Any] = {
         200: schemas.answer("It is.", "Health"),
-        503: schemas.answer("It is not.", "Health"),
+        503: schemas.answer("It is not.", "Health", RETRY_AFTER),
     }
     router.add_api_route(
         "/live", live, methods=["GET"], response_class=Response, responses={200: schemas.answer("It is.", "Health")}

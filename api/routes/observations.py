@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
-from api.ndjson import MEDIA_TYPE, Line, LineSplitter
+from api.ndjson import MEDIA_TYPE, Line, read_lines
 from api.problems import documented, problem_of
 from api.service import Service
 from commands.errors import MalformedObservation, TooLarge
-from commands.pipeline import run_each
+from commands.sending.pipeline import run_each
+from eventlog.source_positions import SourcePosition
+from eventlog.topics import OBSERVATIONS
 
 BATCH_LINES: Final = 100
-"""Read and checked without a pause: about two milliseconds in which nothing else runs."""
+"""Read and checked in one turn of the event loop: about two milliseconds in which nothing else runs."""
 BATCHES: Final = 20
 MOST_PROBLEMS: Final = 100
 DESCRIPTION: Final = """\
@@ -77,7 +79,8 @@ def _reporting(service: Service, name: str) -> Endpoint:
         body = await requests.read_json(request, service.limits.body_bytes)
         read = service.observations.read(name, body)
         (position,) = await service.recorder.record([read], **options)
-        document = {"id": f"{name}/{read.source}/{read.id}", "position": str(position)}
+        place = SourcePosition(OBSERVATIONS, position)
+        document = {"id": f"{name}/{read.source}/{read.id}", "position": str(place)}
         return Response(orjson.dumps(document), 201, media_type="application/json")
 
     return report
@@ -98,19 +101,11 @@ class _Lines:
 
     async def answer(self) -> Response:
         """Store what fits; raises LogUnavailable."""
-        await run_each(self._batches(), self._take, self._count, BATCHES)
+        batches = read_lines(self._request, self._service.limits.body_bytes, self._service.reading, BATCH_LINES)
+        await run_each(batches, self._take, self._count, BATCHES)
         problems = sorted(self._problems, key=lambda each: int(each["line"]))
         document = {"stored": self._stored, "refused": self._refused, "problems": problems}
         return Response(orjson.dumps(document), media_type="application/json")
-
-    async def _batches(self) -> AsyncIterator[Sequence[Line]]:
-        splitter = LineSplitter(self._service.limits.body_bytes)
-        async for chunk in self._request.stream():
-            lines = splitter.feed(chunk)
-            for start in range(0, len(lines), BATCH_LINES):
-                yield lines[start : start + BATCH_LINES]
-        if lines := splitter.end():
-            yield lines
 
     async def _take(self, lines: Sequence[Line]) -> _Taken:
         reports, problems = [], []
@@ -120,7 +115,8 @@ class _Lines:
                     raise TooLarge(line.size_bytes, self._service.limits.body_bytes)
                 reports.append(self._service.observations.read(self._name, line.content))
             except (MalformedObservation, TooLarge) as error:
-                problems.append({"line": line.number, "problem": problem_of(error, self._request)})
+                problem = problem_of(error, self._request, line.document())
+                problems.append({"line": line.number, "problem": problem})
         await self._service.recorder.record(reports, **self._options)
         return _Taken(len(reports), problems)
 

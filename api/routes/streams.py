@@ -12,14 +12,16 @@ from fastapi import APIRouter, Request, Response
 from api import requests, schemas
 from api.components import ACCEPTED_HEADERS
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
+from api.filters import Filter
+from api.parameters import check_names, check_text, read_integer, read_time
 from api.ports import Finder, ViewReader
 from api.problems import documented
-from api.query import MOST_ROWS, Filter, Order, Query, check_names, check_text, read_integer, read_time
+from api.query import MOST_ROWS, Order, Query
 from api.reading import read_live
 from api.service import Service
 from api.waiting import After
 from commands.codec import fold
-from commands.registry import AnyAggregate
+from commands.declaring.registry import AnyAggregate
 from eventlog.envelope import Envelope, decode, format_time, stream_name
 from projections.errors import UnknownView
 
@@ -73,7 +75,9 @@ def stream_routes(service: Service) -> APIRouter:
                 schemas.query("from", number, "the first version on the page"),
                 schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS}, "events on a page"),
                 schemas.query("version", number, "give the state after this event"),
-                schemas.query("at", {"type": "string", "format": "date-time"}, "give the state at this time"),
+                schemas.query(
+                    "at", {"type": "string", "format": "date-time"}, "give the state after all up to this time"
+                ),
                 *schemas.waiting_parameters(),
             ]
         },
@@ -148,6 +152,8 @@ async def _state(streams: Streams, aggregate: AnyAggregate, stream: str, version
         envelope: Envelope = decode(record)
         if asked.at is not None and envelope.time > asked.at:
             break
+        if asked.version is not None and envelope.sequence > asked.version:
+            break  # an event before it was erased, so that as many events reach further
         state, reached = fold(aggregate, [envelope], state, reached)
         time = envelope.time
     if time is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -14,16 +13,18 @@ from api import requests, schemas
 from api.components import CHANGE
 from api.cursor import continued, write_cursor
 from api.errors import BadParameter, KeyOnly, RowMissing
-from api.ports import Finder, Live, Page, Row, Searcher, ViewReader
+from api.made_views import described, is_served, made_view
+from api.parameters import check_names, check_text
+from api.ports import Finder, Live, Made, Page, Row, Searcher, ViewReader
 from api.problems import documented
-from api.query import Query, check_names, check_text, read_fields, read_query
+from api.query import Query, read_fields, read_query
 from api.reading import KeyReaders, read_live
 from api.routes import changes
 from api.service import Service
 from api.waiting import After
-from projections.errors import GenerationMissing, UnknownView
-from projections.lookups import looked_up_types
-from projections.view import TableView
+from projections.errors import GenerationMissing
+from projections.table.lookups import looked_up_types
+from projections.table.view import TableView
 
 Answer = TypeVar("Answer")
 
@@ -43,21 +44,11 @@ def view_routes(service: Service) -> APIRouter:
 
     async def list_views() -> Response:
         """Every view: its columns with their types, where it lives, and the generation that answers."""
-        described = [await _describe(service, view) for _, view in sorted(service.views.items())]
-        return Response(orjson.dumps({"views": described}), media_type="application/json")
-
-    async def other_view(request: Request, view: str) -> Response:
-        """A view made with `replay rebuild --as`: it answers as the one that it was made from."""
-        name, _, rest = view.partition("/")
-        source = service.views.get(await service.generations.made_from(name) or "")
-        if source is None:
-            raise UnknownView(view, tuple(service.views))
-        made = _ViewRoutes(service, replace(source, name=name))
-        if not rest:
-            return await made.rows(request)
-        if rest == "rows":
-            return await made.rows_of_keys(request)
-        return await (made.search(request) if rest == "search" and made.searcher else made.row(request, rest))
+        made = await service.generations.made()
+        served = [made_view(service, each) for each in made.values() if is_served(service, each)]
+        views = sorted((*service.views.values(), *served), key=lambda view: view.name)
+        document = {"views": [await _describe(service, view, made.get(view.name)) for view in views]}
+        return Response(orjson.dumps(document), media_type="application/json")
 
     router.add_api_route(
         "/views",
@@ -67,12 +58,11 @@ def view_routes(service: Service) -> APIRouter:
         responses={200: schemas.answer("Every view.", "Views"), **documented(500, 503)},
     )
     for view in service.views.values():
-        _add_routes(router, _ViewRoutes(service, view))
-    router.add_api_route("/views/{view:path}", other_view, methods=["GET"], include_in_schema=False)
+        _add_routes(router, ViewRoutes(service, view))
     return router
 
 
-class _ViewRoutes:
+class ViewRoutes:
     """The endpoints of one view."""
 
     def __init__(self, service: Service, view: TableView) -> None:
@@ -126,7 +116,8 @@ class _ViewRoutes:
         await self._wait(finder, after)
         page, live = await self._read(lambda live: finder.find(live, query))
         rows = await self.service.lookups.show(self.view, page.rows, query.fields, after)
-        return _answer(live, {"rows": rows, **self._next(request, query, page)})
+        counted = {"total": page.total} if query.count else {}
+        return _answer(live, {"rows": rows, **counted, **self._next(request, query, page)})
 
     async def search(self, request: Request) -> Response:
         """Rows that match a text, a place and filters; with their total, and counts by column."""
@@ -140,7 +131,8 @@ class _ViewRoutes:
             column: [{"value": value, "count": count} for value, count in counts]
             for column, counts in (page.facets or {}).items()
         }
-        found = {"rows": rows, "matches": page.matches, "total": page.total, "facets": facets}
+        matches = {"matches": page.matches} if query.tells_matches else {}
+        found = {"rows": rows, **matches, "total": page.total, "facets": facets}
         return _answer(live, found | self._next(request, query, page))
 
     def _query(self, request: Request, *, searching: bool) -> tuple[Query, After | None]:
@@ -169,7 +161,7 @@ class _ViewRoutes:
         return {"next": cursor, "links": {"next": f"{request.url.path}?{urlencode([*kept, ('cursor', cursor)])}"}}
 
 
-async def _describe(service: Service, view: TableView) -> dict[str, Any]:
+async def _describe(service: Service, view: TableView, made: Made | None) -> dict[str, Any]:
     try:
         generation = (await service.generations.live(view)).generation
     except GenerationMissing:
@@ -191,6 +183,7 @@ async def _describe(service: Service, view: TableView) -> dict[str, Any]:
         "stores": [store.name for store in view.stores],
         "version": view.version,
         "generation": generation,
+        "made": None if made is None else described(made),
         "links": {"rows": requests.link("views", view.name)},
     }
 
@@ -200,7 +193,7 @@ def _answer(live: Live, document: Any) -> Response:
     return Response(orjson.dumps(document), media_type="application/json", headers=headers)
 
 
-def _add_routes(router: APIRouter, routes: _ViewRoutes) -> None:
+def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
     """By key last: its path takes every key, also one with slashes."""
     view, path = routes.view, f"/views/{routes.view.name}"
     finds = routes.finder is not None
@@ -212,7 +205,7 @@ def _add_routes(router: APIRouter, routes: _ViewRoutes) -> None:
         summary=view.doc or view.name,
         include_in_schema=finds,
         response_class=Response,
-        responses={200: schemas.answer("One page of rows.", f"{view.name}.page"), **documented(400, 422, 500, 503)},
+        responses={200: schemas.row_answer("One page of rows.", f"{view.name}.page"), **documented(400, 422, 500, 503)},
         openapi_extra={"parameters": schemas.query_parameters(view)},
     )
     if routes.searcher is not None:
@@ -222,7 +215,7 @@ def _add_routes(router: APIRouter, routes: _ViewRoutes) -> None:
             methods=["GET"],
             operation_id=f"search {view.name}",
             response_class=Response,
-            responses={200: schemas.answer("One page.", f"{view.name}.found"), **documented(422, 500, 503)},
+            responses={200: schemas.row_answer("One page.", f"{view.name}.found"), **documented(422, 500, 503)},
             openapi_extra={"parameters": schemas.query_parameters(view, searching=True)},
         )
     router.add_api_route(
@@ -233,7 +226,7 @@ def _add_routes(router: APIRouter, routes: _ViewRoutes) -> None:
         summary="The rows of some keys.",
         description=OWN_WORDS,
         response_class=Response,
-        responses={200: schemas.answer("The rows.", f"{view.name}.rows"), **documented(422, 500, 503)},
+        responses={200: schemas.row_answer("The rows.", f"{view.name}.rows"), **documented(422, 500, 503)},
         openapi_extra={"parameters": [schemas.keys_parameter(MOST_KEYS), *schemas.row_parameters(view)]},
     )
     router.add_api_route(
@@ -256,6 +249,6 @@ def _add_routes(router: APIRouter, routes: _ViewRoutes) -> None:
         methods=["GET"],
         operation_id=f"get {view.name}",
         response_class=Response,
-        responses={200: schemas.answer("The row.", f"{view.name}.row"), **documented(404, 422, 500, 503)},
+        responses={200: schemas.row_answer("The row.", f"{view.name}.row"), **documented(404, 422, 500, 503)},
         openapi_extra={"parameters": schemas.row_parameters(view)},
     )

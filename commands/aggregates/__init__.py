@@ -1,1 +1,1 @@
-"""One file per aggregate, each pure. May import `commands.aggregate` and `commands.errors` only."""
+"""One file per aggregate, each pure. May import `commands.declaring.aggregate` and `commands.errors` only."""

@@ -7,8 +7,7 @@ from typing import Annotated, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from commands.aggregate import Aggregate, Command, Event
-from commands.errors import Rejected
+from commands import Aggregate, Command, Event, Rejected
 
 ListingId = Annotated[str, Field(min_length=1, max_length=100)]
 City = Annotated[str, Field(min_length=1, max_length=100)]

@@ -7,8 +7,7 @@ from typing import Annotated, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from commands.aggregate import Aggregate, Command, Event
-from commands.errors import Rejected
+from commands import Aggregate, Command, Event, Rejected
 
 OrderId = Annotated[str, Field(min_length=1, max_length=100)]
 

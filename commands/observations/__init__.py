@@ -1,1 +1,1 @@
-"""One file per type of observation. May import `commands.observation` only."""
+"""One file per type of observation. May import `commands.declaring.observation` only."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from commands.observation import Observation
+from commands import Observation
 
 
 class ListingViewed(Observation, type="listing_viewed"):

@@ -1,1 +1,1 @@
-"""One file per process manager, each pure. May import `commands.aggregates`, `commands.process` and nothing else."""
+"""One file per process manager, each pure. May import `commands.aggregates` and `commands.declaring`, nothing else."""

@@ -8,12 +8,13 @@ from typing import Final, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregate import Command
+from commands import Command, Process, Reaction, Refused, TimedOut
 from commands.aggregates import order, refund, stock
-from commands.process import Process, Reaction, TimedOut
 
 UNPAID: Final = "unpaid"
 PAY_WITHIN: Final = timedelta(minutes=30)
+MAX_REASON: Final = 500
+"""Characters that `order.cancel` takes."""
 
 
 class Fulfilment(BaseModel):
@@ -35,6 +36,7 @@ def react(
     | order.Shipped
     | stock.Reserved
     | stock.ReservationRefused
+    | Refused
     | TimedOut,
     state: Fulfilment,
 ) -> Reaction[Fulfilment]:
@@ -51,6 +53,9 @@ def react(
         case stock.Reserved():
             return _reserved(event, state)
         case stock.ReservationRefused():
+            reason = f'{event.quantity} of "{event.sku}" are not in stock, {event.available} are'
+            return _given_up(state, event.order_id, reason) if state.status == "reserving" else Reaction(state)
+        case Refused():
             return _refused(event, state)
         case order.Cancelled():
             return Reaction(state, [*_release(state, event.order_id), *_refund(event)], ended=True)
@@ -75,14 +80,22 @@ def _reserved(event: stock.Reserved, state: Fulfilment) -> Reaction[Fulfilment]:
     return Reaction(confirming, [order.Confirm(order_id=event.order_id)])
 
 
-def _refused(event: stock.ReservationRefused, state: Fulfilment) -> Reaction[Fulfilment]:
-    if state.status != "reserving":
-        return Reaction(state)
-    reason = f'{event.quantity} of "{event.sku}" are not in stock, {event.available} are'
+def _refused(event: Refused, state: Fulfilment) -> Reaction[Fulfilment]:
+    """A command that changed nothing: without its reservations or its confirmation, an order is never shipped."""
+    match event.command:
+        case stock.Reserve() if state.status == "reserving":
+            reason = f'"{event.command.sku}" cannot be reserved: {event.message}'
+        case order.Confirm() if state.status == "confirming":
+            reason = f"the order cannot be confirmed: {event.message}"
+        case _:
+            return Reaction(state)  # an order that cannot be cancelled or expire stays as it is
+    return _given_up(state, state.order_id, reason[:MAX_REASON])
+
+
+def _given_up(state: Fulfilment, order_id: str, reason: str) -> Reaction[Fulfilment]:
     # what else was reserved is released when the order is cancelled, whoever cancelled it
-    return Reaction(
-        state.model_copy(update={"status": "failing"}), [order.Cancel(order_id=event.order_id, reason=reason)]
-    )
+    failing = state.model_copy(update={"status": "failing"})
+    return Reaction(failing, [order.Cancel(order_id=order_id, reason=reason)])
 
 
 def _release(state: Fulfilment, order_id: str) -> Sequence[Command]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -16,18 +17,22 @@ from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS
-from projections.dead_letters import DeadLetters
 from projections.errors import BulkLoadFailed, PoisonEvent
-from projections.selection import ALL, Selection
-from projections.spark.folding import GROUPED_IN_MEMORY, MARKER, POISON, fault, groups_in_memory
-from projections.spark.patches import patch_records
-from projections.spark.reading import read_ranges
+from projections.generations.engine import BulkResult
+from projections.generations.selection import ALL, Selection
+from projections.loading.dead_letters import DeadLetters
+from projections.spark.erasing import Erasures
+from projections.spark.folding import ERASES, GROUPED_IN_MEMORY, MARKER, POISON, fault, groups_in_memory
+from projections.spark.kafka_source import read_ranges
+from projections.spark.patch_sql import patch_records
 from projections.spark.slices import SLICE_OFFSETS, Slices
 from projections.stores.store import BulkWriter
-from projections.view import TableView
+from projections.table.view import TableView
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+log = logging.getLogger(__name__)
 
 SHOWN_CHARACTERS: Final = 500
 LOOK_S: Final = 0.25
@@ -41,22 +46,7 @@ JVM_DIED: Final = (
     "(HEADWATER_SPARK_MEMORY)"
 )
 
-_WRITTEN = "written bigint, poison bigint, named array<string>"
-
-
-@dataclass(frozen=True, slots=True)
-class BulkResult:
-    """What a bulk load did.
-
-    events: log offsets covered. rows: written. seconds: in all. phases: seconds by name. skipped: records that cannot
-    be read, left out.
-    """
-
-    events: int
-    rows: int
-    seconds: float
-    phases: Mapping[str, float]
-    skipped: int = 0
+_WRITTEN = "written bigint, poison bigint, named array<string>, erases boolean"
 
 
 def bulk_load(
@@ -70,6 +60,7 @@ def bulk_load(
     selection: Selection = ALL,
     skip_poison: bool = False,
     slice_offsets: int = SLICE_OFFSETS,
+    start_over: Callable[[], None],
 ) -> BulkResult:
     """Fold the events in `ranges` (by source partition: start, end exclusive) and write the rows through `writers`.
 
@@ -77,27 +68,24 @@ def bulk_load(
     on_progress: called from another thread with (log records read, offsets in all); the first may end below the second,
     for offsets have gaps. selection: of the events in `ranges`. skip_poison: send to `dead-letters`, as the live query
     does, what cannot be read; otherwise it raises PoisonEvent, after the other rows are written. slice_offsets: see
-    Slices. Raises BulkLoadFailed where the job dies; what was folded then is used by the next load.
+    Slices. start_over: removes what the writers wrote; called where the log turns out to hold tombstones, before all is
+    written again without what they erase. Raises BulkLoadFailed where the job dies; what was folded then is used by the
+    next load.
     """
     total = sum(end - start for start, end in ranges.values())
     started = time.monotonic()
     if not total:
         on_progress(0, 0)
-        return BulkResult(0, 0, 0.0, {})
+        return BulkResult(0, 0, 0.0)
     session.conf.set(GROUPED_IN_MEMORY, groups_in_memory(view))
+    slices = Slices(session, settings, view, selection, slice_offsets)
     try:
-        slices = Slices(session, settings, view, selection, slice_offsets)
-        with _watched(session, total, on_progress):
-            rows = slices.fold(ranges)
-            planned = time.monotonic()
-            with _kept(rows, len(writers) > 1):
-                written = [rows.mapInArrow(_write_with(each, view.key_name), _WRITTEN).collect() for each in writers]
+        tasks = _Load(slices, ranges, writers, on_progress).run(start_over)
     except (Py4JNetworkError, ConnectionError) as error:
         raise BulkLoadFailed(view.name, JVM_DIED) from error
     except (PySparkException, Py4JError) as error:
         raise BulkLoadFailed(view.name, _last_cause(str(error))) from error
     ended = time.monotonic()
-    tasks = written[0]
     poison = sum(task.poison for task in tasks)
     if poison:
         named = sorted(_place(place) for task in tasks for place in task.named)
@@ -105,8 +93,42 @@ def bulk_load(
             raise _poison_event(session, settings, view, named[0], poison - 1)
         _bury(session, settings, view, named)
     slices.forget()
-    phases = {"plan": planned - started, "fold_and_write": ended - planned}
-    return BulkResult(total, sum(task.written for task in tasks), ended - started, phases, poison)
+    return BulkResult(total, sum(task.written for task in tasks), ended - started, poison)
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What is folded, and where it goes; see `bulk_load`."""
+
+    slices: Slices
+    ranges: Mapping[int, tuple[int, int]]
+    writers: Sequence[BulkWriter]
+    on_progress: Callable[[int, int], None]
+
+    def run(self, start_over: Callable[[], None]) -> list[Row]:
+        """Fold and write; once more where that has met tombstones. Returns what the tasks of one store tell."""
+        erasures = Erasures(self.slices.settings)
+        if not erasures.are_known:
+            tasks = self._fold_and_write(None)
+            if not any(task.erases for task in tasks):
+                return tasks
+            log.info("%s: folding again, without what tombstones in the log erase", self.slices.view.tag)
+            start_over()
+        erased = erasures.of(self.slices.session, self.ranges)
+        try:
+            some = erased.count() > 0
+            erasures.keep(some)
+            return self._fold_and_write(erased if some else None)
+        finally:
+            erased.unpersist()
+
+    def _fold_and_write(self, erased: DataFrame | None) -> list[Row]:
+        view, total = self.slices.view, sum(end - start for start, end in self.ranges.values())
+        with _watched(self.slices.session, total, self.on_progress):
+            rows = replace(self.slices, erased=erased).fold(self.ranges)
+            with _kept(rows, len(self.writers) > 1):
+                told = [rows.mapInArrow(_write_with(each, view.key_name), _WRITTEN).collect() for each in self.writers]
+        return told[0]
 
 
 @contextmanager
@@ -161,11 +183,15 @@ def _write_with(writer: BulkWriter, key: str) -> Callable[[Iterator[pa.RecordBat
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         poison: list[str] = []
+        erases = False
 
         def rows() -> Iterator[pa.RecordBatch]:
+            nonlocal erases
             for batch in batches:
                 faults = batch.column(POISON)
-                poison.extend(position.as_py() for position in faults.drop_null())
+                told = faults.drop_null().to_pylist()
+                erases = erases or ERASES in told
+                poison.extend(position for position in told if position != ERASES)
                 keep = pc.and_(pc.is_null(faults), pc.is_valid(batch.column(key)))
                 view = batch.drop_columns([POISON, MARKER])
                 yield view if pc.all(keep).as_py() else view.filter(keep)
@@ -176,6 +202,7 @@ def _write_with(writer: BulkWriter, key: str) -> Callable[[Iterator[pa.RecordBat
                 "written": pa.array([written], pa.int64()),
                 "poison": [len(poison)],
                 "named": pa.array([sorted(poison, key=_place)[:NAMED_POISON]], pa.list_(pa.string())),
+                "erases": [erases],
             }
         )
 

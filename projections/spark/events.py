@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from commands.aggregate import Event
-from commands.steps import Kind
-from commands.upcasting import NO_VERSION, newer_version
+from commands.declaring.aggregate import Event
+from commands.declaring.steps import Kind
+from commands.declaring.upcasting import NO_VERSION, newer_version
 from eventlog.envelope import SPEC_VERSION
-from projections.expressions import identifier, literal
-from projections.items import ItemField, missing_items
 from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
-from projections.types import SPARK_TYPES, ColumnType, field_types
-from projections.view import TableView, fields_read
+from projections.table.expressions import identifier, literal
+from projections.table.items import ItemField, missing_items
+from projections.table.types import SPARK_TYPES, ColumnType, field_types
+from projections.table.view import TableView, fields_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

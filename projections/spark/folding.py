@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from projections.expressions import identifier, literal
-from projections.items import INDEX, ITEM, single_item
-from projections.monoids import Grouped, Keyed, Ranked, Scalar, StateField
 from projections.spark.events import LogSchema, parse, unreadable_reason
-from projections.spark.lifting import Lifted, lifts
-from projections.view import TableView, item_kinds, required_fields
+from projections.spark.view_sql import Lifted, lifts
+from projections.table.expressions import identifier, literal
+from projections.table.items import INDEX, ITEM, single_item
+from projections.table.monoids import Grouped, Keyed, Ranked, Scalar, StateField
+from projections.table.view import TableView, item_kinds, required_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 POISON = "_poison"
-"""Column with the position, `partition:offset`, of a record that cannot be read; null in rows of the view."""
+"""Column that is null in rows of the view; else the position of an unreadable record, `partition:offset`, or ERASES."""
+
+ERASES = "erases"
+"""In POISON: there are tombstones, which may erase what was folded."""
 
 MARKER = "_objects"
 """Column without meaning. Spark would sort before each aggregation of text; it hashes where one aggregate is a list.
@@ -118,7 +121,8 @@ def _kinds(kinds: Mapping[str | None, Lifted]) -> list[str]:
     return [
         "*",
         f"case when {unread} or refusal is not null then null else {kind} end as {_KIND}",
-        f"if(not ({unread}) and ({poison}), concat(`partition`, ':', `offset`), null) as {POISON}",
+        f"case when tombstone then {literal(ERASES)} "
+        f"when not heartbeat and ({poison}) then concat(`partition`, ':', `offset`) end as {POISON}",
     ]
 
 

@@ -19,9 +19,9 @@ from pyspark.errors import StreamingQueryException
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.errors import LiveQueryFailed
-from projections.spark.patches import patch_records, sendable
-from projections.spark.reading import connection
-from projections.view import TableView
+from projections.spark.kafka_source import connection
+from projections.spark.patch_sql import patch_records, sendable
+from projections.table.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,14 +43,19 @@ _SOURCE: Final[Mapping[str, str]] = {
     # where the log starts later than it should, and to go on would lose events in silence
     "failOnDataLoss": "true",
 }
-_SINK: Final[Mapping[str, str]] = {
+NEVER: Final = 2**31 - 1
+SINK: Final[Mapping[str, str]] = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
-    "kafka.linger.ms": "0",
+    "kafka.linger.ms": "2",
     "kafka.batch.size": str(128 * 1024),
     "kafka.max.request.size": str(4 * 1024 * 1024),
-    # a broker that restarts holds the query up; it need not die of it
-    "kafka.delivery.timeout.ms": "120000",
+    # never given up: the producer would send what follows a batch that expired, and loaders would go on past the gap;
+    # so a partition without a leader holds the query up, and is written in order once it has one
+    "kafka.delivery.timeout.ms": str(NEVER),
+    "kafka.retries": str(NEVER),
+    # with idempotence, up to five keep their order
+    "kafka.max.in.flight.requests.per.connection": "5",
 }
 
 
@@ -122,7 +127,7 @@ def start_live(
     writer = made.writeStream.format("kafka").outputMode("update").queryName("live")
     writer = writer.trigger(realTime=batch)  # type: ignore[call-overload]
     writer = writer.option("checkpointLocation", checkpoint.as_uri()).options(**connection(settings))
-    query: StreamingQuery = writer.options(**_SINK).start()
+    query: StreamingQuery = writer.options(**SINK).start()
     return query
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from projections.jars import spark_jars
-from projections.spark import class_archive
+from projections.spark.setup import class_archive
+from projections.spark.setup.jars import spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

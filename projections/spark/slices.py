@@ -13,20 +13,24 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import commands
+import projections
 from eventlog.admin import topic_id
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from projections.expressions import identifier
-from projections.monoids import Ranked
-from projections.selection import Selection
+from projections.generations.selection import Selection
+from projections.spark.erasing import remaining
 from projections.spark.events import TOMBSTONE_ROW
 from projections.spark.folding import POISON, combined, folded
-from projections.spark.reading import Ranges, read_ranges
-from projections.spark.selecting import selected
-from projections.view import TableView
+from projections.spark.kafka_source import Ranges, read_ranges
+from projections.spark.selected_records import selected
+from projections.table.expressions import identifier
+from projections.table.monoids import Ranked
+from projections.table.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +49,7 @@ class Slices:
     """The slices of one view's replay.
 
     size: offsets of a slice, in all partitions together. Slices lie at fixed offsets, so that a later replay, of a
-    longer log, finds those of an earlier one.
+    longer log, finds those of an earlier one. erased: events to leave out (see `erasing`); None where none is known.
     """
 
     session: SparkSession
@@ -53,6 +57,7 @@ class Slices:
     view: TableView
     selection: Selection
     size: int = SLICE_OFFSETS
+    erased: DataFrame | None = None
 
     def fold(self, ranges: Ranges) -> DataFrame:
         """The rows of the events in `ranges`, as `folded` gives them; slices that are kept are not folded again."""
@@ -71,7 +76,7 @@ class Slices:
 
     def forget(self) -> None:
         """Remove what is kept: the replay has succeeded."""
-        shutil.rmtree(self._folder.parent, ignore_errors=True)
+        shutil.rmtree(self._of_view, ignore_errors=True)
 
     def _keep(self, number: int, part: Ranges, ranges: Ranges) -> None:
         folder = self._folder / str(number)
@@ -86,6 +91,8 @@ class Slices:
 
     def _fold(self, ranges: Ranges) -> DataFrame:
         records = read_ranges(self.session, self.settings, ranges)
+        if self.erased is not None:
+            records = remaining(records, self.erased)
         return folded(selected(records, self.view, self.selection), self.view)
 
     def _forget_what_is_old(self, ranges: Ranges) -> None:
@@ -111,11 +118,30 @@ class Slices:
         return (self.session.sparkContext.master or "").partition("[")[0] == "local"
 
     @property
+    def _of_view(self) -> Path:
+        return self.settings.state.absolute() / "replays" / self.settings.environment / self.view.name
+
+    @property
     def _folder(self) -> Path:
         # a topic that was deleted and made anew has the same name, and other events
         what = [self.view.fingerprint, str(self.selection), str(self.size), topic_id(self.settings, EVENTS)]
+        # other code may fold the same declaration into other fields: slices of both must not meet
+        what += ["with what is erased" if self.erased is None else "without what is erased", code_digest()]
         digest = hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
-        return self.settings.state.absolute() / "replays" / self.settings.environment / self.view.name / digest
+        return self._of_view / digest
+
+
+@cache
+def code_digest() -> str:
+    """Names the code that folds: this package, what it takes from `commands`, and Spark."""
+    from pyspark import __version__  # noqa: PLC0415
+
+    digest = hashlib.sha256(__version__.encode())
+    for package in (projections, commands):
+        root = Path(package.__path__[0])
+        for file in sorted(root.rglob("*.py")):
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def recombined(folds: DataFrame, view: TableView) -> DataFrame:

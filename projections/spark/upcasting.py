@@ -1,7 +1,7 @@
 """The histories of events as Spark SQL: what older versions recorded, as the fields of the current one.
 
 Only rows of older versions pay. They are parsed a second time, for the fields that changed, as variants: these know
-which type the JSON had, so one field may have had several. `commands/upcasting.py` is the meaning of it.
+which type the JSON had, so one field may have had several. `commands/declaring/upcasting.py` is the meaning of it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,20 @@ from typing import Any, Final, assert_never
 
 import orjson
 
-from commands.steps import LONGEST_NUMBER, Conversion, Kind, Parsed, Recoded, Rounded, Scaled, Widened, Written
-from commands.upcasting import NUMBER, TIME, WHOLE, Constant, Converted, Lineage, Part, Recorded
-from projections.expressions import identifier, literal
-from projections.types import PYTHON_TYPES, SPARK_TYPES, ColumnType
+from commands.declaring.steps import (
+    LONGEST_NUMBER,
+    Conversion,
+    Kind,
+    Parsed,
+    Recoded,
+    Rounded,
+    Scaled,
+    Widened,
+    Written,
+)
+from commands.declaring.upcasting import NUMBER, TIME, WHOLE, Constant, Converted, Lineage, Part, Recorded
+from projections.table.expressions import identifier, literal
+from projections.table.types import PYTHON_TYPES, SPARK_TYPES, ColumnType
 
 Lineages = Mapping[str, Lineage]
 Older = Mapping[str, Mapping[int, Lineages]]

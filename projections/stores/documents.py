@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from projections.monoids import State, row_value
-from projections.shown import DELETED, Shown
-from projections.stores.store import Patch, Place
-from projections.types import ColumnType
-from projections.view import TableView
+from projections.table.monoids import State, row_value
+from projections.table.patch import Patch, Place
+from projections.table.shown import DELETED, Shown
+from projections.table.types import ColumnType
+from projections.table.view import TableView
 
 Guard = dict[int, Place]
 """The highest place applied to one row, by source partition."""

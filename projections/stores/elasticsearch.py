@@ -2,64 +2,39 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, Final
 
-from elasticsearch import ApiError, Elasticsearch, NotFoundError
+from elasticsearch import Elasticsearch, NotFoundError
 
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.monoids import State
-from projections.reference import combine
 from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.documents import DocumentForm, Guard, by_key, guard_from_json, take_unguarded
-from projections.stores.elasticsearch_bulk import (
-    CONFLICT,
-    NAME,
-    ElasticsearchWriter,
-    IndexGone,
-    create_row,
-    document,
-    index_row,
-    send,
-    translated,
-)
-from projections.stores.elasticsearch_mapping import (
-    BULK_SETTINGS,
-    GUARD,
-    LEDGER_MAPPING,
-    LEDGER_SETTINGS,
-    LIVE_SETTINGS,
-    STATE,
-    mapping,
-)
-from projections.stores.names import alias_name, document_id, index_name, ledger_document, ledger_index, write_alias
-from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
+from projections.stores.elasticsearch_answers import CONFLICT, NAME, IndexGone, documents, translated
+from projections.stores.elasticsearch_bulk import ElasticsearchWriter, create_row, document, index_row, send
+from projections.stores.elasticsearch_ledgers import ElasticsearchLedgers, LedgerChanged, Version, version_of
+from projections.stores.elasticsearch_mapping import BULK_SETTINGS, GUARD, LIVE_SETTINGS, STATE, mapping
+from projections.stores.names import alias_name, document_id, index_name, write_alias
+from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from projections.table.monoids import State
+from projections.table.patch import Patch
+from projections.table.reference import combine
 
 ATTEMPTS: Final = 20
 """How often a document is read again because another writer was faster; there are hardly ever two writers."""
-PROGRESS_INTERVAL_S: Final = 1.0
 
-
-@dataclass(slots=True)
-class _Held:
-    """A ledger as this process knows it, and the version of its document. Never ahead of the rows."""
-
-    ledger: Ledger
-    version: tuple[int, int]
-    """`_seq_no` and `_primary_term`."""
-    dirty: bool = False
-    written_at: float = float("-inf")
+Row = tuple[State, Guard, Version | None]
+"""A row as it was read; without a version it is not there yet."""
 
 
 class ElasticsearchStore:
     """Views in one Elasticsearch; for one thread.
 
     Documents are written first, their ledger afterwards: a crash between the two applies patches again, and the guard
-    in each document skips them. A ledger that only progress has advanced is written about once a second.
+    in each document skips them. The versions of the ledgers are read together with the rows: nothing is written to rows
+    that were restored from a snapshot before the ledger that was restored with them is read.
 
     fault: called with the name of each moment in `apply` at which a crash must do no harm; for tests.
     """
@@ -69,25 +44,19 @@ class ElasticsearchStore:
     def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
         self._settings, self._fault = settings, fault
         self._opened: Elasticsearch | None = None
-        self._held: dict[tuple[str, int], dict[int, _Held]] = {}
+        self._ledgers = ElasticsearchLedgers(settings, lambda: self._client)
 
     def create(self, target: Target, base: Mapping[int, int], start: Mapping[int, int]) -> None:
         self.drop(target)
         with translated():
-            if not self._client.indices.exists(index=self._ledger):
-                self._create_ledger()
             self._client.indices.create(
                 index=self._index(target),
                 mappings=mapping(target.view),
                 settings=dict(BULK_SETTINGS),
                 aliases={write_alias(self._index(target)): {}},
             )
-            for partition, offset in start.items():
-                self._client.index(
-                    index=self._ledger,
-                    id=ledger_document(target.view.name, target.generation, partition),
-                    document=_ledger_source(target, partition, ledgers.initial_ledger(base, offset)),
-                )
+        fresh = {partition: ledgers.initial_ledger(base, offset) for partition, offset in start.items()}
+        self._ledgers.create(target, fresh)
 
     def bulk_writer(self, target: Target) -> BulkWriter:
         return ElasticsearchWriter(self._settings.elasticsearch, self._index(target), DocumentForm.of(target.view))
@@ -112,45 +81,61 @@ class ElasticsearchStore:
             self._client.indices.update_aliases(actions=actions)
 
     def drop(self, target: Target) -> None:
-        self._held.pop(_name(target), None)
         with translated():
             self._client.indices.delete(index=self._index(target), ignore_unavailable=True)
-            for found in self._read_ledgers(target):
-                self._client.delete(index=self._ledger, id=found["_id"])
+        self._ledgers.drop(target)
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        return {partition: deepcopy(held.ledger) for partition, held in self._look_up(target).items()}
+        with translated():
+            # none of a generation whose index somebody deleted: only a rebuild helps it
+            if not self._client.indices.exists_alias(name=write_alias(self._index(target))):
+                return {}
+        return {partition: deepcopy(held.ledger) for partition, held in self._ledgers.look_up(target).items()}
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
-        wrote = False
-        for target in targets:
-            known = self._held.get(_name(target)) or self._look_up(target)
-            ledgers.check(NAME, target, {partition: held.ledger for partition, held in known.items()}, batches)
-            fresh: list[Patch] = []
-            advanced: dict[int, Ledger] = {}
-            for partition, batch in batches.items():
-                advanced[partition] = deepcopy(known[partition].ledger)
-                fresh += ledgers.take_new(advanced[partition], batch, target.view.tag)
-            if fresh:
-                self._write_rows(target, by_key(fresh))
-                wrote = True
-            for partition, ledger in advanced.items():
-                known[partition].ledger, known[partition].dirty = ledger, True
+        wrote = [self._apply(target, batches) for target in targets]
         self._fault("rows written")
-        self._write_ledgers(targets, at_once=wrote)
+        self._ledgers.write(targets, rows=any(wrote))
         self._fault("ledger written")
+
+    def settle(self) -> None:
+        self._ledgers.settle()
 
     def close(self) -> None:
         """Let go of the connection; progress that is not in a ledger yet is read again."""
-        self._held.clear()
+        self._ledgers.forget()
         if self._opened is not None:
             self._opened.close()
             self._opened = None
 
-    def _write_rows(self, target: Target, patches: dict[str, list[Patch]]) -> None:
+    def _apply(self, target: Target, batches: Mapping[int, Batch]) -> bool:
+        """Write the rows of one generation and advance the ledgers in memory; returns whether there were any rows."""
+        for _ in range(ATTEMPTS):
+            known = self._ledgers.known(target)
+            ledgers.check(NAME, target, {partition: held.ledger for partition, held in known.items()}, batches)
+            advanced = {partition: deepcopy(known[partition].ledger) for partition in batches}
+            fresh: list[Patch] = []
+            for partition, batch in batches.items():
+                fresh += ledgers.take_new(advanced[partition], batch, target.view.tag)
+            try:
+                if fresh:
+                    versions = {partition: known[partition].version for partition in batches}
+                    self._write_rows(target, by_key(fresh), versions)
+            except LedgerChanged:
+                self._ledgers.look_again(target)
+                continue
+            except IndexGone as error:
+                self._ledgers.forget(target)
+                raise GenerationMissing(target.view.name, target.generation) from error
+            for partition, ledger in advanced.items():
+                known[partition].ledger, known[partition].dirty = ledger, True
+            return bool(fresh)
+        raise StoreUnavailable(NAME, f'others keep writing the ledgers of "{target.view.name}"')
+
+    def _write_rows(self, target: Target, patches: dict[str, list[Patch]], versions: Mapping[int, Version]) -> None:
         form = DocumentForm.of(target.view)
         for _ in range(ATTEMPTS):
-            found = self._read_rows(target, list(patches))
+            found = self._read_rows(target, list(patches), versions)
             self._fault("rows read")
             written: list[str] = []
             operations: list[bytes] = []
@@ -166,101 +151,32 @@ class ElasticsearchStore:
                 operations += [create_row(key) if version is None else index_row(key, version), row]
             if not operations:
                 return
-            try:
-                statuses = send(self._client, self._index(target), operations)
-            except IndexGone as error:
-                self._held.pop(_name(target), None)
-                raise GenerationMissing(target.view.name, target.generation) from error
-            # those that went through are read again too: their guards say so
-            patches = {key: patches[key] for key, status in zip(written, statuses, strict=True) if status == CONFLICT}
+            outcomes = send(self._client, self._index(target), operations)
+            # those that went through are not read again: their guards would say so
+            patches = {key: patches[key] for key, status in zip(written, outcomes, strict=True) if status == CONFLICT}
             if not patches:
                 return
-        raise StoreUnavailable(NAME, f'document "{next(iter(patches))}" keeps changing under our hands')
+        raise StoreUnavailable(NAME, f'document "{next(iter(patches))}" lost {ATTEMPTS} compare-and-set races')
 
-    def _read_rows(self, target: Target, keys: Sequence[str]) -> dict[str, tuple[State, Guard, tuple[int, int] | None]]:
+    def _read_rows(self, target: Target, keys: Sequence[str], versions: Mapping[int, Version]) -> dict[str, Row]:
+        """The rows of these keys; raises LedgerChanged where a ledger has another version than this process knows."""
+        asked = self._ledgers.asked(target, versions)
+        asked += [{"_index": self._index(target), "_id": document_id(key)} for key in keys]
         with translated():
-            answer = self._client.mget(index=self._index(target), ids=[document_id(key) for key in keys])
+            found = documents(self._client.mget(docs=asked).body)
+        for version, each in zip(versions.values(), found, strict=False):
+            if not each["found"] or version_of(each) != version:
+                raise LedgerChanged
         kinds = {field.name for field in target.view.layout.fields}
-        rows: dict[str, tuple[State, Guard, tuple[int, int] | None]] = {}
-        for key, each in zip(keys, answer["docs"], strict=True):
-            if "error" in each:
-                if each["error"]["type"] == "index_not_found_exception":
-                    self._held.pop(_name(target), None)
-                    raise GenerationMissing(target.view.name, target.generation)
-                raise StoreUnavailable(NAME, str(each["error"].get("reason")))
+        rows: dict[str, Row] = {}
+        for key, each in zip(keys, found[len(versions) :], strict=True):
             if each["found"]:
                 source = each["_source"]
                 state = {name: source[name] for name in kinds if name in source} | source[STATE]
-                rows[key] = (state, guard_from_json(source.get(GUARD)), (each["_seq_no"], each["_primary_term"]))
+                rows[key] = (state, guard_from_json(source.get(GUARD)), version_of(each))
             else:
                 rows[key] = ({}, {}, None)
         return rows
-
-    def _write_ledgers(self, targets: Sequence[Target], at_once: bool) -> None:
-        due = [
-            (target, partition, held)
-            for target in targets
-            for partition, held in self._held[_name(target)].items()
-            if held.dirty and (at_once or time.monotonic() - held.written_at > PROGRESS_INTERVAL_S)
-        ]
-        if not due:
-            return
-        operations: list[Any] = []
-        for target, partition, held in due:
-            name = ledger_document(target.view.name, target.generation, partition)
-            operations += [index_row(name, held.version), _ledger_source(target, partition, held.ledger)]
-        with translated():
-            answer = self._client.bulk(index=write_alias(self._ledger), operations=operations, require_alias=True)
-        for (target, partition, held), item in zip(due, answer["items"], strict=True):
-            outcome = item["index"]
-            if outcome["status"] < 300:
-                held.version = (outcome["_seq_no"], outcome["_primary_term"])
-                held.dirty, held.written_at = False, time.monotonic()
-            elif outcome["status"] == CONFLICT:
-                self._take_over(target)
-            else:
-                self._held.pop(_name(target), None)
-                raise StoreUnavailable(NAME, f"ledger {partition} of {target.view.name}: {outcome.get('error')}")
-
-    def _take_over(self, target: Target) -> None:
-        """Another loader has written a ledger: of each the one further on is kept, and written with the next batch."""
-        ours = self._held[_name(target)]
-        for partition, theirs in self._look_up(target).items():
-            if partition in ours and theirs.ledger.next < ours[partition].ledger.next:
-                theirs.ledger, theirs.dirty = ours[partition].ledger, True
-
-    def _look_up(self, target: Target) -> dict[int, _Held]:
-        held = {}
-        with translated():
-            for each in self._read_ledgers(target):
-                source = each["_source"]
-                ledger = ledgers.from_json(source["next"], source["applied"])
-                held[source["partition"]] = _Held(ledger, (each["_seq_no"], each["_primary_term"]))
-        self._held[_name(target)] = held
-        return held
-
-    def _read_ledgers(self, target: Target) -> list[dict[str, Any]]:
-        """The ledger documents of a generation that are there, for every partition that `patches` may have."""
-        answer: Any = self._client.options(ignore_status=404).mget(
-            index=self._ledger,
-            ids=[
-                ledger_document(target.view.name, target.generation, partition)
-                for partition in range(self._settings.patch_partitions)
-            ],
-        )
-        return [each for each in answer.get("docs", ()) if each.get("found")]
-
-    def _create_ledger(self) -> None:
-        try:
-            self._client.indices.create(
-                index=self._ledger,
-                mappings=dict(LEDGER_MAPPING),
-                settings=dict(LEDGER_SETTINGS),
-                aliases={write_alias(self._ledger): {}},
-            )
-        except ApiError as error:
-            if error.error != "resource_already_exists_exception":  # another process was faster
-                raise
 
     @property
     def _client(self) -> Elasticsearch:
@@ -268,23 +184,5 @@ class ElasticsearchStore:
             self._opened = Elasticsearch(self._settings.elasticsearch, request_timeout=30, max_retries=0)
         return self._opened
 
-    @property
-    def _ledger(self) -> str:
-        return ledger_index(self._settings.environment)
-
     def _index(self, target: Target) -> str:
         return index_name(self._settings.environment, target.view.name, target.generation)
-
-
-def _name(target: Target) -> tuple[str, int]:
-    return target.view.name, target.generation
-
-
-def _ledger_source(target: Target, partition: int, ledger: Ledger) -> dict[str, Any]:
-    return {
-        "view": target.view.name,
-        "generation": target.generation,
-        "partition": partition,
-        "next": ledger.next,
-        "applied": ledgers.to_json(ledger),
-    }

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from elasticsearch import ApiError, Elasticsearch, TransportError
+from elasticsearch import Elasticsearch
 
-from projections.errors import StoreUnavailable, Unloadable
-from projections.monoids import State
 from projections.stores.documents import DocumentForm, Guard, guard_to_json, is_deleted
+from projections.stores.elasticsearch_answers import statuses, translated
 from projections.stores.elasticsearch_mapping import GUARD, STATE
 from projections.stores.names import document_id, write_alias
-from projections.view import DELETED
+from projections.table.monoids import State
+from projections.table.view import DELETED
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NAME: Final = "Elasticsearch"
 BULK_ROWS: Final = 1_000
-CONFLICT: Final = 409
-ANSWER: Final = ["errors", "items.*.status", "items.*.error.reason", "items.*.error.caused_by.reason"]
-
-
-class IndexGone(StoreUnavailable):
-    """The index of a generation was dropped."""
+REQUEST_BYTES: Final = 16 * 1024 * 1024
+ANSWER: Final = ("items.*.status", "items.*.error.type", "items.*.error.reason", "items.*.error.caused_by.reason")
 
 
 @dataclass(frozen=True)
@@ -73,36 +67,28 @@ def create_row(key: str) -> bytes:
     return orjson.dumps({"create": {"_id": document_id(key)}})
 
 
-def send(client: Elasticsearch, index: str, operations: Sequence[Any]) -> list[int]:
-    """Write documents and return the status of each: success or CONFLICT.
+def send(client: Elasticsearch, index: str, operations: Sequence[bytes]) -> list[int]:
+    """Write documents, each a line that says how and a line with the row; see `statuses` for what is returned.
 
-    Raises Unloadable where one does not fit the mapping, IndexGone, and StoreUnavailable for what else went wrong.
+    In requests of a size that a server takes: a batch of patches may touch thousands of large rows.
     """
+    found: list[int] = []
     with translated():
-        # through an alias: a plain name that is gone would be created anew, without a mapping
-        answer = client.bulk(index=write_alias(index), operations=operations, require_alias=True, filter_path=ANSWER)
-    outcomes = [outcome for item in answer["items"] for outcome in item.values()]
-    if answer["errors"]:
-        for outcome in outcomes:
-            if outcome["status"] == 404:
-                raise IndexGone(NAME, f'index "{index}" is gone')
-            if 400 <= outcome["status"] < 500 and outcome["status"] not in (CONFLICT, 429):
-                raise Unloadable(NAME, _reason(outcome))
-        for outcome in outcomes:
-            if outcome["status"] >= 300 and outcome["status"] != CONFLICT:
-                raise StoreUnavailable(NAME, _reason(outcome))
-    return [outcome["status"] for outcome in outcomes]
+        for part in _parts(operations):
+            # through an alias: a plain name that is gone would be created anew, without a mapping
+            answer = client.bulk(
+                index=write_alias(index), operations=list(part), require_alias=True, filter_path=[*ANSWER]
+            )
+            found += statuses(answer.body)
+    return found
 
 
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raise the client's errors as StoreUnavailable."""
-    try:
-        yield
-    except (TransportError, ApiError) as error:
-        raise StoreUnavailable(NAME, str(error)) from error
-
-
-def _reason(outcome: dict[str, Any]) -> str:
-    error = outcome.get("error", {})
-    return f"{error.get('reason')} {error.get('caused_by', {}).get('reason', '')}".strip()
+def _parts(operations: Sequence[bytes]) -> Iterator[Sequence[Any]]:
+    start = size = 0
+    for at in range(0, len(operations), 2):
+        more = len(operations[at]) + len(operations[at + 1])
+        if size and size + more > REQUEST_BYTES:
+            yield operations[start:at]
+            start, size = at, 0
+        size += more
+    yield operations[start:]

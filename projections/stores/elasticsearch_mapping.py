@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from projections.types import ELASTICSEARCH_TYPES, ColumnType
-from projections.view import DELETED, Elasticsearch, TableView
+from projections.table.types import ELASTICSEARCH_TYPES, ColumnType
+from projections.table.view import DELETED, Elasticsearch, TableView
 
 GUARD = "_guard"
 STATE = "_state"

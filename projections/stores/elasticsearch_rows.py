@@ -8,13 +8,13 @@ from typing import Any
 from elasticsearch import Elasticsearch, NotFoundError, helpers
 
 from projections.errors import GenerationMissing
-from projections.monoids import State
 from projections.settings import StoreSettings
-from projections.stores.elasticsearch_bulk import translated
+from projections.stores.elasticsearch_answers import IndexGone, documents, translated
 from projections.stores.elasticsearch_mapping import STATE
 from projections.stores.names import document_id, index_name
-from projections.stores.reading import CHUNK_ROWS, Rows, touched
+from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, touched
 from projections.stores.store import Target
+from projections.table.monoids import State
 
 
 class ElasticsearchRows:
@@ -37,9 +37,20 @@ class ElasticsearchRows:
         index = index_name(self._settings.environment, target.view.name, target.generation)
         with translated(), Elasticsearch(self._settings.elasticsearch, request_timeout=60) as client:
             answer = client.mget(index=index, ids=[document_id(key) for key in keys])
-        if any("error" in each for each in answer["docs"]):
-            raise GenerationMissing(target.view.name, target.generation)
-        return dict(_of_document(target, each["_source"]) for each in answer["docs"] if each["found"])
+        try:
+            found = documents(answer.body)
+        except IndexGone as error:
+            raise GenerationMissing(target.view.name, target.generation) from error
+        return dict(_of_document(target, each["_source"]) for each in found if each["found"])
+
+    def size(self, target: Target) -> Size:
+        index = index_name(self._settings.environment, target.view.name, target.generation)
+        with translated(), Elasticsearch(self._settings.elasticsearch, request_timeout=60) as client:
+            try:
+                stats = client.indices.stats(index=index, metric=["docs", "store"])["_all"]
+            except NotFoundError as error:
+                raise GenerationMissing(target.view.name, target.generation) from error
+        return Size(stats["primaries"]["docs"]["count"], stats["total"]["store"]["size_in_bytes"])
 
 
 def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from projections.errors import GenerationMissing, LedgerWentBack, Unloadable
-from projections.monoids import State
-from projections.reference import combine
-from projections.stores.store import Batch, Ledger, Patch, Place, Target
-from projections.view import TableView
-
-LAST_NUMBER = 2**31 - 1
-"""The number after every patch of an event: a place with it covers the whole event."""
+from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
+from projections.table.monoids import State
+from projections.table.patch import Patch, Place
+from projections.table.reference import combine
+from projections.table.view import TableView
 
 
 def initial_ledger(base: Mapping[int, int], start: int) -> Ledger:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from projections.errors import GenerationMissing
-from projections.monoids import State
-from projections.reference import combine
 from projections.stores import ledgers
 from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from projections.table.monoids import State
+from projections.table.reference import combine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,6 +84,9 @@ class MemoryStore:
         form = DocumentForm.of(target.view)
         rows = self._memory.generations[_name(target)].rows
         return {key: form.show(key, state) for key, state in rows.items() if not is_deleted(state)}
+
+    def settle(self) -> None:
+        """Nothing: `apply` puts nothing off."""
 
     def close(self) -> None:
         """Nothing to let go of."""

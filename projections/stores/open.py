@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projections.settings import StoreSettings
-from projections.stores.reading import RowReader
+from projections.stores.row_reader import RowReader
 from projections.stores.store import ViewStore
 
 STORES = ("postgres", "elasticsearch", "valkey")

@@ -13,14 +13,17 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from projections.errors import StoreUnavailable, Unloadable
-from projections.monoids import State, StateField
+from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
 from projections.settings import StoreSettings
 from projections.stores import ledgers, postgres_ddl
 from projections.stores.names import NUL, table_key, table_name
+from projections.stores.postgres_errors import meaning
+from projections.stores.postgres_publish import PlainName
 from projections.stores.postgres_text import NAME, json_text, without_nul
-from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
-from projections.types import ColumnType
+from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from projections.table.monoids import State, StateField
+from projections.table.patch import Patch
+from projections.table.types import ColumnType
 
 
 class PostgresStore:
@@ -59,23 +62,26 @@ class PostgresStore:
         statements = postgres_ddl.index_statements(self._settings.environment, target)
         try:
             self._execute_all(statements)
-        except psycopg.errors.UniqueViolation:
+        except Unloadable as error:
+            if not isinstance(error.__cause__, psycopg.errors.UniqueViolation):
+                raise
             self._execute_all([postgres_ddl.drop_duplicates(self._settings.environment, target), *statements])
 
     def publish(self, target: Target) -> None:
-        self._execute_all(postgres_ddl.publish_statements(self._settings.environment, target))
+        with self._transaction() as connection:
+            PlainName(connection, self._settings.environment, target).publish()
 
     def drop(self, target: Target) -> None:
-        table = sql.Identifier(self._settings.environment, table_name(target.view.name, target.generation))
         with self._transaction() as connection:
             ledger = connection.execute("SELECT to_regclass(%s)", [f"{self._settings.environment}.ledger"]).fetchone()
             if ledger is not None and ledger[0] is not None:
                 values = (target.view.name, target.generation)
                 connection.execute(self._sql(postgres_ddl.DROP_LEDGER), values)
-            connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(table))
+            PlainName(connection, self._settings.environment, target).drop()
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        values = (target.view.name, target.generation)
+        table = sql.Identifier(self._settings.environment, table_name(target.view.name, target.generation))
+        values = (target.view.name, target.generation, table.as_string())
         try:
             with self._transaction() as connection:
                 rows = connection.execute(self._sql(postgres_ddl.READ_LEDGERS), values).fetchall()
@@ -84,6 +90,15 @@ class PostgresStore:
         return {partition: ledgers.from_json(next_offset, applied) for partition, next_offset, applied in rows}
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        try:
+            self._apply(targets, batches)
+        except psycopg.errors.UndefinedTable as error:
+            for target in targets:
+                if not self.ledgers(target):
+                    raise GenerationMissing(target.view.name, target.generation) from error
+            raise
+
+    def _apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         by_name = {(target.view.name, target.generation): target for target in targets}
         # two round trips: one to lock the ledgers and read them, one for all that is written
         with self._transaction(pipelined=True) as connection:
@@ -111,6 +126,9 @@ class PostgresStore:
             self._write_ledgers(connection, held)
             self._fault("ledger written")
         self._fault("committed")
+
+    def settle(self) -> None:
+        """Nothing: ledgers are written with the rows."""
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -149,15 +167,13 @@ class PostgresStore:
                 )
             with self._connection.pipeline() if pipelined else nullcontext(), self._connection.transaction():
                 yield self._connection
-        except (psycopg.DataError, psycopg.errors.DatatypeMismatch, psycopg.errors.CannotCoerce) as error:
-            raise Unloadable(NAME, str(error).strip()) from error
-        except psycopg.ProgrammingError as error:
-            if error.sqlstate is not None:
+        except psycopg.Error as error:
+            problem = meaning(error)
+            if problem is None:
                 raise
-            raise Unloadable(NAME, str(error)) from error  # no type of PostgreSQL's for a value
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            self.close()
-            raise StoreUnavailable(NAME, str(error).strip()) from error
+            if isinstance(problem, StoreUnavailable):
+                self.close()
+            raise problem from error
 
     def _sql(self, text: str) -> sql.Composed:
         return sql.SQL(text).format(schema=sql.Identifier(self._settings.environment))

@@ -11,11 +11,12 @@ import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from projections.errors import StoreUnavailable
-from projections.monoids import row_value
+from projections.errors import StoreUnavailable, Unloadable
 from projections.stores.names import NUL, REPLACEMENT
+from projections.stores.postgres_errors import of_data
 from projections.stores.postgres_text import NAME, json_text
-from projections.types import ColumnType
+from projections.table.monoids import row_value
+from projections.table.types import ColumnType
 
 POINT: Final = struct.Struct("!dd")
 """PostgreSQL's binary form of a point: x (longitude), y (latitude)."""
@@ -52,8 +53,12 @@ class PostgresWriter:
             with adbc.connect(self.url) as connection, connection.cursor() as cursor:
                 cursor.adbc_ingest(self.table, reader, mode="append", db_schema_name=self.schema)
                 connection.commit()
-        except adbc.OperationalError as error:
-            raise StoreUnavailable(NAME, str(error)) from error
+        except adbc.Error as error:
+            if of_data(error.sqlstate):
+                raise Unloadable(NAME, str(error)) from error
+            if isinstance(error, adbc.OperationalError):
+                raise StoreUnavailable(NAME, str(error)) from error
+            raise
         return written
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from projections.shown import DELETED, Itself
 from projections.stores.names import table_name
 from projections.stores.postgres_functions import FUNCTIONS
 from projections.stores.store import Target
-from projections.types import POSTGRES_TYPES, ColumnType
-from projections.view import Postgres
+from projections.table.shown import DELETED, Itself
+from projections.table.types import POSTGRES_TYPES, ColumnType
+from projections.table.view import Postgres
 
 TABLES = """
 CREATE SCHEMA IF NOT EXISTS {schema};
@@ -25,8 +25,10 @@ CREATE TABLE IF NOT EXISTS {schema}.ledger (
 
 SCHEMA = TABLES + FUNCTIONS
 
+# none of a generation whose table somebody dropped: only a rebuild helps it
 READ_LEDGERS = """
-SELECT partition, next, applied FROM {schema}.ledger WHERE view = %s AND generation = %s
+SELECT partition, next, applied FROM {schema}.ledger
+WHERE view = %s AND generation = %s AND to_regclass(%s) IS NOT NULL
 """
 
 # locked in the order of the primary key, so that two loaders never wait for each other in a circle
@@ -85,17 +87,12 @@ def drop_duplicates(schema: str, target: Target) -> str:
     return f'DELETE FROM {table} AS a USING {table} AS b WHERE a."{key}" = b."{key}" AND a.ctid > b.ctid'  # noqa: S608
 
 
-def publish_statements(schema: str, target: Target) -> list[str]:
-    """The SQL view under the plain name: the visible columns of the rows that are not deleted."""
+def publish_query(schema: str, target: Target) -> str:
+    """What the SQL view under the plain name shows: the visible columns of the rows that are not deleted."""
     view = target.view
     listed = ", ".join(f'"{name}"' for name in view.types)
     where = f' WHERE NOT coalesce("{DELETED}", false)' if view.deleted_by else ""
-    name = f'"{schema}"."{view.name}"'
-    # dropped first: a new version may have other columns; in one transaction, so that no reader sees it missing
-    return [
-        f"DROP VIEW IF EXISTS {name}",
-        f"CREATE VIEW {name} AS SELECT {listed} FROM {_table(schema, target)}{where}",  # noqa: S608
-    ]
+    return f"SELECT {listed} FROM {_table(schema, target)}{where}"  # noqa: S608
 
 
 def upsert(schema: str, target: Target) -> str:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.monoids import State
 from projections.settings import StoreSettings
 from projections.stores.names import table_key, table_name
 from projections.stores.postgres_text import NAME
-from projections.stores.reading import CHUNK_ROWS, Rows, touched
+from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, touched
 from projections.stores.store import Target
-from projections.types import ColumnType
+from projections.table.monoids import State
+from projections.table.types import ColumnType
+
+# the planner's estimate: as of the last ANALYZE, which a rebuild and autovacuum make; -1 where there was none
+SIZE: Final = "SELECT reltuples::bigint, pg_total_relation_size(oid) FROM pg_class WHERE oid = to_regclass(%s)"
 
 
 class PostgresRows:
@@ -37,6 +40,15 @@ class PostgresRows:
         stored = [table_key(key) for key in keys]
         with self._connected(target) as connection:
             return dict(_of_table(target, row) for row in connection.execute(self._select(target, condition), [stored]))
+
+    def size(self, target: Target) -> Size:
+        table = sql.Identifier(self._settings.environment, table_name(target.view.name, target.generation))
+        with self._connected(target) as connection:
+            row = connection.execute(SIZE, [table.as_string(connection)]).fetchone()
+        if row is None:
+            raise GenerationMissing(target.view.name, target.generation)
+        rows, size_bytes = row
+        return Size(rows if rows >= 0 else None, size_bytes)
 
     def _select(self, target: Target, condition: sql.SQL | sql.Composed) -> sql.Composed:
         names = (target.view.key_name, *(field.name for field in target.view.layout.fields))

@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from projections.stores.names import NUL, REPLACEMENT
-from projections.types import ColumnType
+from projections.table.types import ColumnType
 
 NAME: Final = "PostgreSQL"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from projections.monoids import State
-from projections.view import TableView
+from projections.table.patch import Patch, Place
+from projections.table.view import TableView
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,20 +21,8 @@ class Target:
     generation: int
 
 
-class Place(NamedTuple):
-    """Where a patch comes from in its source partition: the event's offset, and the patch's number within the event."""
-
-    offset: int
-    number: int
-
-
-class Patch(NamedTuple):
-    """What one event changes in one row."""
-
-    key: str
-    source: int
-    place: Place
-    fields: State
+LAST_NUMBER: Final = 2**31 - 1
+"""The number after every patch of an event: a place with it covers the whole event."""
 
 
 @dataclass(slots=True)
@@ -51,6 +39,14 @@ class Ledger:
         """Whether the patch from this place has been applied already."""
         seen = self.applied.get(source)
         return seen is not None and place <= seen
+
+    def reached(self, source: int) -> int:
+        """The source offset below which nothing is missing.
+
+        The last patch applied may not be the last of its event: only progress, with LAST_NUMBER, says that it was.
+        """
+        seen = self.applied.get(source)
+        return 0 if seen is None else seen.offset + (seen.number == LAST_NUMBER)
 
 
 @dataclass(slots=True)
@@ -108,7 +104,7 @@ class ViewStore(Protocol):
         """Delete the generation and its ledger, if there."""
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        """The ledger of each patches partition of a generation."""
+        """The ledger of each patches partition of a generation; none where it is gone, or its rows are."""
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         """Apply batches, by patches partition, to every target whose tag they hold patches of; duplicates are skipped.
@@ -119,6 +115,9 @@ class ViewStore(Protocol):
         be wrong ones), LedgerWentBack where one is before the `first` of its batch, and Unloadable where the store
         cannot hold what a patch brings; then any part of the batches may have been applied, and the ledgers tell.
         """
+
+    def settle(self) -> None:
+        """Write what `apply` put off: ledgers may be written less often than rows. Call it when nothing comes."""
 
     def close(self) -> None:
         """Let go of connections; the store connects again when it is used again."""

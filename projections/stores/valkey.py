@@ -14,8 +14,6 @@ import valkey
 from valkey.exceptions import NoScriptError, ValkeyError
 
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.monoids import State
-from projections.reference import combine
 from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.documents import (
@@ -27,7 +25,10 @@ from projections.stores.documents import (
     take_unguarded,
 )
 from projections.stores.names import cache_key, cache_ledger, cache_pointer
-from projections.stores.store import Batch, BulkWriter, Ledger, Patch, Target, no_fault
+from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from projections.table.monoids import State
+from projections.table.patch import Patch
+from projections.table.reference import combine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,6 +123,9 @@ class ValkeyStore:
         self._fault("rows written")
         self._write_ledgers(advanced)
         self._fault("ledger written")
+
+    def settle(self) -> None:
+        """Nothing: ledgers are written with each batch."""
 
     def close(self) -> None:
         """Let go of the connection."""

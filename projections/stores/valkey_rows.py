@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
-from projections.monoids import State
 from projections.settings import StoreSettings
 from projections.stores import valkey
 from projections.stores.names import cache_key
-from projections.stores.reading import CHUNK_ROWS, Rows, touched
+from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, touched
 from projections.stores.store import Target
+from projections.table.monoids import State
 
 
 class ValkeyRows:
@@ -36,6 +36,9 @@ class ValkeyRows:
         names = [cache_key(environment, target.view.name, target.generation, key) for key in keys]
         with valkey.translated(), closing(valkey.connect(self._settings.valkey)) as client:
             return dict(_of_hashes(keys, self._states(client, names)))
+
+    def size(self, target: Target) -> Size:
+        return Size(None, None)  # Valkey counts keys for no prefix, and a scan reads the keys of every view
 
     def _states(self, client: Any, names: Sequence[Any]) -> list[bytes | None]:
         with client.pipeline(transaction=False) as pipeline:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+MOST_DOUBLINGS = 32
+"""Of a wait, which has reached its longest by then; without an end, 2.0**1024 is an error."""
+
 Probe = Callable[[], str | None]
 """Asks a process whether it can serve: None when it can, else the reason why not. Must return within seconds."""
 
@@ -27,7 +30,8 @@ class ProcessSpec:
     """What to run and how to tell that it runs well.
 
     `env` is added to this process's own environment. `prepare` runs before every start (write files, format a disk)
-    and must be repeatable. `after` names the processes that must be healthy first. `user` is (uid, gid).
+    and must be repeatable. `after` names the processes that must be healthy first. `user` is (uid, gid). While `held`
+    says so, the process waits for another one, and `start_timeout_s` does not run.
     """
 
     name: str
@@ -41,6 +45,7 @@ class ProcessSpec:
     after: tuple[str, ...] = ()
     stop_signal: signal.Signals = signal.SIGTERM
     start_timeout_s: float = 60.0
+    held: Callable[[], bool] = lambda: False
     stop_timeout_s: float = 15.0
 
 
@@ -49,18 +54,18 @@ class Backoff:
     """How a process that keeps dying is restarted: doubling waits, and an end.
 
     After `limit` restarts in a row of which none lived for `stable_s`, the process is given up; before it has ever
-    been healthy, after `limit_at_first` already, for then the likely cause is its configuration.
+    been healthy, after `limit_at_first` already, for then the likely cause is its configuration. None: never.
     """
 
     first_s: float = 0.2
     longest_s: float = 5.0
-    limit: int = 8
-    limit_at_first: int = 2
+    limit: int | None = 8
+    limit_at_first: int | None = 2
     stable_s: float = 30.0
 
     def wait_s(self, attempt: int) -> float:
         """The wait before restart number `attempt`, counted from 0."""
-        return min(self.longest_s, self.first_s * 2.0**attempt)
+        return min(self.longest_s, self.first_s * 2.0 ** min(attempt, MOST_DOUBLINGS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +87,6 @@ class ProcessStatus:
 
 
 DEFAULT_BACKOFF = Backoff()
+
+PATIENCE = Backoff(first_s=0.5, longest_s=10.0, limit=None, limit_at_first=None)
+"""For who waits for servers that may be away for hours: never given up, not at the first start either."""

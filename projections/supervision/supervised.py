@@ -78,21 +78,25 @@ class Supervised:
         """Stop the process as `stop` does, start it again at once, and return when it is healthy."""
         with self._changed:
             pid = self._status.pid
+            self.begin_restart()
             if pid is not None:
-                self._restart_asked = True
-                self._close_pipe()
                 self._changed.wait_for(lambda: self._status.pid != pid)
         self.wait_healthy()
+
+    def begin_restart(self) -> None:
+        """Begin to restart the process, unless it is not running; returns at once."""
+        with self._changed:
+            if self._status.pid is not None:
+                self._restart_asked = True
+                self._close_pipe()
 
     def wait_healthy(self, timeout_s: float | None = None) -> None:
         """Return when the process is healthy.
 
         Raises StartFailed when it has been given up or stopped, or is not healthy within `timeout_s`
-        (by default long enough for the restarts that a first start is given).
+        (by default long enough for the restarts that a first start is given; unbounded where these are).
         """
-        tries = 1 + self._backoff.limit_at_first
-        patience_s = 5.0 + tries * (self.spec.start_timeout_s + self._backoff.longest_s)
-        bound_s = patience_s if timeout_s is None else timeout_s
+        bound_s = self._patience_s if timeout_s is None else timeout_s
         final = (State.HEALTHY, State.FAILED, State.STOPPED)
         with self._changed:
             in_time = self._changed.wait_for(lambda: self._status.state in final, bound_s)
@@ -100,6 +104,13 @@ class Supervised:
                 reason = self._status.detail or self._status.state.value
                 late = "" if in_time else f" after {bound_s:.0f} s"
                 raise StartFailed(self.spec.name, reason + late, self.spec.log)
+
+    @property
+    def _patience_s(self) -> float | None:
+        if self._backoff.limit_at_first is None:
+            return None
+        tries = 1 + self._backoff.limit_at_first
+        return 5.0 + tries * (self.spec.start_timeout_s + self._backoff.longest_s)
 
     def _run(self) -> None:
         try:
@@ -139,7 +150,9 @@ class Supervised:
 
     def _back_off(self, attempt: int, reason: str) -> None:
         wait_s = self._backoff.wait_s(attempt)
-        _LOG.warning("'%s' %s; restart %d in %.1f s", self.spec.name, reason, attempt + 1, wait_s)
+        _LOG.warning(
+            "'%s' %s; restart %d in %.1f s; its log is '%s'", self.spec.name, reason, attempt + 1, wait_s, self.spec.log
+        )
         self._set(State.BACKOFF, reason)
         self._stopping.wait(wait_s)
 
@@ -228,7 +241,9 @@ class Supervised:
                 self._set(State.UNHEALTHY, problem)
             elif problem is not None:
                 self._set(State.STARTING, problem)
-                if time.monotonic() > deadline:
+                if self.spec.held():
+                    deadline = time.monotonic() + self.spec.start_timeout_s
+                elif time.monotonic() > deadline:
                     return f"was not healthy after {self.spec.start_timeout_s:.0f} s: {problem}"
         return _how_it_ended(output.readline())
 

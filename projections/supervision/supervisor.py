@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from projections.supervision.errors import SupervisionError
-from projections.supervision.process import DEFAULT_BACKOFF, Backoff, ProcessSpec, ProcessStatus
+from projections.supervision.process import DEFAULT_BACKOFF, Backoff, ProcessSpec, ProcessStatus, State
 from projections.supervision.supervised import Supervised
 
 
@@ -27,13 +27,22 @@ class Supervisor:
     def start(self) -> None:
         """Start everything and return when all are healthy; on StartFailed, stop what has been started."""
         try:
-            for process in self._processes.values():
-                process.start()
+            self.begin(*self._processes)
             for process in self._processes.values():
                 process.wait_healthy()
         except BaseException:
             self.stop()
             raise
+
+    def begin(self, *names: str) -> None:
+        """Start the processes of these names; returns at once."""
+        for name in names:
+            self._processes[name].start()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether every process is healthy at this moment."""
+        return all(each.state is State.HEALTHY for each in self.status())
 
     def stop(self) -> None:
         """Stop everything, each process only after those that came after it."""

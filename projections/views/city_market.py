@@ -18,9 +18,7 @@ from commands.aggregates.listing import (
     Sold,
     Withdrawn,
 )
-from projections.expressions import field, minus, negative, when
-from projections.folds import add, count, highest, lowest, members, ratio
-from projections.view import Postgres, TableView
+from projections import Postgres, TableView, add, count, field, highest, lowest, members, minus, negative, ratio, when
 
 ON_MARKET = add({Listed: 1, Relisted: 1, Sold: -1, Withdrawn: -1})
 ASKED = add(

@@ -1,8 +1,7 @@
 """The small document that a page needs of a listing, in Valkey. A withdrawn listing has none."""
 
 from commands.aggregates.listing import DetailsRevised, Listed, Relisted, Withdrawn
-from projections.folds import last
-from projections.view import Cache, TableView
+from projections import Cache, TableView, last
 from projections.views.listings import PRICE, STATUS
 
 listing_card = TableView(

@@ -1,9 +1,7 @@
 """Listings for full-text search, in Elasticsearch. A withdrawn listing is not found; a sold one is, as sold."""
 
 from commands.aggregates.listing import DetailsRevised, Listed, Relisted, Withdrawn
-from projections.expressions import point
-from projections.folds import last
-from projections.view import Elasticsearch, TableView
+from projections import Elasticsearch, TableView, last, point
 from projections.views.listings import PRICE, STATUS
 
 listing_search = TableView(

@@ -9,9 +9,7 @@ from commands.aggregates.listing import (
     Sold,
     Withdrawn,
 )
-from projections.expressions import envelope, value
-from projections.folds import count, first, last
-from projections.view import Postgres, TableView
+from projections import Postgres, TableView, count, envelope, first, last, value
 
 STATUS = last(
     {

@@ -1,8 +1,6 @@
 """Every event by stream and version, in PostgreSQL: what `GET /streams/{type}/{id}` reads."""
 
-from projections.expressions import envelope
-from projections.folds import EVERY, last
-from projections.view import Postgres, TableView
+from projections import EVERY, Postgres, TableView, envelope, last
 
 streams = TableView(
     name="streams",

@@ -12,9 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commands.aggregate import Aggregate
+from commands.declaring.aggregate import Aggregate
+from compose.run import TO_TRY
 from projections.registry import ViewRegistry
-from projections.view import TableView
+from projections.table.view import TableView
 from tests.acceptance.conftest import Service
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +87,22 @@ def test_the_tour_works_as_written(service: Service) -> None:
             words[1:1] = ["--fail"]
         done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=180, cwd=ROOT)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.usefixtures("toured")
+def test_what_make_run_says_to_try_works(service: Service) -> None:
+    """But for the rebuild, which the tour does, and for following the logs, which has no end."""
+    tried = 0
+    for _, command in TO_TRY:
+        words = shlex.split(command.format(api=service.api, bin=Path(sys.executable).parent))
+        if words[0] == "curl":
+            words[1:1] = ["--fail"]
+        elif words[-1] != "status":
+            continue
+        done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=60, cwd=ROOT)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        tried += 1
+    assert tried == len(TO_TRY) - 2
 
 
 @pytest.mark.usefixtures("toured")

@@ -1,6 +1,7 @@
 """Bench `catch_up`: a view that is a million events behind when the read side starts, while more events arrive.
 
-As the supervisor of the read side does it: the upkeep chooses bulk, and the live query starts where that ended.
+As the supervisor of the read side does it: the upkeep chooses bulk, the live query's session starts meanwhile, and the
+query itself where the bulk ended.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from commands.service import heartbeat
+from commands.handling.command_task import heartbeat
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from projections.service import LIVE_HELD_BY, REPLAYING, ready_file
 from tests.bench._deployment import own_environment
 from tests.bench._waiting import eventually
 from tests.bench.live import part, service
@@ -40,11 +42,14 @@ def run(name: str) -> Iterator[dict[str, Any]]:
 
             upkeep = running.enter_context(read_side.upkeep())
             (before,) = upkeep.lags.look()
+            replaying = ready_file(settings, REPLAYING)
+            replaying.touch()
             began = time.monotonic()
+            running.enter_context(part("live", 1, settings.environment, folder, {LIVE_HELD_BY: str(replaying)}))
             upkeep.look()
             replayed = time.monotonic() - began
-            for each in ("live", "load"):
-                running.enter_context(part(each, 1, settings.environment, folder))
+            replaying.unlink()
+            running.enter_context(part("load", 1, settings.environment, folder))
             eventually(
                 lambda: (upkeep.lags.look()[0].lag_events or 0) <= ARRIVING_A_SECOND / 2,
                 "the view is up to date",

@@ -11,10 +11,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -22,13 +23,13 @@ import psycopg
 from commands.aggregates.listing import PriceChanged
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.expressions import envelope, minus
-from projections.folds import add, count, last, maximum
 from projections.registry import ViewRegistry
-from projections.service import Service
+from projections.service import LIVE_HELD_BY, Service
 from projections.settings import StoreSettings
 from projections.stores.names import table_name
-from projections.view import Postgres, TableView
+from projections.table.expressions import envelope, minus
+from projections.table.folds import add, count, last, maximum
+from projections.table.view import Postgres, TableView
 from tests.bench._deployment import own_environment, process
 from tests.bench._waiting import eventually
 from tests.bench.replay import fill
@@ -102,9 +103,11 @@ def run(name: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def part(name: str, views: int, environment: str, folder: str) -> AbstractContextManager[None]:
-    """The live query or a loader, of the first so many of VIEWS, as a process."""
-    variables = os.environ | {"HEADWATER_ENVIRONMENT": environment, "HEADWATER_STATE": folder}
+def part(
+    name: str, views: int, environment: str, folder: str, more: Mapping[str, str] = MappingProxyType({})
+) -> AbstractContextManager[None]:
+    """The live query or a loader, of the first so many of VIEWS, as a process with `more` variables."""
+    variables = os.environ | {"HEADWATER_ENVIRONMENT": environment, "HEADWATER_STATE": folder} | more
     return process(["-m", "tests.bench.live", name, str(views)], variables, Path(folder) / f"{name}.log")
 
 
@@ -121,7 +124,8 @@ def main(name: str, views: int) -> None:
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
     read_side = service(settings, stores, views)
     if name == "live":
-        read_side.run_live()
+        held_by = os.environ.get(LIVE_HELD_BY)
+        read_side.run_live(Path(held_by) if held_by else None)
     else:
         read_side.run_loader("postgres", stop)
 

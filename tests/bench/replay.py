@@ -17,14 +17,15 @@ from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.building import Rebuilt
-from projections.expressions import envelope, minus
-from projections.folds import Column, add, count, last
-from projections.generations import Generations
-from projections.rebuild import Rebuilder
+from projections.generations.building import Rebuilt
+from projections.generations.rebuild import Rebuilder
+from projections.generations.registry import Generations
 from projections.settings import StoreSettings
+from projections.spark.engine import SparkEngine
 from projections.spark.session import SparkSettings, start_session
-from projections.view import Cache, Elasticsearch, Postgres, TableView
+from projections.table.expressions import envelope, minus
+from projections.table.folds import Column, add, count, last
+from projections.table.view import Cache, Elasticsearch, Postgres, TableView
 from tests.bench import _replay_by_hand
 from tests.bench._deployment import own_environment
 
@@ -183,7 +184,9 @@ def rebuild(bench: Bench, job: Job) -> Rebuilt:
     """One rebuild; its seconds end with the swap."""
     generations = Generations(bench.stores.postgres, bench.settings.environment)
     generations.prepare()
-    rebuilder = Rebuilder(bench.settings, bench.stores, bench.log, generations, lambda: bench.session)
+    rebuilder = Rebuilder(
+        bench.settings, bench.stores, bench.log, generations, SparkEngine(bench.settings, lambda: bench.session)
+    )
     rebuilt = rebuilder.rebuild(job.view)
     if (rebuilt.rows, rebuilt.events) != (job.rows, EVENTS):
         raise AssertionError(f"{rebuilt.events} events made {rebuilt.rows} rows")

@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from commands.gateway import CommandGateway
-from commands.registry import CommandRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.sending.gateway import CommandGateway
 from eventlog.envelope import partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings

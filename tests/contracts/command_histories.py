@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from commands.registry import AnyAggregate
+from commands.declaring.registry import AnyAggregate
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 

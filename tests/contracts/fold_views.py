@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from commands.aggregate import Event
-from projections.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
-from projections.expressions import envelope, negative, point, value
-from projections.expressions import field as read
-from projections.folds import (
+from commands.declaring.aggregate import Event
+from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
+from projections.table.expressions import envelope, negative, point, value
+from projections.table.expressions import field as read
+from projections.table.folds import (
     add,
     approximate_distinct,
     average,
@@ -28,8 +28,8 @@ from projections.folds import (
     nested,
     top,
 )
-from projections.items import item
-from projections.view import Cache, Elasticsearch, Postgres, TableView
+from projections.table.items import item
+from projections.table.view import Cache, Elasticsearch, Postgres, TableView
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
 
 STORES = (Postgres(), Elasticsearch(), Cache())

@@ -15,12 +15,12 @@ from elasticsearch import Elasticsearch, helpers
 from projections.settings import StoreSettings
 from projections.stores.elasticsearch import ElasticsearchStore
 from projections.stores.memory import Memory, MemoryStore
-from projections.stores.names import alias_name, cache_key, cache_pointer, index_name
+from projections.stores.names import alias_name, cache_key, cache_pointer, index_name, table_name
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target, ViewStore, no_fault
 from projections.stores.valkey import ValkeyStore
-from projections.types import ColumnType
-from projections.view import DELETED, TableView
+from projections.table.types import ColumnType
+from projections.table.view import DELETED, TableView
 
 Fault = Callable[[str], None]
 Rows = dict[str, dict[str, Any]]
@@ -57,6 +57,10 @@ class Server(ABC):
         """Whether anything is left of a generation that was dropped."""
         raise NotImplementedError
 
+    def lose_rows(self, target: Target) -> None:
+        """Delete the rows of a generation, as somebody who knows nothing of ledgers may do it."""
+        raise NotImplementedError
+
     @abstractmethod
     def clean(self) -> None: ...
 
@@ -91,6 +95,11 @@ class OnPostgres(Server):
             row[view.key_name]: {name: _plain(row[name], kind) for name, kind in view.types.items()} for row in found
         }
 
+    def lose_rows(self, target: Target) -> None:
+        with psycopg.connect(self.settings.postgres) as connection:
+            table = table_name(target.view.name, target.generation)
+            connection.execute(f'DROP TABLE "{self.settings.environment}"."{table}" CASCADE')
+
     def clean(self) -> None:
         with psycopg.connect(self.settings.postgres) as connection:
             connection.execute(f'DROP SCHEMA IF EXISTS "{self.settings.environment}" CASCADE')
@@ -116,6 +125,10 @@ class OnElasticsearch(Server):
         with Elasticsearch(self.settings.elasticsearch) as client:
             index = index_name(self.settings.environment, target.view.name, target.generation)
             return bool(client.indices.exists(index=index))
+
+    def lose_rows(self, target: Target) -> None:
+        with Elasticsearch(self.settings.elasticsearch) as client:
+            client.indices.delete(index=index_name(self.settings.environment, target.view.name, target.generation))
 
     def clean(self) -> None:
         with Elasticsearch(self.settings.elasticsearch) as client:

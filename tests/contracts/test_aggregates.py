@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commands.codec import fold, read_event, read_snapshot, write_snapshot
-from commands.handler import Batch, Handler
+from commands.declaring.registry import AnyAggregate, CommandRegistry
+from commands.handling.handler import Batch, Handler
+from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt
-from commands.registry import AnyAggregate, CommandRegistry
-from commands.state import MemoryStore
 from eventlog.envelope import Envelope, decode, encode, stream_name
 from eventlog.ports import Record
 from eventlog.settings import LogSettings

@@ -7,10 +7,18 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from eventlog import admin
 from eventlog.envelope import partition_of
@@ -19,7 +27,19 @@ from eventlog.kafka import KafkaLog
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, ROUTER, Entry, EventLog
 from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS, SNAPSHOTS
+from eventlog.topics import (
+    COMMANDS,
+    COMPACTION_LAG,
+    DAY_MS,
+    DEAD_LETTERS,
+    ERASED_DAYS,
+    EVENTS,
+    INBOX,
+    RECEIPTS,
+    SNAPSHOTS,
+    topic_specs,
+)
+from tests.waiting import eventually
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -380,3 +400,82 @@ def test_what_a_stranger_pushed_to_other_offsets_than_foretold_is_not_committed(
         assert keys(log) == ["a", "b", "stranger"]
     finally:
         log.close()
+
+
+def test_a_reader_behind_a_transaction_that_was_forgotten_says_so(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only Kafka can; it is looked at sooner here than in production, and the transaction is a stranger's."""
+    monkeypatch.setattr("eventlog.kafka.OPEN_S", 0.0)
+    stranger = Producer({"bootstrap.servers": log_settings.bootstrap, "transactional.id": f"{uuid.uuid4()}"})
+    stranger.init_transactions(10)
+    log = KafkaLog(log_settings)
+    tail = log.tail(INBOX, {0: 0})
+    try:
+        log.submit(entry("read", topic=INBOX), 0).result(10)
+        assert take(log, tail, 1) == ["read"]
+        for _ in range(3):
+            assert tail.poll(10, 0.1) == []
+        assert "open transaction" not in caplog.text
+        stranger.begin_transaction()
+        stranger.produce(log_settings.topic(INBOX), b"{}", "lost", 0)
+        stranger.flush(10)
+        log.submit(entry("behind it", topic=INBOX), 0).result(10)
+        eventually(lambda: not tail.poll(10, 0.1) and "open transaction at offset 1" in caplog.text)
+        assert f"abort --topic {log_settings.topic(INBOX)} --partition 0 --start-offset 1" in caplog.text
+        stranger.abort_transaction(10)
+        assert take(log, tail, 1) == ["behind it"]
+    finally:
+        tail.close()
+        log.close()
+
+
+def test_a_reader_whose_place_was_deleted_does_not_go_on_as_if_nothing_was_lost(log_settings: LogSettings) -> None:
+    """In memory, `first` tells it; Kafka may delete while a tail reads as well."""
+    log = KafkaLog(log_settings)
+    try:
+        for number in range(6):
+            log.submit(entry(f"c{number}", topic=COMMANDS), 0).result(10)
+        client = AdminClient({"bootstrap.servers": log_settings.bootstrap})
+        place = TopicPartition(log_settings.topic(COMMANDS), 0, 4)
+        for deleted in client.delete_records([place]).values():
+            deleted.result()
+        assert log.first(COMMANDS, 0) == 4
+        with closing(log.tail(COMMANDS, {0: 2})) as lost, pytest.raises(LogUnavailable, match="offsets 2 to 3"):
+            take(log, lost, 1)
+        for start, kept in ((0, ["c4", "c5"]), (4, ["c4", "c5"]), (5, ["c5"]), (9, ["c4", "c5"])):
+            with closing(log.tail(COMMANDS, {0: start})) as tail:
+                assert take(log, tail, len(kept)) == kept, start
+    finally:
+        log.close()
+
+
+def test_topics_of_an_earlier_version_remove_what_is_erased_within_the_promised_time(
+    log_settings: LogSettings,
+) -> None:
+    """Only Kafka keeps erased records; a shorter time that an operator has set stays."""
+    client = AdminClient({"bootstrap.servers": log_settings.bootstrap})
+
+    def resource(topic: str, *changes: ConfigEntry) -> ConfigResource:
+        return ConfigResource(ResourceType.TOPIC, log_settings.topic(topic), incremental_configs=list(changes))
+
+    def await_lag(topic: str, expected: str) -> None:
+        """A broker that has taken a change may tell the old value for a moment."""
+        asked = resource(topic)
+        eventually(lambda: client.describe_configs([asked])[asked].result()[COMPACTION_LAG].value == expected)
+
+    lags = {EVENTS: str(2**63 - 1), SNAPSHOTS: "3600000"}
+    for topic, lag in lags.items():
+        change = ConfigEntry(COMPACTION_LAG, lag, incremental_operation=AlterConfigOpType.SET)
+        for altered in client.incremental_alter_configs([resource(topic, change)]).values():
+            altered.result()
+        await_lag(topic, lag)
+    admin.prepare(log_settings)
+    await_lag(EVENTS, str(ERASED_DAYS * DAY_MS))
+    await_lag(SNAPSHOTS, "3600000")
+
+
+def test_every_topic_that_keeps_records_for_ever_bounds_how_long_erased_ones_stay() -> None:
+    for spec in topic_specs(LogSettings()):
+        if spec.settings["cleanup.policy"] == "compact":
+            assert int(spec.settings[COMPACTION_LAG]) == ERASED_DAYS * DAY_MS, spec.name

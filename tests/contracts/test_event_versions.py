@@ -12,11 +12,11 @@ from command_histories import values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands.aggregate import Event
 from commands.codec import read_event
-from commands.registry import CommandRegistry
-from commands.steps import Conversion, Parsed, Recoded, Rounded, Scaled
-from commands.upcasting import Constant, Converted, Lineage, Part, Recorded
+from commands.declaring.aggregate import Event
+from commands.declaring.registry import CommandRegistry
+from commands.declaring.steps import Conversion, Parsed, Recoded, Rounded, Scaled
+from commands.declaring.upcasting import Constant, Converted, Lineage, Part, Recorded
 from eventlog.envelope import Envelope
 from eventlog.settings import LogSettings
 from tests.golden import HOW, folder, path, read

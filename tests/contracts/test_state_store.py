@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from commands.disk_state import DiskBudget, DiskStore
-from commands.state import MemoryStore, StateStore
+from commands.local_state.disk_state import DiskBudget, DiskStore
+from commands.local_state.state import MemoryStore, StateStore
 
 DAY_MS = 24 * 60 * 60 * 1000
+START_MS = 20_000 * DAY_MS
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -57,17 +58,31 @@ def test_a_store_that_was_cleared_is_empty_and_goes_on(store: StateStore) -> Non
 
 @pytest.mark.parametrize("forget", [False, True])
 def test_receipts_are_found_for_at_least_seven_days(store: StateStore, forget: bool) -> None:
-    for day in range(30):
-        store.apply({}, {f"c{day}": b"x"}, {}, day * DAY_MS)
-        assert [store.receipt(f"c{n}") for n in range(max(0, day - 7), day + 1)] == [b"x"] * min(8, day + 1)
+    for quarter in range(30 * 4):
+        store.apply({}, {f"c{quarter}": b"x"}, {}, START_MS + quarter * DAY_MS // 4)
+        promised = range(max(0, quarter - 7 * 4), quarter + 1)
+        assert [store.receipt(f"c{n}") for n in promised] == [b"x"] * len(promised)
     if forget:
-        store.apply({}, {"c23": None}, {}, 30 * DAY_MS)
-        assert store.receipt("c23") is None
+        store.apply({}, {"c95": None}, {}, START_MS + 30 * DAY_MS)
+        assert store.receipt("c95") is None
 
 
-@pytest.mark.parametrize("wrong_ms", [0, 29 * DAY_MS, 31 * DAY_MS])
-def test_a_clock_that_goes_back_hides_no_receipt(store: StateStore, wrong_ms: int) -> None:
-    store.apply({}, {"before": b"1"}, {}, 30 * DAY_MS)
-    store.apply({}, {"wrong": b"2"}, {}, wrong_ms)
-    store.apply({}, {"after": b"3"}, {}, 30 * DAY_MS)
-    assert [store.receipt(name) for name in ("before", "wrong", "after")] == [b"1", b"2", b"3"]
+@pytest.mark.parametrize("wrong_ms", [1, START_MS - DAY_MS, START_MS + DAY_MS, START_MS + 365 * DAY_MS])
+def test_a_clock_that_goes_wrong_hides_no_receipt(store: StateStore, wrong_ms: int) -> None:
+    """Nor one that goes wrong again and again."""
+    for number in range(8):
+        store.apply({}, {f"right{number}": b"1"}, {}, START_MS + number)
+        store.apply({}, {f"wrong{number}": b"2"}, {}, wrong_ms)
+    store.apply({}, {"last": b"3"}, {}, START_MS + DAY_MS)
+    assert [store.receipt(f"right{number}") for number in range(8)] == [b"1"] * 8
+    assert [store.receipt(f"wrong{number}") for number in range(8)] == [b"2"] * 8
+    assert store.receipt("last") == b"3"
+
+
+def test_the_snapshots_of_an_aggregate_are_listed_without_those_of_others(store: StateStore) -> None:
+    store.apply({"a/2": b"2", "a/1": b"1", "ab/1": b"3", "a": b"4", "b/1": b"5"}, {"a/3": b"6"}, {"a/4": 7})
+    listed = store.snapshots("a")
+    store.apply({"a/1": b"changed", "a/9": b"9"}, {}, {})  # while they are listed
+    assert dict(listed).keys() >= {"a/1", "a/2"}
+    assert dict(store.snapshots("a")) == {"a/1": b"changed", "a/2": b"2", "a/9": b"9"}
+    assert dict(store.snapshots("c")) == {}

@@ -15,19 +15,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commands.aggregate import Event
-from commands.registry import CommandRegistry
+from commands.declaring.aggregate import Event
+from commands.declaring.registry import CommandRegistry
 from compose.ports import free_port
 from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
-from projections.monoids import State, StateField
-from projections.monoids.sketches import ZERO
-from projections.reference import fold, states
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
-from projections.stores.store import Batch, Patch, Place, Target, ViewStore
-from projections.types import ColumnType
-from projections.view import TableView
+from projections.stores.store import Batch, Target, ViewStore
+from projections.table.monoids import State, StateField
+from projections.table.monoids.sketches import ZERO
+from projections.table.patch import Patch, Place
+from projections.table.reference import fold, states
+from projections.table.types import ColumnType
+from projections.table.view import TableView
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import (
@@ -187,8 +188,9 @@ def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) 
     store.apply([target], {2: Batch(5, {}, {BY_THING.tag: {0: 20, 1: 4}})})
     # that of another version's emitter says nothing of this one
     store.apply([target], {2: Batch(6, {}, {BY_THING.tag: {0: 15}, "by_thing@2": {0: 30}})})
-    # progress alone may be written late; with a patch it is written at once
+    # progress alone may be written late; with a patch it is there once the store is settled
     store.apply([target], {2: Batch(7, {BY_THING.tag: [Patch("a", 2, Place(1, 0), {"total": 1})]})})
+    store.settle()
     ledger = server.open().ledgers(target)[2]
     assert {source: place.offset for source, place in ledger.applied.items()} == {0: 20, 1: 4, 2: 1}
     assert ledger.next == 7
@@ -264,6 +266,20 @@ def test_nothing_is_written_to_a_generation_that_is_gone(server: Server) -> None
     assert server.rows(BY_THING) == {}
 
 
+def test_a_generation_whose_rows_somebody_dropped_is_gone_and_the_others_go_on(server: Server, store_name: str) -> None:
+    if store_name in ("memory", "valkey"):
+        pytest.skip("a view without rows looks the same")
+    told, store = history(BY_THING, events_of(BY_THING), 5), server.open()
+    kept, lost = created(server, BY_THING), created(server, BY_GROUP)
+    server.lose_rows(lost)
+    for _ in range(2):
+        with pytest.raises(GenerationMissing, match="by_group"):
+            store.apply([kept, lost], {0: Batch(1, {BY_GROUP.tag: [Patch("a", 0, Place(1, 0), {"total": 1})]})})
+        assert store.ledgers(lost) == {}
+    load(store, kept, told, random.Random(1))
+    assert server.rows(BY_THING) == fold(BY_THING, told.sources)
+
+
 def test_a_row_that_changed_since_it_was_read_is_read_again(server: Server, store_name: str) -> None:
     if "rows read" not in MOMENTS[store_name]:
         pytest.skip("it combines in the server")
@@ -333,6 +349,23 @@ def test_a_patch_that_a_store_cannot_hold_is_told_apart(server: Server, store_na
             store.apply([target], {0: Batch(2, {BY_THING.tag: [Patch("b", 0, Place(2, 0), fields)]})})
     store.apply([target], {0: Batch(3, {BY_THING.tag: [Patch("c", 0, Place(3, 0), {"total": 3})]})})
     assert {key: row["total"] for key, row in server.rows(BY_THING).items()} == {"a": 1, "c": 3}
+
+
+def test_a_value_that_no_index_holds_is_a_patch_that_the_store_refuses(server: Server, store_name: str) -> None:
+    target, store = created(server, BY_THING), server.open()
+    long = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", k=20_000))
+    patches = [
+        Patch(key, 0, Place(number, 0), {"text": text} | order_of(BY_THING, "text", 1))
+        for number, (key, text) in enumerate({"a": "short", "b": long, "c": "short"}.items())
+    ]
+    for number, patch in enumerate(patches):
+        batch = {0: Batch(number + 1, {BY_THING.tag: [patch]})}
+        if store_name == "postgres" and patch.key == "b":
+            with pytest.raises(Unloadable, match="maximum"):
+                store.apply([target], batch)
+        else:
+            store.apply([target], batch)
+    assert server.rows(BY_THING).keys() == ({"a", "c"} if store_name == "postgres" else {"a", "b", "c"})
 
 
 def test_text_with_nul_stops_nothing(server: Server, store_name: str) -> None:

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import orjson
 import pytest
 
-from commands.aggregate import Event
+from commands.declaring.aggregate import Event
 from eventlog.envelope import partition_of
 from projections.errors import LedgerWentBack
-from projections.expressions import Source
-from projections.patches import read_into
-from projections.reference import fold, lift
+from projections.loading.decoding import read_into
 from projections.stores.names import patch_key
 from projections.stores.store import Batch, Target, ViewStore
-from projections.view import TableView
+from projections.table.expressions import Source
+from projections.table.reference import fold, lift
+from projections.table.view import TableView
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS
 from tests.contracts.opened_stores import Server
 from tests.contracts.test_view_stores import START, VIEWS, created, server, store_name

@@ -13,16 +13,17 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel
 
-from commands.aggregate import Event
+from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from projections.expressions import Source, envelope, minus, negative, point, when
-from projections.expressions import field as read
-from projections.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
-from projections.reference import lift
 from projections.stores.names import patch_key
-from projections.stores.store import Batch, Patch
-from projections.types import ColumnType, column_type
-from projections.view import Cache, Elasticsearch, Postgres, TableView
+from projections.stores.store import Batch
+from projections.table.expressions import Source, envelope, minus, negative, point, when
+from projections.table.expressions import field as read
+from projections.table.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
+from projections.table.patch import Patch
+from projections.table.reference import lift
+from projections.table.types import ColumnType, column_type
+from projections.table.view import Cache, Elasticsearch, Postgres, TableView
 
 SOURCES = 3
 PARTITIONS = 3

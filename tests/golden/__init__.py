@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from commands.aggregate import Event
+from commands.declaring.aggregate import Event
 
 SHIPPED = Path(__file__).parent
 HOW = "`python -m tests.golden` makes what is missing"

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from commands.aggregate import Event
+from commands.declaring.aggregate import Event
+from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import Rejected
-from commands.registry import AnyAggregate, CommandRegistry
 from eventlog.settings import LogSettings
 from tests.golden import path, read, write
 from tests.spark_histories import random_command

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from commands.declaring.registry import CommandRegistry
 from commands.errors import Unanswered
-from commands.gateway import CommandGateway
 from commands.receipt import Receipt
-from commands.registry import CommandRegistry
+from commands.sending.gateway import CommandGateway
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import PARTS, Stack

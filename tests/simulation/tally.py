@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregate import Aggregate, Command, Event
+from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.errors import Rejected
 
 TOO_MANY = "too_many"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from projections.folds import count, distinct, last, maximum
-from projections.view import Cache, Elasticsearch, Postgres, TableView
+from projections.table.folds import count, distinct, last, maximum
+from projections.table.view import Cache, Elasticsearch, Postgres, TableView
 from tests.simulation.tally import Added
 
 EVERYWHERE = (Postgres(), Elasticsearch(), Cache())

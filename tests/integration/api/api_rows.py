@@ -10,14 +10,14 @@ import httpx
 from api_deployment import Deployment
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from projections import reference
-from projections.expressions import Source
-from projections.generations import Generations
+from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Batch, Target
-from projections.view import TableView
+from projections.table import reference
+from projections.table.expressions import Source
+from projections.table.view import TableView
 from tests.waiting import eventually
 
 CITIES = ("SACRAMENTO", "GALT", "ELK GROVE", "Zürich/West 100%", "o'hara")
@@ -64,11 +64,18 @@ def load(deployment: Deployment, name: str, found: list[Source]) -> Target:
     return load_view(deployment, ViewRegistry.load().views[name], found)
 
 
-def load_view(deployment: Deployment, view: TableView, found: list[Source]) -> Target:
-    """Make a new generation of a view, apply every event to it, and make it live."""
+def load_view(
+    deployment: Deployment,
+    view: TableView,
+    found: list[Source],
+    source: str | None = None,
+    selection: str | None = None,
+) -> Target:
+    """Make a new generation of a view, apply every event to it, and make it live; source, selection: as of `--as`."""
     registry = Generations(deployment.stores.postgres, deployment.stores.environment)
     registry.prepare()
-    begun = registry.begin(view, {}, dict.fromkeys(PARTITIONS, 0))
+    base = {} if source is None else dict.fromkeys(PARTITIONS, 1042)
+    begun = registry.begin(view, base, dict.fromkeys(PARTITIONS, 0), source, selection)
     target = Target(view, begun.generation)
     batches = batches_of(view, found, len(found))
     for declared in view.stores:

@@ -16,13 +16,13 @@ from confluent_kafka import Producer
 from compose.ports import free_port
 from eventlog.envelope import partition_of
 from eventlog.topics import PATCHES
-from projections import reference
-from projections.expressions import Source
-from projections.loader import Loader
+from projections.loading.loader import Loader
 from projections.registry import ViewRegistry
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Target
+from projections.table import reference
+from projections.table.expressions import Source
 from tests.background import running
 from tests.waiting import eventually
 

@@ -14,9 +14,9 @@ from api_rows import SOURCES, every_row, expected, load, wait_for_generation
 from elasticsearch import Elasticsearch
 
 from eventlog.envelope import Envelope, Position, partition_of
-from projections.expressions import Source
 from projections.stores.names import index_name
 from projections.stores.store import Target
+from projections.table.expressions import Source
 
 VIEWS = ("listing_search", "listing_card")
 

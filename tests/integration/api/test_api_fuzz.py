@@ -15,7 +15,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import CHECKS, load_all_checks
 
 from api.ndjson import MEDIA_TYPE as NDJSON
-from projections.generations import Generations
+from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target

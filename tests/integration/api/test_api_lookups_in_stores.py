@@ -15,11 +15,11 @@ from confluent_kafka import Message, Producer
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from eventlog.topics import EVENTS
-from projections import reference
-from projections.expressions import Source
 from projections.registry import ViewRegistry
 from projections.stores.open import open_store
 from projections.stores.store import Target
+from projections.table import reference
+from projections.table.expressions import Source
 from tests.looked_up import CITIES
 
 STORES = ("postgres", "elasticsearch", "valkey")

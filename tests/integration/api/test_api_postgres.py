@@ -9,7 +9,7 @@ import httpx
 import psycopg
 import pytest
 from api_deployment import Deployment
-from api_rows import SOURCES, every_row, expected, load, wait_for_generation
+from api_rows import SOURCES, every_row, expected, load, load_view, wait_for_generation
 
 from api.ports import Live, Row
 from api.reading import KeyReaders
@@ -17,12 +17,12 @@ from api.reads.database import Database
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
 from compose.ports import free_port
-from projections import reference
 from projections.registry import ViewRegistry
 from projections.stores.names import table_name
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target
-from projections.view import Cache, Postgres
+from projections.table import reference
+from projections.table.view import Cache, Postgres
 from tests.waiting import eventually
 
 VIEWS = ("listings", "city_market", "streams")
@@ -106,6 +106,22 @@ def test_a_swap_shows_and_the_old_generation_s_end_is_survived(api: httpx.Client
     assert len(answer.json()["rows"]) == len(reference.fold(after.view, SOURCES[:10]))
 
 
+def test_a_view_made_of_some_events_stands_beside_the_others(
+    api: httpx.Client, deployment: Deployment, loaded: dict[str, Target]
+) -> None:
+    then = replace(ViewRegistry.load().views["listings"], name="listings_then")
+    load_view(deployment, then, SOURCES[:10], source="listings", selection="until 2026-01-31T12:00:00Z")
+    rows = every_row(api, "/views/listings_then?sort=price&limit=3&city.is_null=false")
+    assert {row["listing_id"]: row for row in rows} == reference.fold(then, SOURCES[:10])
+    described = {each["name"]: each for each in api.get("/views").json()["views"]}
+    assert described["listings"]["made"] is None
+    made = described["listings_then"]["made"]
+    assert made.pop("at").endswith("Z")
+    position = "0:1042,1:1042,2:1042,3:1042"
+    assert made == {"view": "listings", "selection": "until 2026-01-31T12:00:00Z", "position": position}
+    assert api.get("/views/listings_then/changes").json()["type"] == "urn:headwater:problem:never_changes"
+
+
 def test_a_view_that_is_not_built(api: httpx.Client) -> None:
     answer = api.get("/views/listing_card/L1")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:generation_missing")
@@ -116,7 +132,7 @@ def test_what_nobody_handles_is_answered_in_time(api: httpx.Client) -> None:
     answer = api.post("/commands/listing.withdraw", json={"listing_id": "L1"}, headers={"Idempotency-Key": "k1"})
     assert (answer.status_code, answer.json()["type"]) == (504, "urn:headwater:problem:unanswered")
     assert answer.json()["command_id"] == "k1"
-    assert api.get("/commands/k1").status_code == 404
+    assert api.get("/receipts/k1").status_code == 404
 
 
 def test_a_broken_connection_is_replaced(api: httpx.Client, deployment: Deployment, loaded: dict[str, Target]) -> None:

@@ -15,11 +15,11 @@ import pytest
 from api_deployment import START_S, Deployment, is_ready, stop
 
 from commands.aggregates.listing import ChangePrice, ListProperty
-from commands.client import open_blocking_client
 from commands.errors import Rejected
+from commands.sending.client import open_blocking_client
 from compose.ports import free_port
-from eventlog.envelope import Position
 from eventlog.kafka import KafkaLog
+from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
 from tests.waiting import eventually
 
@@ -173,7 +173,7 @@ def test_what_a_client_submitted_before_it_went_away_is_decided(client: httpx.Cl
 
 
 def asked(client: httpx.Client, command_id: str) -> Any:
-    answer = client.get(f"/commands/{command_id}")
+    answer = client.get(f"/receipts/{command_id}")
     return answer.json() if answer.status_code == 200 else None
 
 
@@ -187,7 +187,7 @@ def test_a_receipt_is_found_by_an_api_that_started_later(
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as later:
             eventually(lambda: is_ready(later), "the API is ready", START_S)
-            assert later.get(f"/commands/{key}").json() == client.get(f"/commands/{key}").json()
+            assert later.get(f"/receipts/{key}").json() == client.get(f"/receipts/{key}").json()
             again = send(later, "change_price", {"listing_id": listed, "price": 7}, **{"Idempotency-Key": key})
             assert again.content == first.content
     finally:
@@ -204,7 +204,7 @@ def test_a_service_beside_kafka_needs_no_http(client: httpx.Client, deployment: 
         assert beside.position == str(max(each.receipt.position for each in outcomes if each.receipt))
         with pytest.raises(Rejected):
             beside.send(listing)
-    assert client.get(f"/commands/{receipt.command_id}").json()["events"][0]["id"] == f"listing/{listing.listing_id}/1"
+    assert client.get(f"/receipts/{receipt.command_id}").json()["events"][0]["id"] == f"listing/{listing.listing_id}/1"
 
 
 def test_observations_are_in_the_log_when_they_are_answered(api: httpx.Client, deployment: Deployment) -> None:
@@ -214,7 +214,7 @@ def test_observations_are_in_the_log_when_they_are_answered(api: httpx.Client, d
     content = b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in reports)
     many = api.post("/observations/listing_viewed", content=content + b"{}\n", headers=NDJSON).json()
     assert (one.status_code, many["stored"], many["refused"]) == (201, 500, 1)
-    position = Position.parse(one.json()["position"])
+    position = SourcePosition.parse(one.json()["position"]).position
     log = KafkaLog(deployment.log)
     found = [record.key for record in log.read(OBSERVATIONS, position.partition, position.offset)]
     log.close()

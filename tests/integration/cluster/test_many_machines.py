@@ -16,17 +16,18 @@ from eventlog import admin
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.expressions import Source
-from projections.generations import Generations
-from projections.loader import Loader
-from projections.rebuild import Rebuilder
-from projections.reference import fold
+from projections.generations.rebuild import Rebuilder
+from projections.generations.registry import Generations
+from projections.loading.loader import Loader
 from projections.settings import StoreSettings
+from projections.spark.engine import SparkEngine
 from projections.spark.session import SparkSettings, lazy_session
 from projections.stores.store import Target
 from projections.supervision.process import Backoff, ProcessSpec
 from projections.supervision.supervisor import Supervisor
-from projections.view import Postgres
+from projections.table.expressions import Source
+from projections.table.reference import fold
+from projections.table.view import Postgres
 from tests.background import running
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import history, some_folds
@@ -107,7 +108,7 @@ def _rebuild(
 ) -> None:
     spark = SparkSettings(cluster.master, memory="600m")
     with lazy_session(spark, name="bulk", threads=2) as session:
-        Rebuilder(settings, stores, log, generations, session).rebuild(VIEW)
+        Rebuilder(settings, stores, log, generations, SparkEngine(settings, session)).rebuild(VIEW)
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from commands.aggregates.listing import listing
 from commands.codec import fold
-from commands.gateway import CommandGateway
-from commands.registry import CommandRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.sending.gateway import CommandGateway
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
@@ -75,13 +75,16 @@ def send(
 
 
 def with_gateway(
-    settings: LogSettings, play: Callable[[CommandGateway], Awaitable[Answer]], timeout_s: float = 30.0
+    settings: LogSettings,
+    play: Callable[[CommandGateway], Awaitable[Answer]],
+    timeout_s: float = 30.0,
+    registry: CommandRegistry = REGISTRY,
 ) -> Answer:
     """What `play` returns, given a gateway that knows all receipts; timeout_s: how long it waits for one."""
 
     async def main() -> Answer:
         log = KafkaLog(settings)
-        gateway = CommandGateway(log, REGISTRY, timeout_s=timeout_s)
+        gateway = CommandGateway(log, registry, timeout_s=timeout_s)
         await gateway.start()
         try:
             assert await asyncio.to_thread(gateway.wait_ready, 30)
@@ -107,5 +110,6 @@ def stored_events(settings: LogSettings) -> dict[str, list[Envelope]]:
                 streams[envelope.stream].append(envelope)
     log.close()
     for envelopes in streams.values():
+        assert [each.sequence for each in envelopes] == list(range(1, len(envelopes) + 1)), streams
         fold(listing, envelopes)
     return streams

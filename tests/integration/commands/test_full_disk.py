@@ -12,12 +12,12 @@ import pytest
 from handler_process import REGISTRY, handler, output, stored_events, with_gateway
 from small_disk import fill, free, small_disk
 
-from commands.disk_state import LOW_WATER_BYTES, DiskBudget, DiskStore
 from commands.errors import LocalStateError, Unanswered
-from commands.gateway import CommandGateway
-from commands.ownership import PartitionOwner
+from commands.handling.command_task import CommandTask
+from commands.handling.ownership import PartitionOwner
+from commands.local_state.disk_state import LOW_WATER_BYTES, DiskBudget, DiskStore
 from commands.receipt import Receipt
-from commands.service import CommandTask
+from commands.sending.gateway import CommandGateway
 from eventlog.kafka import KafkaLog
 from eventlog.ports import HANDLER
 from eventlog.settings import LogSettings

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
-from handler_process import handler, output, start_handler, stored_events, with_gateway
+from handler_process import REGISTRY, handler, output, start_handler, stored_events, with_gateway
 
+from commands.declaring.registry import CommandRegistry
 from commands.errors import Unanswered
-from commands.gateway import CommandGateway
 from commands.receipt import Receipt
+from commands.sending import receipt_follower
+from commands.sending.gateway import CommandGateway
+from commands.sending.receipt_index import open_stored
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
@@ -26,8 +31,11 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
+from tests.badly_behaved import BAD, BAD_COMMANDS, CODES
 from tests.listed import LISTING
 from tests.waiting import eventually
+
+REPOSITORY = Path(__file__).parents[3]
 
 
 def test_a_command_becomes_an_event_and_a_receipt(log_settings: LogSettings) -> None:
@@ -56,7 +64,9 @@ def test_a_command_becomes_an_event_and_a_receipt(log_settings: LogSettings) -> 
     log.close()
 
 
-def test_a_retry_after_a_restart_is_given_the_first_receipt_and_adds_nothing(log_settings: LogSettings) -> None:
+def test_a_retry_after_a_restart_is_given_the_first_receipt_and_adds_nothing(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def play(gateway: CommandGateway) -> Receipt:
         return await gateway.submit("listing.list_property", LISTING | {"listing_id": "L1"}, command_id="k")
 
@@ -72,6 +82,26 @@ def test_a_retry_after_a_restart_is_given_the_first_receipt_and_adds_nothing(log
     log.close()
     assert [Receipt.from_json(record.value) for record in receipts] == [first, first]
     assert len(stored_events(log_settings)["listing/L1"]) == 1
+    monkeypatch.setattr(receipt_follower, "START_OFFSETS", 0)  # all receipts are older ones
+    for _ in range(2):  # the second finds its index again
+        assert asyncio.run(looked_up(log_settings, "k")) == first
+
+
+async def looked_up(settings: LogSettings, command_id: str) -> Receipt | None:
+    """The receipt of a command as the API finds it, twice, with one connection."""
+    log = KafkaLog(settings)
+    gateway = CommandGateway(log, REGISTRY, open_index=partial(open_stored, log, settings.state / "api", 7))
+    await gateway.start()
+    await asyncio.to_thread(eventually, lambda: gateway._follower.knows_enough, "all receipts are known")
+    assert await gateway.receipt("unknown") is None
+    readers = []
+    for _ in range(2):
+        found = await gateway.receipt(command_id)
+        readers.append(list(log._idle_readers))
+    assert readers[0] == readers[1] != []
+    await gateway.close()
+    log.close()
+    return found
 
 
 def two(records: list[object]) -> list[object] | None:
@@ -92,6 +122,39 @@ def test_an_unreadable_command_is_a_dead_letter_and_the_next_is_answered(log_set
     log.close()
     assert letter.key == f"commands/{partition}/0"
     assert "malformed JSON" in orjson.loads(letter.value or b"")["reason"]
+
+
+def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogSettings) -> None:
+    sent = {what: f"bad-{number}" for number, what in enumerate(BAD) if what not in BAD_COMMANDS}
+    registry = CommandRegistry.load(["tests.badly_behaved"])
+    good = itertools.count()
+
+    async def do(gateway: CommandGateway, what: str, command_id: str) -> Receipt:
+        return await gateway.submit("wild.do", {"wild_id": "w", "what": what}, command_id=command_id)
+
+    async def play(gateway: CommandGateway) -> dict[str, Receipt]:
+        failed = {}
+        for what, command_id in sent.items():
+            both = do(gateway, what, command_id), do(gateway, "good", f"good-{next(good)}")
+            failed[what], fine = await asyncio.gather(*both)
+            assert (failed[what].outcome, fine.outcome) == ("failed", "accepted"), what
+        return failed
+
+    async def again(gateway: CommandGateway) -> tuple[dict[str, Receipt], Receipt]:
+        failed = {what: await do(gateway, what, command_id) for what, command_id in sent.items()}
+        return failed, await do(gateway, "good", f"good-{next(good)}")
+
+    with handler(log_settings, "tests.badly_behaved", REPOSITORY) as process:
+        failed = with_gateway(log_settings, play, registry=registry)
+        assert process.poll() is None, output(log_settings)
+    assert {what: CODES.get(what, "internal_error") for what in sent} == {
+        what: receipt.error and receipt.error.code for what, receipt in failed.items()
+    }
+    with handler(log_settings, "tests.badly_behaved", REPOSITORY):
+        assert with_gateway(log_settings, again, registry=registry)[0] == failed
+        _, fine = with_gateway(log_settings, again, registry=registry)
+    assert (fine.outcome, fine.version) == ("accepted", len(sent) + 2)
+    assert "trying again" not in output(log_settings)
 
 
 def test_each_partition_has_a_heartbeat(log_settings: LogSettings) -> None:

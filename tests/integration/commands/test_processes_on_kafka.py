@@ -6,8 +6,10 @@ import os
 import signal
 from collections import Counter, defaultdict
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import orjson
 from handler_process import REGISTRY, output, send, start_handler
 
 from commands.codec import fold
@@ -22,6 +24,23 @@ from tests.waiting import eventually
 ORDERS, IN_STOCK = 24, 15
 UNPAID = timedelta(seconds=10)
 """How long the unpaid order has left: longer than the handler lives."""
+UNDERPAYING = """
+from pydantic import BaseModel, ConfigDict
+from commands.aggregates import order
+from commands.declaring.process import Process, Reaction, Refused
+
+class Told(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    outcomes: tuple[str, ...] = ()
+
+def react(event: order.Placed | order.Paid | Refused, state: Told) -> Reaction[Told]:
+    if isinstance(event, Refused):
+        return Reaction(Told(outcomes=(*state.outcomes, event.outcome)))
+    return Reaction(state, [order.Pay(order_id=event.order_id, amount_cents=1)])
+
+underpaying = Process(name="underpaying", key="order_id", initial=Told(), starts=(order.Placed,), react=react)
+"""
+"""A process whose commands are all rejected."""
 
 
 def states(log: KafkaLog) -> dict[str, Any]:
@@ -42,9 +61,10 @@ def statuses(log: KafkaLog) -> Counter[str]:
     return Counter(state.status for stream, state in states(log).items() if stream.startswith("order/"))
 
 
-def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSettings) -> None:
+def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSettings, tmp_path: Path) -> None:
     log = KafkaLog(log_settings)
-    process = start_handler(log_settings)
+    (tmp_path / "underpaid.py").write_text(UNDERPAYING)
+    process = start_handler(log_settings, "underpaid", tmp_path)
     try:
         send(log, "stock.receive", sku="tea", quantity=IN_STOCK)
         send(log, "stock.receive", sku="milk", quantity=ORDERS)
@@ -58,12 +78,15 @@ def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSett
             if number in (ORDERS // 3, 2 * ORDERS // 3):
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
-                process = start_handler(log_settings)
+                process = start_handler(log_settings, "underpaid", tmp_path)
         expected = Counter(confirmed=IN_STOCK, cancelled=ORDERS - IN_STOCK, expired=1)
         eventually(lambda: statuses(log) == expected, "all orders are settled", 90)
         refunds = [f"refund/O{n}" for n in range(ORDERS) if states(log)[f"order/O{n}"].status == "cancelled"]
         eventually(lambda: all(refund in states(log) for refund in refunds))
-        eventually(lambda: not living(log) - {f"order_fulfilment/O{n}" for n in range(ORDERS)})
+        fulfilled = {f"order_fulfilment/O{n}" for n in range(ORDERS)}
+        eventually(lambda: not {key for key in living(log) if not key.startswith("underpaying/")} - fulfilled)
+        told = {f"underpaying/O{n}": ["rejected"] * 2 for n in range(ORDERS)} | {"underpaying/late": ["rejected"]}
+        eventually(lambda: outcomes(log) == told, "every refusal came once")
         eventually(lambda: len(states(log)["stock/milk"].reserved) == IN_STOCK)
         found = states(log)
         assert found["stock/tea"].available == 0
@@ -80,9 +103,15 @@ def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSett
     log.close()
 
 
-def living(log: KafkaLog) -> set[str]:
+def living(log: KafkaLog) -> dict[str, bytes]:
     """The instances that have not ended."""
     latest: dict[str, bytes | None] = {}
     for partition in range(log.partitions):
         latest |= {record.key: record.value for record in log.read(PROCESSES, partition, 0)}
-    return {key for key, value in latest.items() if value is not None and key != NEXT_OFFSET}
+    return {key: value for key, value in latest.items() if value is not None and key != NEXT_OFFSET}
+
+
+def outcomes(log: KafkaLog) -> dict[str, list[str]]:
+    """What the instances of UNDERPAYING know."""
+    found = {key: value for key, value in living(log).items() if key.startswith("underpaying/")}
+    return {key: orjson.loads(value)["state"]["outcomes"] for key, value in found.items()}

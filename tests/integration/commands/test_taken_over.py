@@ -12,9 +12,9 @@ import pytest
 from handler_process import REGISTRY, handler, send, start_handler, stored_events
 
 from commands.aggregates.listing import ListProperty
-from commands.client import BlockingCommandClient
 from commands.errors import IdempotencyKeyReused
 from commands.receipt import KEY_REUSED, Receipt
+from commands.sending.client import BlockingCommandClient
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import RECEIPTS

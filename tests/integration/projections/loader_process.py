@@ -8,7 +8,7 @@ import sys
 import threading
 
 from eventlog.settings import LogSettings
-from projections.loader import Loader
+from projections.loading.loader import Loader
 from projections.settings import StoreSettings
 from projections.stores.open import open_store
 from projections.stores.store import Target

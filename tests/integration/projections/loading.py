@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
-from projections.reference import fold
 from projections.stores.names import patch_key
 from projections.stores.store import Target
+from projections.table.reference import fold
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import History
 from tests.waiting import BOUND_S, eventually
@@ -43,6 +43,7 @@ def create(server: Server, view: Any, start: Sequence[int] = (0,) * LogSettings.
 def rows_become(server: Server, told: History) -> None:
     expected = fold(told.view, told.sources)
     try:
-        eventually(lambda: server.rows(told.view) == expected)
+        # a client of Kafka that has forgotten its brokers is replaced after half a minute
+        eventually(lambda: server.rows(told.view) == expected, timeout_s=90.0)
     except AssertionError:
         assert server.rows(told.view) == expected

@@ -9,7 +9,8 @@ import pytest
 
 from eventlog.settings import LogSettings
 from projections.errors import StoreUnavailable
-from projections.generations import Generations
+from projections.generations.rebuild import drop_remains
+from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.stores.store import Target
@@ -33,8 +34,21 @@ def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_b
     generations.swap(BY_GROUP.name, made.generation)
     assert service.applied() == {0: 40, 1: 30}
 
-    generations.begin(BY_THING, {0: 35, 1: 80}, start)
-    assert service.applied() == {0: 35, 1: 30}
+    with generations.rebuilding(BY_THING.name):
+        left = generations.begin(BY_THING, {0: 5, 1: 5}, start)
+        generations.begin(BY_THING, {0: 35, 1: 80}, start)
+        assert service.applied() == {0: 35, 1: 30}
+        with generations.rebuilding("then"):
+            generations.begin(replace(BY_THING, name="then"), {0: 1, 1: 1}, start, BY_THING.name, "until then")
+            generations.begin(replace(BY_GROUP, version=2), {0: 1, 1: 1}, start)
+            assert service.applied() == {0: 35, 1: 30}, "neither waits for the patches of this code"
+            drop_remains(generations, stores)
+            assert {each.view for each in generations.being_built()} == {BY_THING.name, "then"}
+    assert service.applied() == {0: 40, 1: 30}, "nobody waits any more"
+    servers["postgres"].open().create(Target(BY_THING, left.generation), {}, start)
+    drop_remains(generations, stores)
+    assert [(each.view, each.state) for each in generations.all()] == [(BY_GROUP.name, "live")]
+    assert not servers["postgres"].open().ledgers(Target(BY_THING, left.generation))
 
 
 def test_while_a_store_is_away_the_live_query_goes_on_from_its_checkpoint_or_where_it_began(

@@ -19,11 +19,11 @@ from eventlog import kafka_client
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, PATCHES
-from projections import loader as loader_module
-from projections.loader import Loader
-from projections.reference import fold
+from projections.loading import loader as loader_module
+from projections.loading.loader import Loader
 from projections.stores.open import open_store
 from projections.stores.store import Target
+from projections.table.reference import fold
 from tests.background import running
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, PARTITIONS, History, history
@@ -119,7 +119,7 @@ def test_a_generation_whose_patches_are_deleted_is_named_and_the_others_go_on(
         future.result()
     kept = create(server, BY_GROUP, starts)
     with (
-        caplog.at_level(logging.ERROR, "projections.loader"),
+        caplog.at_level(logging.ERROR, "projections.loading.loader"),
         running(Loader(server.open(), lambda: [late, kept], settings).run),
     ):
         send(producer, settings, told)
@@ -134,7 +134,7 @@ def test_a_store_that_was_emptied_is_named(
     told, server = told_of(BY_GROUP), servers["valkey"]
     target = create(server, BY_GROUP)
     loader = Loader(server.open(), lambda: [target], settings)
-    with caplog.at_level(logging.ERROR, "projections.loader"), running(loader.run):
+    with caplog.at_level(logging.ERROR, "projections.loading.loader"), running(loader.run):
         send(producer, settings, told)
         rows_become(server, told)
         server.clean()

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from compose.settings import StackSettings
 from eventlog.settings import LogSettings
-from projections.reference import fold
+from projections.table.reference import fold
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP, History, history
 from tests.integration.projections.loading import create, rows_become, send

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,13 +16,15 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
-from projections.generations import Generations
-from projections.lag import Lag, Lags
-from projections.rebuild import Rebuilder
-from projections.reference import fold
+from projections.generations.lag import Lag, Lags
+from projections.generations.rates import Rates
+from projections.generations.rebuild import Rebuilder
+from projections.generations.registry import Generations
+from projections.generations.upkeep import Upkeep
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
-from projections.upkeep import Upkeep
+from projections.spark.engine import SparkEngine
+from projections.table.reference import fold
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import history, some_folds
 from tests.logged import append, logged, settle
@@ -40,7 +43,7 @@ class Deployment:
         generations = Generations(stores.postgres, settings.environment)
         generations.prepare()
         self.lags = Lags(settings, stores, ViewRegistry([("here", BY_GROUP)]), generations, self.log)
-        self.rebuilder = Rebuilder(settings, stores, self.log, generations, session)
+        self.rebuilder = Rebuilder(settings, stores, self.log, generations, SparkEngine(settings, session))
 
     def look(self) -> list[Lag]:
         """A look that sees what was committed."""
@@ -61,14 +64,14 @@ def deployment(log_settings: LogSettings, stack: StackSettings) -> Iterator[tupl
 
 
 def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
-    deployment: tuple[Deployment, dict[str, Server]],
+    deployment: tuple[Deployment, dict[str, Server]], tmp_path: Path
 ) -> None:
     one, servers = deployment
     sources = [
         each for each in history(BY_GROUP, list(BY_GROUP.events.values()), 3, length=300).sources
         if each.position.partition < one.settings.partitions
     ]  # fmt: skip
-    upkeep = Upkeep(one.lags, lambda: nullcontext(one.rebuilder.rebuild))
+    upkeep = Upkeep(one.lags, lambda: nullcontext(one.rebuilder.rebuild), Rates(tmp_path / "rates"))
     assert [each.standing for each in one.look()] == ["not built"] * 3
 
     append(one.log, sources[:200])

@@ -18,14 +18,17 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from commands.registry import CommandRegistry
+from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Position
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from projections.errors import BulkLoadFailed, PoisonEvent
-from projections.expressions import Source
 from projections.registry import ViewRegistry
-from projections.spark.bulk import bulk_load
+from projections.spark.bulk import BulkResult, bulk_load
+from projections.spark.kafka_source import Ranges
+from projections.table import reference
+from projections.table.expressions import Source
+from projections.table.view import TableView
 from tests import versioned
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import history as random_history
@@ -146,6 +149,10 @@ class ToFiles:
                     file.write_batch(batch)
         return sum(batch.num_rows for batch in batches)
 
+    def clear(self) -> None:
+        for file in self.folder.glob("*.arrow"):
+            file.unlink()
+
     def rows(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for file in self.folder.glob("*.arrow"):
@@ -189,6 +196,11 @@ run_live(session, views, settings, checkpoint=checkpoint_directory(settings, vie
         self.process.wait()
 
 
+def load(log: Log, view: TableView, writer: ToFiles, ranges: Ranges | None = None, **more: Any) -> BulkResult:
+    options = {"start_over": writer.clear} | more
+    return bulk_load(session(), view, log.settings, ranges or log.ranges(), [writer], **options)
+
+
 @pytest.fixture
 def log(log_settings: LogSettings) -> Log:
     return Log(log_settings)
@@ -213,9 +225,7 @@ def test_rows_of_every_view_are_the_references(log: Log, tmp_path: Path) -> None
     for view in VIEWS:
         writer = ToFiles(tmp_path / view.name)
         writer.folder.mkdir()
-        result = bulk_load(
-            session(), view, log.settings, log.ranges(), [writer], lambda done, total: seen.append((done, total))
-        )
+        result = load(log, view, writer, on_progress=lambda done, total: seen.append((done, total)))
         expected = expected_states(view, sources)
         assert differences(states(view, writer.rows()), expected) == [], view.name
         assert (result.rows, result.skipped) == (len(expected), 0)
@@ -226,8 +236,37 @@ def test_rows_of_every_view_are_the_references(log: Log, tmp_path: Path) -> None
     early = [each for each in sources if each.position.offset < half[each.position.partition][1]]
     writer = ToFiles(tmp_path / "half")
     writer.folder.mkdir()
-    bulk_load(session(), VIEWS[0], log.settings, half, [writer])
+    load(log, VIEWS[0], writer, half)
     assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], early)) == []
+
+
+def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, tmp_path: Path) -> None:
+    view, events = VIEWS[0], history(AGGREGATES, 3, 240, log.settings.partitions)
+    sources = log.append(events)
+    log.append_raw("bad", b"{", 0)
+    gone = [each for each in sources if each.envelope.type in view.events][::2]
+    for each in gone:
+        log.append_raw(each.envelope.id, None, each.position.partition)
+    log.append_raw("bad", None, 0)
+    again = log.append(gone[:1])
+    log.append_raw(gone[1].envelope.id, None, 1 - gone[1].position.partition)  # of no such key in that partition
+    ends = {partition: end for partition, (_, end) in log.ranges().items()}
+    erased = {(each.position.partition, each.envelope.id): ends[each.position.partition] for each in gone}
+    erased[gone[0].position.partition, gone[0].envelope.id] = again[0].position.offset - 1
+    kept = reference.remaining([*sources, *again], erased)
+    assert len(kept) == len(sources) - len(gone) + 1
+    cleared: list[int] = []
+    for number in range(2):  # the second one knows that there are tombstones, and looks for them first
+        writer = ToFiles(tmp_path / str(number))
+        writer.folder.mkdir()
+
+        def clear(writer: ToFiles = writer, number: int = number) -> None:
+            cleared.append(number)
+            writer.clear()
+
+        load(log, view, writer, start_over=clear)
+        assert differences(states(view, writer.rows()), expected_states(view, kept)) == []
+    assert cleared == [0]
 
 
 def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(log: Log, tmp_path: Path) -> None:
@@ -236,11 +275,11 @@ def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(lo
     log.append_raw("bad", b"{}", 0)
     at = max(source.position.offset for source in sources if source.position.partition == 0) + 2
     with pytest.raises(PoisonEvent, match=f"record 0:{at} .*malformed JSON.*1 more") as caught:
-        bulk_load(session(), VIEWS[0], log.settings, log.ranges(), [ToFiles(tmp_path)])
+        load(log, VIEWS[0], ToFiles(tmp_path))
     assert caught.value.position == f"0:{at}"
     folder = tmp_path / "again"
     folder.mkdir()
-    result = bulk_load(session(), VIEWS[0], log.settings, log.ranges(), [ToFiles(folder)], skip_poison=True)
+    result = load(log, VIEWS[0], ToFiles(folder), skip_poison=True)
     assert result.skipped == 2
     assert differences(states(VIEWS[0], ToFiles(folder).rows()), expected_states(VIEWS[0], sources)) == []
 
@@ -248,7 +287,7 @@ def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(lo
 def test_a_writer_that_fails_is_told_with_its_cause(log: Log, tmp_path: Path) -> None:
     log.append(history(AGGREGATES, 5, 5, log.settings.partitions))
     with pytest.raises(BulkLoadFailed, match="the store is away"):
-        bulk_load(session(), VIEWS[0], log.settings, log.ranges(), [ToFiles(tmp_path, fails=True)])
+        load(log, VIEWS[0], ToFiles(tmp_path, fails=True))
 
 
 def test_what_was_read_by_a_replay_is_not_kept_in_memory(log: Log, tmp_path: Path) -> None:
@@ -260,7 +299,7 @@ def test_what_was_read_by_a_replay_is_not_kept_in_memory(log: Log, tmp_path: Pat
         return sum(bool(each.raddr) and each.raddr.port == kafka for each in jvm.net_connections())
 
     seen: list[int] = []
-    bulk_load(session(), VIEWS[0], log.settings, log.ranges(), [ToFiles(tmp_path)], lambda *_: seen.append(consumers()))
+    load(log, VIEWS[0], ToFiles(tmp_path), on_progress=lambda *_: seen.append(consumers()))
     assert any(seen)
     eventually(lambda: not consumers(), "consumers, each with megabytes of records, are closed")
 

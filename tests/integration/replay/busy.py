@@ -8,9 +8,9 @@ from itertools import count as numbers
 
 from commands.aggregates.listing import PriceChanged
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from projections.expressions import Source
-from projections.folds import count, last
-from projections.view import Cache, Elasticsearch, Postgres, TableView
+from projections.table.expressions import Source
+from projections.table.folds import count, last
+from projections.table.view import Cache, Elasticsearch, Postgres, TableView
 
 BUSY = 0
 """The partition."""

@@ -17,22 +17,27 @@ from typing import Any
 import orjson
 from confluent_kafka import Producer
 
-from commands.service import heartbeat
+from commands.handling.command_task import heartbeat
 from eventlog.envelope import Position, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
-from projections.expressions import Source
-from projections.generations import Generations
-from projections.loader import Loader
-from projections.reference import fold, lift
+from projections.generations.registry import Generations
+from projections.loading.loader import Loader
+from projections.registry import ViewRegistry
+from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.names import patch_key
+from projections.stores.open import open_reader
+from projections.stores.row_reader import touched
 from projections.stores.store import Target
-from projections.view import TableView
+from projections.table.expressions import Source
+from projections.table.reference import fold, lift, remaining, states
+from projections.table.view import TableView
 from tests.background import running
 from tests.contracts.opened_stores import Server
 from tests.spark_rows import differences
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 BOUND_S = 60.0
@@ -97,6 +102,13 @@ class Deployed:
         self.producer.produce(self.settings.topic(EVENTS), value, key, partition)
         self.producer.flush(BOUND_S)
 
+    def erase(self, source: Source) -> None:
+        """Append the tombstone of an event; histories with other seeds have other events under the same key."""
+        self.append_raw(source.envelope.id, None, source.position.partition)
+        erased = {(source.position.partition, source.envelope.id): self.log.end(EVENTS, source.position.partition)}
+        self.emitted = len(remaining(self.sources[: self.emitted], erased))
+        self.sources = remaining(self.sources, erased)
+
     def beat(self) -> None:
         """What each partition's handler does every second."""
         for partition in range(self.settings.partitions):
@@ -134,8 +146,8 @@ class Deployed:
         """Loaders of every store over the live generations of `views`, as `python -m projections load` runs them."""
 
         def targets(store: str) -> list[Target]:
-            live = self.generations.live()
-            return [Target(view, live[view.name].generation) for view in views if view.store(store)]
+            there = [view for view in views if view.store(store)]
+            return Service(self.settings, self.stores, ViewRegistry([])).targets(there)
 
         loaders = [
             Loader(server.open(), lambda n=name: targets(n), self.settings) for name, server in self.servers.items()
@@ -151,6 +163,17 @@ class Deployed:
             while (told := differences(server.rows(view), expected)) and time.monotonic() < deadline:
                 time.sleep(0.1)
             assert told == [], f"{view.name} in {name}"
+
+    def generation_becomes_the_references(self, target: Target, timeout_s: float = BOUND_S) -> None:
+        """Wait until every store has, in one generation, what the reference folds of all events."""
+        expected = {key: touched(row) for key, row in states(target.view, self.sources).items()}
+        for name in self.servers:
+            reader = open_reader(name, self.stores)
+            eventually(
+                lambda rows=reader.rows: {key: touched(row) for key, row in rows(target)} == expected,
+                f"{target.view.tag} g{target.generation} in {name}",
+                timeout_s,
+            )
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Start `python -m` with these words; its output goes to a file in the state directory."""

@@ -12,11 +12,12 @@ import threading
 
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.building import Step
-from projections.generations import Generations
-from projections.rebuild import Rebuilder
+from projections.generations.building import Step
+from projections.generations.rebuild import Rebuilder
+from projections.generations.registry import Generations
 from projections.settings import StoreSettings
-from projections.view import TableView
+from projections.spark.engine import SparkEngine
+from projections.table.view import TableView
 from replay.deployment import start_spark
 from tests.integration.replay.interruptible import INTERRUPTED
 
@@ -27,7 +28,7 @@ def main() -> int:
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
     spark = start_spark()
     generations = Generations(stores.postgres, settings.environment)
-    rebuilder = Rebuilder(settings, stores, KafkaLog(settings), generations, lambda: spark)
+    rebuilder = Rebuilder(settings, stores, KafkaLog(settings), generations, SparkEngine(settings, lambda: spark))
     reached = {phase: threading.Event() for phase in INTERRUPTED}
 
     def rebuild(view: TableView, phase: str) -> None:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from projections.rebuild import Rebuilder
+from projections.generations.rebuild import Rebuilder
+from projections.spark.engine import SparkEngine
 from tests.background import running
 from tests.integration.replay.busy import BUSY, busy_prices, changes
 from tests.integration.replay.deployed import START_S, Deployed
@@ -35,7 +36,9 @@ def traffic(deployed: Deployed) -> Iterator[None]:
 
 
 def test_a_rebuild_ends_while_one_partition_gets_a_thousand_events_a_second(deployed: Deployed) -> None:
-    rebuilder = Rebuilder(deployed.settings, deployed.stores, deployed.log, deployed.generations, session)
+    rebuilder = Rebuilder(
+        deployed.settings, deployed.stores, deployed.log, deployed.generations, SparkEngine(deployed.settings, session)
+    )
     deployed.generations.prepare()
     rebuilder.rebuild(busy_prices)
     with deployed.served([busy_prices]), traffic(deployed):

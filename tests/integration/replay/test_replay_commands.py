@@ -14,14 +14,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from commands.handler import dead_letter
+from commands.handling.handler import dead_letter
 from eventlog.ports import Record
 from eventlog.topics import COMMANDS, INBOX
-from projections.building import Step
-from projections.dead_letters import DeadLetters
-from projections.rebuild import Rebuilder
-from projections.reference import fold
-from projections.view import TableView
+from projections.generations.building import Step
+from projections.generations.rebuild import Rebuilder
+from projections.loading.dead_letters import DeadLetters
+from projections.spark.engine import SparkEngine
+from projections.stores.store import Target
+from projections.table.reference import fold
+from projections.table.view import TableView
 from replay import cli
 from tests.background import running
 from tests.integration.replay.deployed import Deployed
@@ -62,7 +64,9 @@ def replay(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def rebuilder(deployed: Deployed) -> Rebuilder:
     deployed.generations.prepare()
-    return Rebuilder(deployed.settings, deployed.stores, deployed.log, deployed.generations, session)
+    return Rebuilder(
+        deployed.settings, deployed.stores, deployed.log, deployed.generations, SparkEngine(deployed.settings, session)
+    )
 
 
 @contextmanager
@@ -103,9 +107,11 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
     with deployed.served([by_group]):
         with traffic(deployed, [by_group]):
             told = replay("verify", "by_group")
-        assert (told.code, told.complaint) == (0, "")
-        assert {each["store"] for each in told.document["stores"]} == set(deployed.servers)
-        assert all(each["rows"] > 0 and not each["differences"] for each in told.document["stores"])
+        assert (told.code, told.document["failed"]) == (0, []), told.complaint
+        assert "by_group: compare" in told.complaint.splitlines(), "progress goes to standard error"
+        (verified,) = told.document["views"]
+        assert {each["store"] for each in verified["stores"]} == set(deployed.servers)
+        assert all(each["rows"] > 0 and not each["differences"] for each in verified["stores"])
         deployed.rows_become_the_references(by_group)
 
         schema = deployed.settings.environment
@@ -115,13 +121,23 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
         with heartbeats(deployed, [by_group]):
             told = replay("verify", "by_group")
     assert told.code == 3
-    found = {each["store"]: each for each in told.document["stores"]}
+    found = {each["store"]: each for each in told.document["views"][0]["stores"]}
     assert {each["key"]: set(each["right"]) for each in found["postgres"]["sample"]}.keys() == {"a", "b"}
     (tampered,) = (each for each in found["postgres"]["sample"] if each["key"] == "a")
     assert tampered["left"]["total"] == tampered["right"]["total"] + 1
     assert not found["elasticsearch"]["differences"]
     assert not found["valkey"]["differences"]
-    assert [each.state for each in deployed.generations.of("by_group")] == ["live"], "what was built aside is dropped"
+
+    deployed.erase(deployed.sources[0])
+    with deployed.served([by_group]), heartbeats(deployed, [by_group]):
+        told = replay("verify", "by_group")
+        found = {each["store"]: each for each in told.document["views"][0]["stores"]}
+        assert found["valkey"]["differences"], "live, an event that was taken in stays until a rebuild"
+        assert replay("rebuild", "by_group").code == 0
+        deployed.rows_become_the_references(by_group)
+        assert replay("verify", "by_group").code == 0
+    states = [each.state for each in deployed.generations.of("by_group")]
+    assert states == ["retired", "live"], "what was built aside is dropped"
 
 
 def test_a_view_as_of_then_stands_beside_the_live_one_until_it_is_dropped(deployed: Deployed, replay: Command) -> None:
@@ -134,7 +150,8 @@ def test_a_view_as_of_then_stands_beside_the_live_one_until_it_is_dropped(deploy
 
     told = replay("rebuild", "by_group", "--until", until, "--as", "then")
     assert told.code == 0, told.complaint
-    early = [each for each in deployed.sources if each.timestamp_ms <= half_ms]
+    early = [each for each in deployed.sources if each.timestamp_ms < half_ms]
+    assert 0 < len(early) < len(deployed.sources)
     for name, server in deployed.servers.items():
         assert differences(server.rows(then), fold(by_group, early)) == [], name
     deployed.rows_become_the_references(by_group)
@@ -162,7 +179,15 @@ def test_a_view_as_of_then_stands_beside_the_live_one_until_it_is_dropped(deploy
     assert replay("rebuild", "by_group", "--until", "yesterday", "--as", "then").code == 2
     assert replay("rebuild", "by_group", "--as", "by_thing").code == 2
     assert replay("drop", "by_group").code == 2
-    assert {each["generation"] for each in replay("drop", "then").document["dropped"]} == {1, 2}
+    listed = {each["view"]: each for each in replay("generations").document if each["live"]}
+    assert {name for name, size in listed["then"]["stores"].items() if size["size_bytes"]} == {
+        "postgres",
+        "elasticsearch",
+    }
+    assert listed["then"]["rows"] >= len(deployed.servers["postgres"].rows(then))
+    assert listed["then"]["selection"].endswith("where data.`group` = 'a'")
+    assert (replay("drop", "then").code, replay("generations", "then").document != []) == (2, True), "nobody to ask"
+    assert {each["generation"] for each in replay("drop", "then", "--yes").document["dropped"]} == {1, 2}
     assert [each.view for each in deployed.generations.all()] == ["by_group"]
     deployed.rows_become_the_references(by_group)
 
@@ -176,16 +201,18 @@ def test_rollback_takes_in_what_came_since_and_prune_ends_it(deployed: Deployed,
         deployed.append(things(40, seed=2))  # no live query made patches of these
         told = replay("rollback", "by_group")
         assert told.code == 0, told.complaint
-        assert told.document["generation"] == 1
+        assert [each["generation"] for each in told.document["views"]] == [1]
         deployed.rows_become_the_references(by_group)
         deployed.emitted = len(deployed.sources)
         deployed.append(things(40, seed=3))
         deployed.emit([by_group])
         deployed.rows_become_the_references(by_group)
-        assert replay("rollback", "by_group").document["generation"] == 2
+        assert [each["generation"] for each in replay("rollback", "by_group").document["views"]] == [2]
         deployed.rows_become_the_references(by_group)
     assert replay("diff", "by_group@g1", "by_group@g3").code == 1
-    assert replay("prune").document == {"dropped": [{"view": "by_group", "generation": 1}]}
+    assert replay("prune").code == 2
+    told = replay("prune", "--all", "--yes")
+    assert [(each["view"], each["generation"]) for each in told.document["dropped"]] == [("by_group", 1)]
     told = replay("rollback", "by_group")
     assert (told.code, "no generation before" in told.complaint) == (1, True)
 
@@ -244,9 +271,10 @@ def test_two_rebuilds_of_one_view_and_a_plan_before_and_after_a_new_version(
     deployed.append(things(60))
     deployed.generations.prepare()
     with deployed.generations.rebuilding("by_group"):
-        told = replay("rebuild", "by_group")
+        told = replay("rebuild", "by_group", "by_thing")
         assert (told.code, "is running (replay, process" in told.complaint) == (1, True), told.complaint
-        assert replay("rebuild", "by_thing").code == 0
+        assert [each["view"] for each in told.document["views"]] == ["by_thing"], "the other one goes on"
+        assert [each["view"] for each in told.document["failed"]] == ["by_group"]
     assert replay("rebuild", "by_group").code == 0
     told = replay("rebuild", "by_group", "--dry-run")
     assert told.document["views"][0]["offsets"] == sum(deployed.log.end("events", each) for each in range(2))
@@ -275,13 +303,23 @@ def test_two_rebuilds_of_one_view_and_a_plan_before_and_after_a_new_version(
                 deployed.rows_become_the_references(old)
 
         built = rebuilder(deployed).rebuild(new, events_come)
-    assert (built.generation, deployed.generations.live()["by_group"].tag) == (2, "by_group@2")
-    deployed.rows_become_the_references(new)
-    deployed.append(things(60, seed=6))
-    deployed.emit([old])  # the old one's progress says nothing of the new one
+        assert (built.generation, deployed.generations.live()["by_group"].tag) == (2, "by_group@2")
+        deployed.rows_become_the_references(new)
+        deployed.append(things(60, seed=6))
+        deployed.emit([old])  # the old one's progress says nothing of the new one
+        deployed.generation_becomes_the_references(Target(old, 1))  # its code still runs, and loads its own
     deployed.emitted -= 60
     with deployed.served([new]):
         deployed.emit([new])
         deployed.rows_become_the_references(new)
     told = replay("rollback", "by_group")
     assert (told.code, "run the code of that version" in told.complaint) == (1, True)
+
+    monkeypatch.setattr("tests.integration.replay.things.by_group", old)
+    (planned,) = (each for each in replay("plan").document["views"] if each["view"] == "by_group")
+    assert (planned["action"], planned["live"]) == ("nothing", "by_group@1")
+    assert replay("publish", "by_group").code == 1, "the plain names are those of the later version"
+    deployed.append(things(60, seed=7))
+    assert [each["generation"] for each in replay("rollback", "by_group").document["views"]] == [1]
+    deployed.rows_become_the_references(old)
+    assert [each["generation"] for each in replay("prune", "by_group", "--yes").document["dropped"]] == [2]

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from projections.building import Step
 from projections.errors import RebuildFailed
-from projections.rebuild import Rebuilder
+from projections.generations.building import Step
+from projections.generations.rebuild import Rebuilder
+from projections.spark.engine import SparkEngine
 from projections.stores.store import Target
 from tests.integration.projections.cut_proxy import CutProxy
 from tests.integration.replay.deployed import START_S, Deployed
@@ -28,7 +29,9 @@ def modules() -> tuple[str, ...]:
 
 def rebuilder(deployed: Deployed) -> Rebuilder:
     deployed.generations.prepare()
-    return Rebuilder(deployed.settings, deployed.stores, deployed.log, deployed.generations, session)
+    return Rebuilder(
+        deployed.settings, deployed.stores, deployed.log, deployed.generations, SparkEngine(deployed.settings, session)
+    )
 
 
 def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_removes_the_remains(

@@ -8,7 +8,6 @@ import pytest
 
 from projections.errors import BulkLoadFailed
 from projections.spark.bulk import BulkResult, bulk_load
-from projections.stores.store import BulkWriter
 from tests.integration.projections_spark.test_spark_on_kafka import ToFiles
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import by_group, things
@@ -17,9 +16,11 @@ from tests.spark_rows import differences, expected_states, session, states
 SLICE = 100
 
 
-def load(deployed: Deployed, writer: BulkWriter) -> BulkResult:
+def load(deployed: Deployed, writer: ToFiles) -> BulkResult:
     ends = {each: (0, deployed.log.end("events", each)) for each in range(deployed.settings.partitions)}
-    return bulk_load(session(), by_group, deployed.settings, ends, [writer], slice_offsets=SLICE)
+    return bulk_load(
+        session(), by_group, deployed.settings, ends, [writer], slice_offsets=SLICE, start_over=writer.clear
+    )
 
 
 def kept(deployed: Deployed) -> dict[Path, int]:
@@ -36,7 +37,7 @@ def equals_the_reference(deployed: Deployed, folder: Path) -> None:
 
 
 def test_what_was_folded_is_not_folded_again_and_what_was_erased_is_not_kept(
-    deployed: Deployed, tmp_path: Path
+    deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployed.append(things(400))
     with pytest.raises(BulkLoadFailed, match="the store is away"):
@@ -54,9 +55,17 @@ def test_what_was_folded_is_not_folded_again_and_what_was_erased_is_not_kept(
     with pytest.raises(BulkLoadFailed):
         load(deployed, ToFiles(tmp_path, fails=True))
     before = kept(deployed)
-    deployed.append_raw(deployed.sources[0].envelope.id, None, deployed.sources[0].position.partition)
+    deployed.erase(deployed.sources[0])
     with pytest.raises(BulkLoadFailed):
         load(deployed, ToFiles(tmp_path, fails=True))
     after = kept(deployed)
     assert all(after[each] > before[each] for each in before), "folded again, since an event was erased"
     equals_the_reference(deployed, tmp_path / "erased")
+
+    with pytest.raises(BulkLoadFailed):
+        load(deployed, ToFiles(tmp_path, fails=True))
+    before = kept(deployed)
+    monkeypatch.setattr("projections.spark.slices.code_digest", lambda: "of another release")
+    with pytest.raises(BulkLoadFailed):
+        load(deployed, ToFiles(tmp_path, fails=True))
+    assert len(kept(deployed)) == 2 * len(before), "slices of other code are not taken"

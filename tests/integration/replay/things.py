@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections.expressions import Source
+from projections.table.expressions import Source
 from tests.contracts.view_histories import Put, Removed, Restored, Taken, some_folds
 from tests.contracts.view_histories import history as history_of
 

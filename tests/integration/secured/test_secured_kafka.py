@@ -31,10 +31,10 @@ from eventlog.letters import Letter
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, PATCHES, SNAPSHOTS
-from projections.dead_letters import DeadLetters
+from projections.loading.dead_letters import DeadLetters
 from projections.registry import ViewRegistry
+from projections.spark.kafka_source import read_ranges
 from projections.spark.live import start_live
-from projections.spark.reading import read_ranges
 from projections.supervision.supervisor import Supervisor
 from tests.spark_rows import session
 from tests.waiting import eventually

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from api.changes.feeds import ChangeFeeds
 from api.cursor import typed_beyond
 from api.lookups import Lookups
-from api.ports import Applied, Live, Page, Row
+from api.ports import Applied, Live, Made, Page, Row
 from api.query import DISTANCE, RELEVANCE, Query
 from api.reads.audit import AuditReader
 from api.service import Service
 from api.settings import Limits
 from api.waiting import Waiter
 from commands.codec import fingerprint, read_command
-from commands.observation import ObservationRegistry, Report
+from commands.declaring.observation import ObservationRegistry, Report
+from commands.declaring.registry import CommandRegistry
+from commands.errors import EarlierReceiptsUnread
 from commands.receipt import Receipt, RecordedEvent
-from commands.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position
 from eventlog.memory import MemoryLog
 from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
-from projections.stores.store import Place
-from projections.view import TableView
+from projections.table.patch import Place
+from projections.table.view import TableView
+from tests.filtered import fulfils
 
 PARTITIONS = 4
 
@@ -52,6 +54,8 @@ class FakeGateway:
         )
 
     async def receipt(self, command_id: str) -> Receipt | None:
+        if command_id not in self.known and not self.ready:
+            raise EarlierReceiptsUnread(command_id)
         return self.known.get(command_id)
 
 
@@ -112,7 +116,7 @@ class FakeGenerations:
     """Generation 1 of every view but the `missing` ones."""
 
     missing: set[str] = field(default_factory=set)
-    made: dict[str, str] = field(default_factory=dict)
+    made_views: dict[str, Made] = field(default_factory=dict)
     base: dict[int, int] = field(default_factory=dict)
     number: int = 1
     tag: str = ""
@@ -125,8 +129,10 @@ class FakeGenerations:
             raise GenerationMissing(view.name)
         return Live(view, self.number, self.tag or view.tag, self.base)
 
-    async def made_from(self, name: str) -> str | None:
-        return self.made.get(name)
+    async def made(self, fresh: bool = False) -> Mapping[str, Made]:
+        if self.error is not None:
+            raise self.error
+        return self.made_views
 
 
 def _places(applied: Mapping[int, int | Place]) -> Applied:
@@ -176,7 +182,9 @@ class MemoryReader:
 
     async def find(self, live: Live, query: Query) -> Page:
         self._raise()
-        rows = [row for row in self.rows.get(live.view.name, {}).values() if all(_holds(row, f) for f in query.filters)]
+        every = self.rows.get(live.view.name, {}).values()
+        rows = [row for row in every if all(fulfils(row, each) for each in query.filters)]
+        total = len(rows)
         steps = [step for step in query.order if step.column not in (RELEVANCE, DISTANCE)]
 
         def compare(a: list[Any], b: list[Any]) -> int:
@@ -196,28 +204,16 @@ class MemoryReader:
             rows = [row for row in rows if compare(values(row), beyond) > 0]
         page = rows[: query.limit]
         shown = [{name: row.get(name) for name in query.stored(live.view)} for row in page]
-        return Page(shown, values(page[-1]) if len(rows) > len(page) else None)
+        return Page(shown, values(page[-1]) if len(rows) > len(page) else None, total if query.count else None)
 
     async def search(self, live: Live, query: Query) -> Page:
-        page = await self.find(live, query)
-        matches = [{"score": 1.0} for _ in page.rows]
-        return Page(page.rows, page.last, len(page.rows), {"city": [("SACRAMENTO", 2)]}, matches)
+        page = await self.find(live, replace(query, count=True))
+        matches = [{"score": 1.0} for _ in page.rows] if query.tells_matches else ()
+        return Page(page.rows, page.last, page.total, {"city": [("SACRAMENTO", 2)]}, matches)
 
     def _raise(self) -> None:
         if self.errors:
             raise self.errors.pop(0)
-
-
-def _holds(row: Row, each: Any) -> bool:
-    value = row[each.column]
-    if value is None:
-        return False
-    if isinstance(each.values[0], datetime):
-        value = datetime.fromisoformat(value)
-    if each.operator == "in":
-        return value in each.values
-    bound = each.values[0]
-    return {"gt": value > bound, "gte": value >= bound, "lt": value < bound, "lte": value <= bound}[each.operator]
 
 
 def fake_service(limits: Limits | None = None, modules: Sequence[str] = ()) -> Service:

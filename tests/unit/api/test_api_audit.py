@@ -13,7 +13,7 @@ from api.app import create_app
 from api.reads import audit
 from api.reads.audit import AuditReader
 from api.service import Service
-from commands.service import heartbeat
+from commands.handling.command_task import heartbeat
 from eventlog import topics
 from eventlog.envelope import encode, timestamp_ms
 from eventlog.memory import MemoryLog

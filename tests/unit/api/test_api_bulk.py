@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from fake_service import FakeGateway, fake_service, receipt
 from starlette.requests import ClientDisconnect
 
 from api.app import create_app
-from api.ndjson import DuplexResponse, LineSplitter, Write
+from api.ndjson import SLICE_BYTES, SLICE_LINES, DuplexResponse, LineSplitter, Write
 from api.service import Service
 from api.settings import Limits
 from commands.receipt import Receipt, ReceiptError
@@ -282,3 +283,98 @@ def test_an_exchange_that_never_starts_to_answer_is_still_an_answer() -> None:
         return sent
 
     assert asyncio.run(scenario()) == ["http.response.start", "http.response.body"]
+
+
+class WholeWire(Wire):
+    """One whose body comes to its end."""
+
+    async def receive(self) -> dict[str, Any]:
+        message = await super().receive()
+        ended = message["type"] == "http.disconnect"
+        return {"type": "http.request", "body": b"", "more_body": False} if ended else message
+
+
+@dataclass
+class CountingGateway(HeldGateway):
+    """Also notes in which turn of the loop each command was submitted."""
+
+    turn: int = 0
+    turns: list[int] = field(default_factory=list)
+    most: int = 0
+
+    async def submit(self, command_type: str, body: Any, **options: Any) -> Receipt:
+        self.turns.append(self.turn)
+        self.most = max(self.most, self.waiting + 1)
+        return await super().submit(command_type, body, **options)
+
+
+def counted(**limits: Any) -> tuple[Service, CountingGateway]:
+    service = fake_service(Limits(**limits))
+    gateway = CountingGateway(service.commands)
+    object.__setattr__(service, "gateway", gateway)
+    return service, gateway
+
+
+async def send_at_once(service: Service, gateway: CountingGateway, clients: int, lines: int) -> list[Wire]:
+    """Some clients send all their lines in one chunk; every turn of the loop is counted."""
+
+    async def chunks(name: int) -> AsyncIterator[bytes]:
+        yield ndjson(*(sell(f"L{name}-{number}") for number in range(lines)))
+
+    wires = [WholeWire(chunks(name)) for name in range(clients)]
+    calls = [asyncio.create_task(wire.call(service)) for wire in wires]
+    for wire in wires:
+        wire.read.set()
+    while not all(call.done() for call in calls):
+        gateway.turn += 1
+        if gateway.turn == 1_000:  # whatever can be submitted has been
+            gateway.released.set()
+        await asyncio.sleep(0)
+    return wires
+
+
+def test_however_much_is_sent_little_is_begun_in_a_turn_of_the_loop() -> None:
+    async def scenario() -> None:
+        service, gateway = counted()
+        gateway.released.set()
+        wires = await send_at_once(service, gateway, clients=5, lines=400)
+        assert [wire.answer.count(b"\n") for wire in wires] == [400] * 5
+        assert max(Counter(gateway.turns).values()) <= SLICE_LINES
+
+    asyncio.run(scenario())
+
+
+def test_commands_of_all_clients_wait_within_one_bound() -> None:
+    async def scenario() -> None:
+        service, gateway = counted(in_flight=100, in_flight_in_all=150)
+        wires = await send_at_once(service, gateway, clients=3, lines=100)
+        assert [wire.answer.count(b"\n") for wire in wires] == [100] * 3
+        assert gateway.most == 150
+
+    asyncio.run(scenario())
+
+
+def test_a_flood_of_blank_lines_is_read_in_turns_too() -> None:
+    async def scenario() -> int:
+        service, gateway = counted()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"\n" * 64 * SLICE_BYTES + ndjson(sell("L1"))
+
+        wire = WholeWire(chunks())
+        wire.read.set()
+        gateway.released.set()
+        call = asyncio.create_task(wire.call(service))
+        while not call.done():
+            gateway.turn += 1
+            await asyncio.sleep(0)
+        assert orjson.loads(wire.answer)["line"] == 64 * SLICE_BYTES + 1
+        return gateway.turn
+
+    assert asyncio.run(scenario()) > 64
+
+
+def test_a_line_s_problem_points_into_the_line(client: AppClient) -> None:
+    found = answers(client, ndjson(sell("L1") | {"body": {"listing_id": "L1", "x": 1}}, sell("L1", more=1)))
+    assert sorted(each["pointer"] for each in found[1]["problem"]["errors"]) == ["#/body/sold_for", "#/body/x"]
+    assert [each["pointer"] for each in found[2]["problem"]["errors"]] == ["#/more"]

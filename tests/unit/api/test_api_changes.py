@@ -328,6 +328,22 @@ def test_heartbeats_tell_where_the_follower_stands() -> None:
     play(scenario, Limits(heartbeat_s=0.05))
 
 
+def test_the_end_of_the_time_is_told_and_a_client_may_go_on_from_there() -> None:
+    async def scenario(world: World) -> None:
+        world.change("L1", price=1)
+        async with world.following("for_ms=20") as follower:
+            assert (await follower.until(2))[1] == ("end", {"reason": "time_is_up"})
+            while not follower.ended:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            (*_, (name, _, last)) = follower.parsed()
+            assert (name, last) == ("end", follower.last_id)
+        world.change("L1", price=2)
+        async with world.following("for_ms=60000", last) as follower:
+            assert changed(await follower.until(2)) == [("L1", 2)]
+
+    play(scenario)
+
+
 def test_the_end_of_the_service_is_told() -> None:
     async def scenario(world: World) -> None:
         async with world.following() as follower:

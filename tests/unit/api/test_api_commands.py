@@ -44,7 +44,7 @@ def test_accepted(client: AppClient) -> None:
         "version": 7,
         "events": [{"id": "listing/L1/7", "type": "listing.sold", "position": "3:1042"}],
         "position": "3:1042",
-        "links": {"stream": "/streams/listing/L1", "receipt": "/commands/c-1"},
+        "links": {"stream": "/streams/listing/L1", "receipt": "/receipts/c-1"},
     }
 
 
@@ -102,8 +102,10 @@ def test_headers_are_passed_on(client: AppClient, service: Service) -> None:
     ],
 )
 def test_wrong_header(client: AppClient, headers: list[tuple[str, str]]) -> None:
-    problem = refused(client, 422, "bad_parameter", headers=headers)
-    assert problem["parameter"] == headers[0][0]
+    problem = refused(client, 422, "bad_header", headers=headers)
+    (fault,) = problem["errors"]
+    assert problem["header"] == fault["header"] == headers[0][0]
+    assert fault["detail"]
 
 
 def test_unknown_command(client: AppClient) -> None:
@@ -128,25 +130,25 @@ def test_malformed_json_says_where(client: AppClient, content: bytes, column: in
 
 
 @pytest.mark.parametrize(
-    ("body", "place"),
+    ("body", "pointer"),
     [
-        ({"listing_id": "L1"}, "/sold_for"),
-        ({"listing_id": "L1", "sold_for": "much"}, "/sold_for"),
-        ({"listing_id": "L1", "sold_for": 1.5}, "/sold_for"),
-        ({"listing_id": "L1", "sold_for": 10**40}, "/sold_for"),
-        ({"listing_id": "L1", "sold_for": True}, "/sold_for"),
-        ({"listing_id": "", "sold_for": 1}, "/listing_id"),
-        ({"listing_id": "L" * 101, "sold_for": 1}, "/listing_id"),
-        ({"listing_id": "L1", "sold_for": 1, "pool/size~": 1}, "/pool~1size~0"),
-        ({"listing_id": "L\x001", "sold_for": 1}, ""),
-        ([1], ""),
-        ("text", ""),
+        ({"listing_id": "L1"}, "#/sold_for"),
+        ({"listing_id": "L1", "sold_for": "much"}, "#/sold_for"),
+        ({"listing_id": "L1", "sold_for": 1.5}, "#/sold_for"),
+        ({"listing_id": "L1", "sold_for": 10**40}, "#/sold_for"),
+        ({"listing_id": "L1", "sold_for": True}, "#/sold_for"),
+        ({"listing_id": "", "sold_for": 1}, "#/listing_id"),
+        ({"listing_id": "L" * 101, "sold_for": 1}, "#/listing_id"),
+        ({"listing_id": "L1", "sold_for": 1, "pool/size~": 1}, "#/pool~1size~0"),
+        ({"listing_id": "L\x001", "sold_for": 1}, "#"),
+        ([1], "#"),
+        ("text", "#"),
     ],
 )
-def test_malformed_command_says_where(client: AppClient, body: Any, place: str) -> None:
+def test_malformed_command_says_where(client: AppClient, body: Any, pointer: str) -> None:
     problem = refused(client, 422, "malformed_command", json=body)
-    assert place in [each["place"] for each in problem["errors"]]
-    assert all(each["problem"] for each in problem["errors"])
+    assert pointer in [each["pointer"] for each in problem["errors"]]
+    assert all(set(each) == {"detail", "pointer"} and each["detail"] for each in problem["errors"])
 
 
 def test_deep_nesting(client: AppClient) -> None:
@@ -234,9 +236,9 @@ def test_no_answer_in_time(client: AppClient, service: Service) -> None:
     service.gateway.error = Unanswered("c-9", 10)
     problem = refused(client, 504, "unanswered")
     assert problem["command_id"] == "c-9"
-    assert client.get("/commands/c-9").status_code == 404
+    assert client.get("/receipts/c-9").status_code == 404
     service.gateway.known["c-9"] = receipt(command_id="c-9")
-    later = client.get("/commands/c-9")
+    later = client.get("/receipts/c-9")
     assert later.status_code == 200
     assert later.json()["outcome"] == "accepted"
     assert later.headers["etag"] == '"7"'
@@ -244,15 +246,23 @@ def test_no_answer_in_time(client: AppClient, service: Service) -> None:
 
 def test_a_receipt_that_is_not_known_yet_is_no_missing_one(client: AppClient, service: Service) -> None:
     service.gateway.ready = False
-    answer = client.get("/commands/c-9")
-    assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:receipts_not_read")
+    answer = client.get("/receipts/c-9")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:earlier_receipts_unread")
     service.gateway.known["c-9"] = receipt(command_id="c-9")
-    assert client.get("/commands/c-9").status_code == 200
+    assert client.get("/receipts/c-9").status_code == 200
+
+
+def test_a_command_s_path_takes_commands_only(client: AppClient, service: Service) -> None:
+    service.gateway.known["listing.sell"] = receipt(command_id="listing.sell")
+    for path in (SELL, "/commands/c-9"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()["type"]) == (405, "urn:headwater:problem:method_not_allowed")
+        assert answer.headers["allow"] == "POST"
 
 
 def test_a_receipt_by_an_id_with_slashes(client: AppClient, service: Service) -> None:
     service.gateway.known["a/b"] = receipt("listing/ü/1", command_id="a/b")
-    answer = client.get("/commands/a%2Fb")
+    answer = client.get("/receipts/a%2Fb")
     assert answer.status_code == 200
     assert answer.headers["location"] == "/streams/listing/%C3%BC%2F1"
 

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
+import jsonschema_rs
+import orjson
 import pytest
 from asgi_client import AppClient
+from fastapi import Header
 
-from api.errors import MEANINGS, Meaning, meaning_of
+from api import errors
+from api.app import create_app
+from api.errors import MEANINGS, BadHeader, BadParameter, Meaning, faults_of, meaning_of, members_of
+from api.problems import MEMBERS
+from api.service import Service
+from commands import errors as commands
 from commands.errors import Rejected
+from eventlog.errors import LogUnavailable
+from projections import errors as projections
 
+PAGE = Path(__file__).parents[3] / "docs" / "problems.md"
+MISSING = {"loc": ("a", 0, "b"), "msg": "is needed", "type": "missing"}
+FAULT = {"detail": "is needed", "pointer": "#/a/0/b"}
+SORT = {"detail": "is wrong", "parameter": "sort"}
+IF_MATCH = {"detail": "is wrong", "header": "If-Match"}
 PACKAGES = ("eventlog", "commands", "projections", "api")
 
 NEVER_ANSWERED = {
@@ -20,6 +38,7 @@ NEVER_ANSWERED = {
     "eventlog.LeftOpen",
     "commands.MisplacedCommand",
     "commands.BadDecision",
+    "commands.BadReaction",
     "commands.UnreadableSnapshot",
     "commands.UnreadableProcess",
     "commands.LocalStateError",
@@ -32,7 +51,9 @@ NEVER_ANSWERED = {
     "projections.RebuildFailed",
     "projections.LoaderDied",
     "projections.WrongCondition",
+    "projections.CannotPublish",
     "projections.NotPublished",
+    "projections.StillUsed",
 }
 """Errors that no request can meet, for they stay in another process; were one met, its root's meaning would hold."""
 
@@ -71,26 +92,113 @@ def test_meanings_are_sound(meaning: Meaning) -> None:
     assert (meaning.retry_after_s is not None) == (meaning.status in (503, 504))
 
 
-def test_the_document_describes_every_route(client: AppClient) -> None:
-    document = client.get("/openapi.json").json()
-    sell = document["paths"]["/commands/listing.sell"]["post"]
-    assert set(sell["responses"]) >= {"200", "201", "404", "409", "412", "413", "415", "422", "503", "504"}
-    body = sell["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-    assert document["components"]["schemas"][body]["properties"]["sold_for"]["maximum"] == 10_000_000_000
-    assert sell["description"].startswith("Complete the sale")
-    rows = document["paths"]["/views/listings"]["get"]
-    assert {"city", "city.in", "price.gte", "sort", "cursor", "after"} <= {each["name"] for each in rows["parameters"]}
-    row = document["components"]["schemas"]["listings.row"]["properties"]
-    assert row["listing_id"] == {"type": "string"}
-    assert "/views/listing_card" not in document["paths"]
-    assert "/views/listing_search/search" in document["paths"]
-    names = _references(document)
-    assert names <= set(document["components"]["schemas"]), names
-    assert client.get("/docs").status_code == 200
+def test_every_member_is_described_and_every_description_is_of_a_member() -> None:
+    listed = {name for meaning in MEANINGS.values() for name in meaning.members}
+    assert listed | {"error_id"} == set(MEMBERS)
 
 
-def _references(part: object) -> set[str]:
-    if isinstance(part, dict):
-        own = {part["$ref"].rpartition("/")[2]} if isinstance(part.get("$ref"), str) else set()
-        return own.union(*(_references(each) for each in part.values()))
-    return set().union(*(_references(each) for each in part)) if isinstance(part, list) else set()
+EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
+    (BadParameter("sort", "is wrong", ("a", "b")), {"parameter": "sort", "known": ("a", "b"), "errors": [SORT]}),
+    (BadHeader("If-Match", "is wrong"), {"header": "If-Match", "errors": [IF_MATCH]}),
+    (errors.MalformedJson("trailing comma", 1, 7), {"line": 1, "column": 7}),
+    (errors.MalformedLine(3, [MISSING]), {"line": 3, "errors": [FAULT]}),
+    (errors.UnsupportedMedia("text/plain"), {"actual": "text/plain", "expected": "application/json"}),
+    (errors.UnknownAggregate("x", ["b", "a"]), {"aggregate": "x", "known": ("a", "b")}),
+    (errors.StreamMissing("listing/L1", 7), {"stream": "listing/L1", "version": 7}),
+    (errors.RowMissing("listings", "L1"), {"view": "listings", "key": "L1"}),
+    (errors.ReceiptMissing("c"), {"command_id": "c"}),
+    (errors.NeverChanges("then", "listings"), {"view": "then", "source": "listings"}),
+    (errors.MadeEarlier("then", "v", 1, 2), {"view": "then", "source": "v", "version": 1, "declared": 2}),
+    (errors.TooManyFollowers(9), {"limit": 9}),
+    (errors.KeyOnly("card", "valkey"), {"view": "card", "store": "valkey"}),
+    (errors.NotCaughtUp("v", "3:4", 50, None), {"view": "v", "after": "3:4", "waited_ms": 50, "lag_events": None}),
+    (commands.Rejected("sold", "it is sold"), {"code": "sold"}),
+    (commands.UnknownCommand("x", ["a"]), {"command_type": "x", "known": ("a",)}),
+    (commands.MalformedCommand("x", [MISSING]), {"command_type": "x", "errors": [FAULT]}),
+    (commands.UnknownObservation("x", ["a"]), {"observation_type": "x", "known": ("a",)}),
+    (commands.MalformedObservation("x", [MISSING]), {"observation_type": "x", "errors": [FAULT]}),
+    (commands.WrongVersion("listing/L1", 3, 7), {"stream": "listing/L1", "expected": 3, "actual": 7}),
+    (commands.IdempotencyKeyReused("c"), {"command_id": "c"}),
+    (commands.DecideFailed("c", "oops"), {"command_id": "c"}),
+    (commands.UnreadableCommand("c", "oops"), {"command_id": "c"}),
+    (commands.TooLarge(9, 8), {"size_bytes": 9, "limit_bytes": 8}),
+    (commands.Unanswered("c", 10), {"command_id": "c", "timeout_s": 10}),
+    (commands.EarlierReceiptsUnread("c"), {"command_id": "c"}),
+    (commands.BrokenStream("listing/L1", 3, 7), {"stream": "listing/L1", "expected": 3, "actual": 7}),
+    (projections.UnknownView("x", ["a"]), {"view": "x", "known": ("a",)}),
+    (projections.StoreUnavailable("valkey", "no answer"), {"store": "valkey"}),
+    (projections.GenerationMissing("v"), {"view": "v", "generation": None}),
+    (LogUnavailable("appending", "no broker"), {}),
+]
+
+
+@pytest.mark.parametrize(("error", "members"), EXAMPLES, ids=lambda each: type(each).__name__)
+def test_a_problem_has_the_members_that_are_listed_for_it(error: Exception, members: dict[str, Any]) -> None:
+    assert members_of(error) == members
+    assert set(members) == set(meaning_of(error).members)
+    schema = {"type": "object", "properties": MEMBERS, "additionalProperties": False}
+    jsonschema_rs.validate(schema, orjson.loads(orjson.dumps(members)))
+
+
+def test_every_error_with_members_is_among_the_examples() -> None:
+    assert {kind for kind, meaning in MEANINGS.items() if meaning.members} <= {type(error) for error, _ in EXAMPLES}
+
+
+def test_an_attribute_more_is_no_member_more() -> None:
+    class Richer(Rejected):
+        def __init__(self) -> None:
+            super().__init__("no", "no")
+            self.more = "m"
+
+    assert members_of(Richer()) == {"code": "no"}
+
+
+def test_the_documentation_lists_every_type_of_problem() -> None:
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    documented = {row[0].strip("| `"): (int(row[1]), row[2], set(re.findall(r"`(\w+)`", row[3]))) for row in rows}
+    expected = {
+        meaning.code: (
+            meaning.status,
+            meaning.title,
+            set(meaning.members) | ({"error_id"} if meaning.status == 500 else set()),
+        )
+        for meaning in MEANINGS.values()
+    }
+    assert documented == expected
+
+
+@pytest.mark.parametrize(
+    ("detail", "document", "found"),
+    [
+        ({"loc": ("a", "b/c~ %ü"), "type": "missing"}, {"a": {}}, "#/a/b~1c~0%20%25%C3%BC"),
+        ({"loc": ("pay", "card", "number"), "type": "int_type"}, {"pay": {"number": "x"}}, "#/pay/number"),
+        ({"loc": ("pay", "card", "number"), "type": "missing"}, {"pay": {}}, "#/pay/number"),
+        ({"loc": ("lines", 1, "function-after[check()]"), "type": "value_error"}, {"lines": [1, 2]}, "#/lines/1"),
+        ({"loc": ("names", "é\ud800", "[key]"), "type": "string_type"}, {"names": {"é\ud800": 1}}, "#/names/%C3%A9%3F"),
+        ({"loc": (), "type": "json_invalid"}, {"a": 1}, "#"),
+        ({"loc": ("a", "b"), "type": "int_type"}, None, "#/a/b"),
+    ],
+)
+def test_a_pointer_names_a_place_in_the_document(detail: dict[str, Any], document: Any, found: str) -> None:
+    error = commands.MalformedCommand("x", [{"msg": "wrong", **detail}])
+    assert faults_of(error, document) == [{"detail": "wrong", "pointer": found}]
+
+
+def test_a_branch_of_a_union_is_no_place_in_the_body(client: AppClient) -> None:
+    body = {"listing_id": "L1", "sold_for": "x"}
+    problem = client.post("/commands/listing.sell", json=body).json()
+    assert [each["pointer"] for each in problem["errors"]] == ["#/sold_for"]
+
+
+def test_what_fastapi_finds_wrong_looks_the_same(service: Service) -> None:
+    app = create_app(service)
+
+    @app.get("/typed/{number}")
+    async def typed(number: int, size: int, token: Annotated[int, Header()]) -> None:
+        raise AssertionError
+
+    problem = AppClient(app).get("/typed/x", headers={"token": "y"}).json()
+    assert (problem["status"], problem["type"]) == (422, "urn:headwater:problem:bad_request")
+    places = [(each.get("parameter"), each.get("header")) for each in problem["errors"]]
+    assert places == [("number", None), ("size", None), (None, "token")]
+    assert all(each["detail"] for each in problem["errors"])

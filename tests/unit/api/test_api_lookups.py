@@ -15,7 +15,7 @@ from api import lookups
 from api.changes.feed import ViewFeed
 from api.changes.patch_tail import Touch
 from api.errors import NotCaughtUp
-from api.ports import GenerationGone, Row
+from api.ports import GenerationGone, Made, Row
 from api.reading import KeyReaders
 from api.service import Service
 from api.waiting import After
@@ -184,7 +184,7 @@ def test_a_view_that_is_not_built_or_was_just_swapped(client: AppClient, service
 
 def test_a_view_made_from_some_events_looks_up_what_is_there_now(client: AppClient, service: Service) -> None:
     generations: Any = service.generations
-    generations.made["homes_then"] = "homes_in_postgres"
+    generations.made_views["homes_then"] = Made("homes_then", "homes_in_postgres", 1, "", {}, None)
     reader(service, "postgres").rows["homes_then"] = {"H1": home("H1", "GALT")}
     assert client.get("/views/homes_then/H1").json() == shown("H1", "GALT")
     assert client.get("/views/homes_then?fields=both_price").json()["rows"] == [{"both_price": 300}]

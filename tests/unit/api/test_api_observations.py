@@ -22,35 +22,38 @@ def report(number: int = 1, **changes: Any) -> dict[str, Any]:
 def test_one(client: AppClient, service: Service) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     answer = client.post(VIEWED, json=report(), headers={"X-Correlation-ID": "x", "traceparent": trace})
-    assert (answer.status_code, answer.json()) == (201, {"id": "listing_viewed/web/v-1", "position": "0:0"})
+    assert (answer.status_code, answer.json()) == (
+        201,
+        {"id": "listing_viewed/web/v-1", "position": "observations/0:0"},
+    )
     recorder: Any = service.recorder
     assert recorder.options == {"correlation_id": "x", "traceparent": trace}
     assert recorder.reports[0].data.came_from == "unknown"
 
 
 @pytest.mark.parametrize(
-    ("changes", "place"),
+    ("changes", "pointer"),
     [
-        ({"id": ""}, "/id"),
-        ({"id": "a b"}, "/id"),
-        ({"id": 1}, "/id"),
-        ({"id": None}, "/id"),
-        ({"source": "a/b"}, "/source"),
-        ({"source": "a\n"}, "/source"),
-        ({"time": "yesterday"}, "/time"),
-        ({"time": "2026-01-02T03:04:05"}, "/time"),
-        ({"time": "1969-12-31T23:59:59Z"}, "/time"),
-        ({"more": 1}, "/more"),
-        ({"data": {}}, "/data/listing_id"),
-        ({"data": {"listing_id": "L1", "seconds": -1}}, "/data/seconds"),
-        ({"data": {"listing_id": "L1", "came_from": "space"}}, "/data/came_from"),
-        ({"data": {"listing_id": "L\0"}}, ""),
+        ({"id": ""}, "#/id"),
+        ({"id": "a b"}, "#/id"),
+        ({"id": 1}, "#/id"),
+        ({"id": None}, "#/id"),
+        ({"source": "a/b"}, "#/source"),
+        ({"source": "a\n"}, "#/source"),
+        ({"time": "yesterday"}, "#/time"),
+        ({"time": "2026-01-02T03:04:05"}, "#/time"),
+        ({"time": "1969-12-31T23:59:59Z"}, "#/time"),
+        ({"more": 1}, "#/more"),
+        ({"data": {}}, "#/data/listing_id"),
+        ({"data": {"listing_id": "L1", "seconds": -1}}, "#/data/seconds"),
+        ({"data": {"listing_id": "L1", "came_from": "space"}}, "#/data/came_from"),
+        ({"data": {"listing_id": "L\0"}}, "#"),
     ],
 )
-def test_one_that_does_not_fit(client: AppClient, changes: dict[str, Any], place: str) -> None:
+def test_one_that_does_not_fit(client: AppClient, changes: dict[str, Any], pointer: str) -> None:
     problem = client.post(VIEWED, json=report(**changes)).json()
     assert (problem["status"], problem["type"]) == (422, "urn:headwater:problem:malformed_observation")
-    assert place in [each["place"] for each in problem["errors"]]
+    assert pointer in [each["pointer"] for each in problem["errors"]]
 
 
 def test_a_backslash_before_u0000_is_no_nul(client: AppClient) -> None:
@@ -66,7 +69,7 @@ def test_a_backslash_before_u0000_is_no_nul(client: AppClient) -> None:
         (VIEWED, {"content": b"{", "headers": {"content-type": "application/json"}}, 400, "malformed_json"),
         (VIEWED, {"content": b"{}", "headers": {"content-type": "text/plain"}}, 415, "unsupported_media"),
         (VIEWED, {"content": b"{}", "headers": NDJSON | {"content-encoding": "br"}}, 415, "unsupported_media"),
-        (VIEWED, {"content": b"{}", "headers": NDJSON | {"X-Correlation-ID": "a b"}}, 422, "bad_parameter"),
+        (VIEWED, {"content": b"{}", "headers": NDJSON | {"X-Correlation-ID": "a b"}}, 422, "bad_header"),
         (VIEWED, {"json": "x" * 600_000}, 413, "too_large"),
     ],
 )
@@ -89,6 +92,7 @@ def test_many_and_those_that_do_not_fit(client: AppClient, service: Service) -> 
         (21, 422),
         (31, 413),
     ]
+    assert [each["pointer"] for each in found["problems"][1]["problem"]["errors"]] == ["#/id"]
     recorder: Any = service.recorder
     assert [each.id for each in recorder.reports[:3]] == ["v-0", "v-1", "v-2"]
 

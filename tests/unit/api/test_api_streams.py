@@ -50,6 +50,16 @@ def history(service: Service) -> list[bytes]:
     return records
 
 
+@pytest.mark.parametrize(("asked", "reached", "price"), [(2, 2, 102), (3, 2, 102), (4, 4, 104), (7, 7, 107)])
+def test_the_state_as_of_a_version_where_an_earlier_event_was_erased(
+    client: AppClient, service: Service, history: list[bytes], asked: int, reached: int, price: int
+) -> None:
+    reader: Any = service.readers["postgres"]
+    del reader.rows["streams"]["listing/L1/3"]
+    document = client.get(f"/streams/listing/L1?version={asked}").json()
+    assert (document["version"], document["state"]["price"]) == (reached, price)
+
+
 def test_a_stream_in_pages(client: AppClient, history: list[bytes]) -> None:
     found: list[Any] = []
     path: str | None = "/streams/listing/L1?limit=3"

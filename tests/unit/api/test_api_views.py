@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -10,9 +12,14 @@ import pytest
 from asgi_client import AppClient
 from fake_service import MemoryReader
 
-from api.ports import GenerationGone
+from api.filters import operators
+from api.ports import GenerationGone, Made
 from api.service import Service
 from projections.errors import StoreUnavailable
+
+THEN = Made(
+    "listings_then", "listings", 1, "until 2026-01-31T12:00:00Z", {1: 977, 0: 1042}, datetime(2026, 2, 1, tzinfo=UTC)
+)
 
 
 def keys(client: AppClient, query: str) -> list[str]:
@@ -39,13 +46,63 @@ def test_a_row_by_its_key(client: AppClient, stored: MemoryReader) -> None:
 def test_a_view_made_from_some_events_answers_as_the_one_it_was_made_from(
     client: AppClient, stored: MemoryReader, service: Service
 ) -> None:
-    service.generations.made["listings_then"] = "listings"
+    service.generations.made_views["listings_then"] = THEN
     stored.rows["listings_then"] = {"a/b ü": {**stored.rows["listings"]["a/b ü"], "price": 1}}
     answer = client.get(f"/views/listings_then/{quote('a/b ü', safe='')}")
     assert (answer.status_code, answer.json()["price"]) == (200, 1)
     assert [row["price"] for row in client.get("/views/listings_then?price.lte=5").json()["rows"]] == [1]
     assert client.get("/views/listings_then/nobody").status_code == 404
     assert client.get("/views/listings_then?nothing=1").status_code == 422
+    rows = client.get("/views/listings_then/rows?key=nobody&key=a/b ü&fields=price").json()["rows"]
+    assert rows == [None, {"price": 1}]
+    assert client.get("/views/listings_then/search").json()["type"] == "urn:headwater:problem:row_missing", "a key"
+
+
+def test_a_view_made_from_some_events_is_listed_with_what_it_has(client: AppClient, service: Service) -> None:
+    service.generations.made_views |= {
+        "listings_then": THEN,
+        "of_another": replace(THEN, name="of_another", source="gone"),
+        "old": replace(THEN, name="old", version=0),
+    }
+    views = {view["name"]: view for view in client.get("/views").json()["views"]}
+    assert list(views) == sorted(views)
+    assert not {"of_another", "old"} & set(views), "their columns are not known"
+    assert views["listings"]["made"] is None
+    assert views["listings_then"]["columns"] == views["listings"]["columns"]
+    assert views["listings_then"]["made"] == {
+        "view": "listings",
+        "selection": "until 2026-01-31T12:00:00Z",
+        "position": "0:1042,1:977",
+        "at": "2026-02-01T00:00:00.000Z",
+    }
+    assert client.get("/views/of_another").json()["type"] == "urn:headwater:problem:unknown_view"
+    earlier = client.get("/views/old/L1").json()
+    assert (earlier["status"], earlier["type"]) == (409, "urn:headwater:problem:made_earlier")
+    assert "replay rebuild listings --as old" in earlier["detail"]
+
+
+def test_what_stays_as_it_is_has_no_changes_to_follow(client: AppClient, service: Service) -> None:
+    service.generations.made_views["listings_then"] = THEN
+    problem = client.get("/views/listings_then/changes").json()
+    assert (problem["status"], problem["type"]) == (409, "urn:headwater:problem:never_changes")
+    assert "/views/listings/changes" in problem["detail"]
+    assert client.get("/views/nothing/changes").json()["type"] == "urn:headwater:problem:unknown_view"
+
+
+def test_every_filter_is_documented(client: AppClient, service: Service) -> None:
+    document = client.get("/openapi.json").json()
+    for name in ("listings", "city_market"):
+        known = {each["name"]: each for each in document["paths"][f"/views/{name}"]["get"]["parameters"]}
+        columns = service.views[name].types.items()
+        wanted = {f"{column}.{each}" for column, kind in columns for each in operators(kind) if each != "eq"}
+        assert wanted | {"or", "count"} <= set(known)
+    assert {known["city.in"]["explode"], known["city.not_in"]["explode"]} == {False}
+    assert known["city.is_null"]["schema"] == {"type": "boolean"}
+
+
+def test_made_views_are_documented(client: AppClient, service: Service) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {f"/views/{{view}}{rest}" for rest in ("", "/rows", "/search", "/{key}")} <= set(paths)
 
 
 @pytest.mark.parametrize("key", ["nobody", "", "x" * 10_000, "%ff", "%ED%A0%80", "日本", "..%2F..%2Fetc", "%0A"])
@@ -75,6 +132,15 @@ def test_unknown_view(client: AppClient, path: str) -> None:
         ("city.in=GALT&city.eq=LODI&price.gte=2", ["L1", "a/b ü"]),
         ("price.gt=1&price.lt=3", ["a/b ü"]),
         ("price.lte=1", ["L2"]),
+        ("city.in=GALT,LODI", ["L1", "L2", "L4", "a/b ü"]),
+        ("city.in=%22GALT%22,x", ["L1", "L2"]),
+        ("price.is_null=true", ["L4"]),
+        ("price.ne=3", ["L2", "a/b ü"]),
+        ("price.not_in=1,2", ["L1", "L3"]),
+        ("city.prefix=E&city.prefix=L", ["L3", "L4", "a/b ü"]),
+        ("city.iprefix=g", ["L1", "L2"]),
+        ("city.ieq=galt", ["L1", "L2"]),
+        ("or=(price.is_null=true,city=GALT)&or=(price=1,price.is_null=true)", ["L2", "L4"]),
         ("sort=-price,listing_id", ["L1", "L3", "a/b ü", "L2", "L4"]),
         ("sort=price", ["L2", "a/b ü", "L1", "L3", "L4"]),
         ("listed_at.gte=2026-01-01T12:00:00%2B00:00", ["L2"]),
@@ -104,6 +170,7 @@ def test_pages_add_up(client: AppClient, stored: MemoryReader, sort: str) -> Non
     [
         ("town=GALT", "town", "city"),
         ("price.near=1", "price.near", "price.gte"),
+        ("or=(price.near=1)", "or", "price.gte"),
         ("price.gte.x=1", "price.gte.x", "price.gte"),
         (".gte=1", ".gte", "city"),
         ("price=cheap", "price", None),
@@ -123,6 +190,7 @@ def test_pages_add_up(client: AppClient, stored: MemoryReader, sort: str) -> Non
         ("limit=0", "limit", None),
         ("limit=1001", "limit", None),
         ("limit=ten", "limit", None),
+        ("count=1", "count", None),
         ("limit=1&limit=2", "limit", None),
         ("wait_ms=-1", "wait_ms", None),
         ("after=", "after", None),
@@ -145,10 +213,18 @@ def test_wrong_parameters(client: AppClient, query: str, parameter: str, known: 
     assert known is None or known in problem["known"]
 
 
+def test_a_count_is_of_all_pages(client: AppClient, stored: MemoryReader) -> None:
+    page = client.get("/views/listings?price.gte=2&limit=2&count=true").json()
+    assert (page["total"], len(page["rows"])) == (3, 2)
+    following = client.get(page["links"]["next"]).json()
+    assert (following["total"], len(following["rows"])) == (3, 1)
+    assert "total" not in client.get("/views/listings?limit=2").json()
+
+
 def test_a_cursor_belongs_to_its_query(client: AppClient, stored: MemoryReader) -> None:
     cursor = client.get("/views/listings?sort=price&limit=2").json()["next"]
     assert client.get(f"/views/listings?sort=price&limit=3&cursor={cursor}").status_code == 200
-    for other in ("sort=-price", "sort=price&city=GALT", ""):
+    for other in ("sort=-price", "sort=price&city=GALT", "sort=price&or=(city=GALT)", "sort=price&city.ne=GALT", ""):
         assert client.get(f"/views/listings?{other}&cursor={cursor}").status_code == 422
 
 
@@ -182,6 +258,9 @@ def test_a_search(client: AppClient, service: Service) -> None:
     query = "q=garden&near=38.6,-121.4&within_km=5&sort=distance,-relevance&price.gte=1&facet="
     found = client.get(f"/views/listing_search/search?{query.removesuffix('&facet=')}").json()
     assert (found["total"], found["rows"][0]["listing_id"]) == (1, "L1")
+    assert found["matches"] == [{"score": 1.0}]
+    for nothing_asked in ("", "?price.gte=1", "?q=garden&sort=price"):
+        assert "matches" not in client.get(f"/views/listing_search/search{nothing_asked}").json()
     assert found["facets"] == {"city": [{"value": "SACRAMENTO", "count": 2}]}
 
 

@@ -15,7 +15,7 @@ from api.service import Service
 from api.waiting import After
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
-from projections.stores.store import Place
+from projections.table.patch import Place
 from tests.contracts.fold_views import BY_SKU
 
 SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
@@ -89,6 +89,34 @@ def test_an_event_with_several_patches_counts_once_the_last_of_each_row_is_appli
     assert waits(Place(100, 0), b, "A", "B", "A")
     assert not waits(101, 101, "A", "B", "A")
     assert not waits(0, 0)
+
+
+def test_an_observation_is_no_event_and_counts_as_applied(
+    client: AppClient, service: Service, stored: MemoryReader
+) -> None:
+    """Its position has the numbers of an event that the view has not applied."""
+    service.events.events[AT] = SOLD
+    assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 503
+    assert client.get("/views/listings/L1?after=observations/2:100&wait_ms=0").status_code == 200
+    assert client.get("/views/listings/L1?after=observations/2:100,2:100&wait_ms=0").status_code == 503
+    assert client.get("/streams/listing/L1?after=observations/2:100&wait_ms=0").status_code == 404  # it has no events
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("observation/2:100", 'write "3:1042" for an event, "observations/3:1042" for an observation'),
+        ("events/2:100", 'write "3:1042" for an event'),
+        ("/2:100", 'write "3:1042" for an event'),
+        ("observations/2", '"2" is no position'),
+        ("observations/9:1", "names observations/9:1, which the log cannot have"),
+        ("observations/observations/2:1", "names no source of positions"),
+    ],
+)
+def test_a_position_of_no_source(client: AppClient, token: str, said: str) -> None:
+    problem = client.get("/views/listings/L1", params={"after": token}).json()
+    assert (problem["status"], problem["parameter"]) == (422, "after")
+    assert said in problem["detail"]
 
 
 def test_an_event_in_the_generation_s_base_counts_as_applied(

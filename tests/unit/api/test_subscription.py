@@ -63,6 +63,21 @@ def test_a_position_moves_without_a_change_and_wakes_nobody() -> None:
     play(scenario)
 
 
+def test_a_client_may_go_on_from_a_position_once_it_has_everything_before_it() -> None:
+    async def scenario() -> None:
+        follower = Subscription(None, "p0")
+        assert follower.settled
+        follower.offer([change("a")], "p1")
+        assert not follower.settled
+        await follower.take()
+        assert follower.settled
+        follower.reset("generation_changed")
+        assert not follower.settled
+        assert not Subscription(None, "p0", held=True).settled
+
+    play(scenario)
+
+
 def test_after_the_end_nothing_is_taken_in() -> None:
     async def scenario() -> None:
         follower = Subscription(None, "p0")

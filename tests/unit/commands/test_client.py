@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from commands.aggregates.listing import ChangePrice, ListProperty, Sell
-from commands.client import BlockingCommandClient, CommandClient, Request
+from commands.declaring.registry import CommandRegistry
 from commands.errors import IdempotencyKeyReused, MalformedCommand, Rejected, Unanswered, UnknownCommand, WrongVersion
-from commands.ownership import PartitionWorker
-from commands.registry import CommandRegistry
-from commands.service import CommandTask
-from commands.state import MemoryStore
+from commands.handling.command_task import CommandTask
+from commands.handling.ownership import PartitionWorker
+from commands.local_state.state import MemoryStore
+from commands.sending.client import BlockingCommandClient, CommandClient, Request
 from eventlog.envelope import decode
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog

@@ -9,8 +9,8 @@ import pytest
 
 from commands.aggregates.listing import listing
 from commands.codec import fingerprint, fold, read_command, read_event
+from commands.declaring.registry import CommandRegistry
 from commands.errors import BrokenStream, MalformedCommand
-from commands.registry import CommandRegistry
 from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
 
@@ -30,8 +30,13 @@ def test_events_are_folded_in_their_sequence() -> None:
     assert fold(listing, []) == (listing.initial, 0)
 
 
-@pytest.mark.parametrize("sequences", [[2], [1, 3], [1, 1], [1, 2, 1]])
-def test_a_gap_or_a_repetition_is_an_error(sequences: list[int]) -> None:
+def test_an_erased_event_leaves_a_gap() -> None:
+    state, version = fold(listing, [repriced(2), repriced(5)])
+    assert (state.price, version) == (5, 5)
+
+
+@pytest.mark.parametrize("sequences", [[1, 1], [1, 2, 1], [3, 2], [0]])
+def test_a_version_that_comes_twice_or_too_late_is_an_error(sequences: list[int]) -> None:
     with pytest.raises(BrokenStream, match="listing/L1"):
         fold(listing, [repriced(sequence) for sequence in sequences])
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from commands.disk_state import DAY_MS, DiskBudget, DiskStore
 from commands.errors import LocalStateError
-from commands.slots import Slot
+from commands.local_state.disk_state import DiskBudget, DiskStore
+from commands.local_state.periods import DAY_MS
+from commands.local_state.slots import Slot
 
 BUDGET = DiskBudget()
 
@@ -32,7 +33,7 @@ def test_a_store_that_is_opened_again_knows_what_it_knew(tmp_path: Path) -> None
     filled(tmp_path)
     store = opened(tmp_path)
     assert (store.snapshot("s7"), store.receipt("c"), store.position("snapshots")) == (b"x" * 1000, b"r", 5)
-    # the period of its receipts too: an old time must not be put where nobody looks
+    # an old time must not be put where nobody looks
     store.apply({}, {"d": b"r"}, {}, 0)
     assert store.receipt("d") == b"r"
     store.close()
@@ -118,24 +119,59 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         Slot(tmp_path / "file" / "handler")
 
 
-def test_receipts_that_have_expired_are_deleted(tmp_path: Path) -> None:
+def test_a_store_of_a_time_to_come_is_emptied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    filled(tmp_path, age_days=-365)
     store = opened(tmp_path)
-    for day in range(60):
-        store.apply({}, {f"c{day}": b"x"}, {}, day * DAY_MS)
-    kept = {f"c{day}" for day in range(60) if store.receipt(f"c{day}")}
-    assert {f"c{day}" for day in range(52, 60)} <= kept
-    assert not kept & {f"c{day}" for day in range(45)}
-    assert len([key for key in store._db.keys() if key.startswith(b"r")]) == len(kept)  # noqa: SIM118
+    assert (store.snapshot("s7"), store.position("snapshots")) == (None, 0)
+    assert "still to come" in caplog.text
     store.close()
 
 
-def test_receipts_are_kept_for_as_many_days_as_one_likes(tmp_path: Path) -> None:
-    store = opened(tmp_path, receipts_days=30)
-    for day in range(100):
-        store.apply({}, {f"c{day}": b"x"}, {}, day * DAY_MS)
-    assert all(store.receipt(f"c{day}") for day in range(69, 100))
-    assert store.receipt("c20") is None
-    store.close()
+class Days:
+    """A store that takes a receipt every quarter of a day; its first day is 40 days ago."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.monkeypatch, self.day = folder, monkeypatch, 0
+        self.start_ms = int(time.time() * 1000) - 40 * DAY_MS
+
+    def live(self, days: int, receipts_days: int) -> set[int]:
+        """Open it, go on for some days, and close it; returns the days whose receipts there are then."""
+        start_ms, started = self.start_ms + self.day * DAY_MS, self.day
+        self.monkeypatch.setattr("commands.local_state.disk_state.time.time", lambda: start_ms / 1000)
+        store = opened(self.folder, receipts_days=receipts_days)
+        for quarter in range(days * 4):
+            self.day = started + quarter // 4
+            store.apply({}, {f"{self.day}.{quarter % 4}": b"x"}, {}, start_ms + quarter * DAY_MS // 4)
+        kept = {day for day in range(self.day + 1) if all(store.receipt(f"{day}.{q}") for q in range(4))}
+        written = {int(key[9:].partition(b".")[0]) for key in store._db.keys() if key.startswith(b"r")}  # noqa: SIM118
+        assert kept <= written
+        assert len(written) <= len(kept) + 1
+        store.close()
+        self.day += 1
+        return kept
+
+
+@pytest.mark.parametrize("days", [1, 3, 7])
+def test_receipts_are_kept_for_as_many_days_as_one_likes_and_not_much_longer(
+    tmp_path: Path, days: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Days(tmp_path, monkeypatch).live(30, days)
+    assert kept >= set(range(29 - days, 30))
+    assert not kept & set(range(29 - 2 * days - 3))
+
+
+@pytest.mark.parametrize(("before", "after"), [(7, 3), (3, 7), (1, 7), (7, 1), (7, 30)])
+def test_another_number_of_days_forgets_nothing_that_is_still_promised(
+    tmp_path: Path, before: int, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = Days(tmp_path, monkeypatch)
+    days.live(16, before)
+    for day in range(16, 23):
+        promised = set(range(max(day - after, 16 - before), day + 1))
+        assert days.live(1, after) >= promised
+    kept = days.live(16, after)
+    assert kept >= set(range(38 - min(after, 16 + before), 39))
+    assert not kept & set(range(38 - 2 * after - 3))
 
 
 def test_two_of_one_machine_never_have_the_same_folder(tmp_path: Path) -> None:
@@ -146,7 +182,9 @@ def test_two_of_one_machine_never_have_the_same_folder(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
-    holding = f"import pathlib; from commands.slots import Slot; slot = Slot(pathlib.Path({str(tmp_path)!r})); "
+    holding = (
+        f"import pathlib; from commands.local_state.slots import Slot; slot = Slot(pathlib.Path({str(tmp_path)!r})); "
+    )
     holding += "print(slot.folder.name, flush=True); input()"
     held = subprocess.Popen([sys.executable, "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with held:

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from commands.aggregate import Event
 from commands.aggregates import order
-from commands.process import Process, TimedOut
+from commands.declaring.aggregate import Event
+from commands.declaring.process import Process, TimedOut
 
 DOCS = Path(__file__).parents[3] / "docs"
 TEXT = (DOCS / "schema-evolution.md").read_text()
@@ -29,10 +29,13 @@ def test_the_example_reads_what_version_1_recorded() -> None:
 
 
 def test_every_step_is_told() -> None:
-    import commands.steps
+    import commands.declaring.steps
 
     told = {name for name in re.findall(r"\b([a-z]+)\(", TEXT)}
-    steps = {name for name in re.findall(r"^def ([a-z]+)\(", Path(commands.steps.__file__).read_text(), re.MULTILINE)}
+    steps = {
+        name
+        for name in re.findall(r"^def ([a-z]+)\(", Path(commands.declaring.steps.__file__).read_text(), re.MULTILINE)
+    }
     assert steps <= told
 
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import orjson
 import pytest
 
+from commands.codec import fingerprint
+from commands.declaring.registry import CommandRegistry
 from commands.errors import MalformedCommand, TooLarge, Unanswered, UnknownCommand
-from commands.gateway import CommandGateway, new_command_id
-from commands.ownership import PartitionWorker
+from commands.handling.command_task import CommandTask
+from commands.handling.ownership import PartitionWorker
+from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt, ReceiptError, RecordedEvent, reuse_key
-from commands.receipt_index import ReceiptIndex
-from commands.registry import CommandRegistry
-from commands.service import CommandTask
-from commands.state import MemoryStore
-from eventlog.envelope import Position, decode
+from commands.sending.gateway import WOKEN_PER_TURN, CommandGateway, new_command_id
+from eventlog.envelope import Envelope, Position, decode
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry, Record
 from eventlog.topics import COMMANDS, RECEIPTS
@@ -182,16 +184,6 @@ def test_a_receipt_is_read_back_as_it_was_written() -> None:
             Receipt.from_json(nonsense)
 
 
-def test_the_index_remembers_the_latest_and_forgets_the_oldest() -> None:
-    index = ReceiptIndex(limit=10)
-    for number in range(100):
-        index.add(str(number), 3, 2**40 + number)
-    assert [index.find(str(number)) for number in range(95, 100)] == [(3, 2**40 + n) for n in range(95, 100)]
-    assert [index.find(str(number)) for number in range(90)] == [None] * 90
-    index.add("99", 1, 5)
-    assert index.find("99") == (1, 5)
-
-
 def test_command_ids_are_version_7_uuids_in_order_of_time() -> None:
     ids = [uuid.UUID(new_command_id()) for _ in range(1_000)]
     assert {(one.version, one.variant) for one in ids} == {(7, uuid.RFC_4122)}
@@ -204,18 +196,39 @@ def test_the_key_of_a_refusal_is_not_the_command_id() -> None:
     assert reuse_key("k", "f") != "k"
 
 
-def test_a_receipt_is_known_before_whoever_waits_for_it_wakes() -> None:
-    known: list[object] = []
+def test_however_many_receipts_come_at_once_little_is_done_in_a_turn_of_the_loop() -> None:
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        names = [f"L{n}" for n in range(500)]
+        sent = [
+            asyncio.create_task(
+                gateway.submit("listing.list_property", LISTING | {"listing_id": name}, command_id=f"c-{name}")
+            )
+            for name in names
+        ]
+        asked = [decode(record.value) for record in await eventually_submitted(log, len(names))]
+        woken, turn = list[int](), 0
+        for task in sent:
+            task.add_done_callback(lambda _: woken.append(turn))
+        for each in asked:
+            answer = accepted(each)
+            log.submit(Entry(RECEIPTS, each.id, answer.to_json(), 0), 0)
+        while not all(task.done() for task in sent):
+            turn += 1
+            await asyncio.sleep(0)
+        assert max(Counter(woken).values()) <= WOKEN_PER_TURN
 
-    class Loop:
-        def is_closed(self) -> bool:
-            return False
+    play(scenario, answered=False)
 
-        def call_soon_threadsafe(self, *_: object) -> None:
-            known.append(gateway._index.find("k"))
 
-    gateway = CommandGateway(MemoryLog(), CommandRegistry.load())
-    gateway._loop, gateway._waiting["k"] = Loop(), []  # type: ignore[assignment]
-    gateway._take([Record(RECEIPTS, 1, 7, "other", b"", 0), Record(RECEIPTS, 1, 8, "k", b"", 0)])
-    assert known == [(1, 8)]
-    assert gateway._index.find("other") == (1, 7)
+async def eventually_submitted(log: MemoryLog, count: int) -> list[Record]:
+    """All commands in the log, once there are `count`."""
+    while True:
+        found = [record for partition in (0, 1) for record in log.read(COMMANDS, partition, 0)]
+        if len(found) == count:
+            return found
+        await asyncio.sleep(0)
+
+
+def accepted(command: Envelope) -> Receipt:
+    asked = fingerprint(command.type, orjson.dumps(command.data, option=orjson.OPT_SORT_KEYS), None)
+    return Receipt(command.id, command.type, command.stream, "accepted", 1, asked, "2026-01-02T03:04:05.000000Z")

@@ -12,13 +12,13 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregate import Aggregate, Command, Event
+from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.registry import CommandRegistry
+from commands.declaring.steps import after
 from commands.errors import LocalStateError, Rejected
-from commands.handler import Batch, Handler
+from commands.handling.handler import Batch, Handler
+from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt, reuse_key
-from commands.registry import CommandRegistry
-from commands.state import MemoryStore
-from commands.steps import after
 from eventlog.envelope import Envelope, decode, encode
 from eventlog.ports import Record
 from eventlog.topics import DEAD_LETTERS, EVENTS, SNAPSHOTS
@@ -270,7 +270,7 @@ def test_a_command_in_the_wrong_partition_is_a_dead_letter() -> None:
 
 
 def test_the_states_that_were_used_last_stay_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.handler.CACHED_STREAMS", 2)
+    monkeypatch.setattr("commands.handling.handler.CACHED_STREAMS", 2)
     read: list[str] = []
 
     class Noting(MemoryStore):

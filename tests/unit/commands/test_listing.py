@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from commands.aggregate import Command, Event
 from commands.aggregates.listing import (
     ChangePrice,
     DetailsRevised,
@@ -26,6 +25,7 @@ from commands.aggregates.listing import (
     Withdrawn,
     listing,
 )
+from commands.declaring.aggregate import Command, Event
 from commands.errors import Rejected
 from tests.listed import LISTING
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from commands.declaring.observation import Observation, ObservationRegistry
 from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
-from commands.observation import Observation, ObservationRegistry
-from commands.recorder import ObservationRecorder
+from commands.sending.recorder import ObservationRecorder
 from eventlog.envelope import decode, partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog

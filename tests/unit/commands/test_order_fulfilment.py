@@ -14,7 +14,7 @@ from commands.aggregates import order, stock
 from commands.aggregates.order import Order
 from commands.aggregates.refund import Refund
 from commands.aggregates.stock import Stock
-from commands.process import TimedOut
+from commands.declaring.process import TimedOut
 from commands.processes.order_fulfilment import PAY_WITHIN, Fulfilment, order_fulfilment
 from eventlog import topics
 from eventlog.envelope import decode

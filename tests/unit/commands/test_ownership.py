@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from commands.declaring.registry import CommandRegistry
 from commands.errors import LocalStateError
-from commands.ownership import PartitionOwner, PartitionWorker
+from commands.handling.command_task import CommandTask
+from commands.handling.deleted_unread import go_on_from
+from commands.handling.ownership import PartitionOwner, PartitionWorker
+from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt
-from commands.registry import CommandRegistry
-from commands.service import CommandTask
-from commands.state import MemoryStore
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode
+from eventlog.letters import Letter
 from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, NEXT_OFFSET, Entry
-from eventlog.topics import COMMANDS, EVENTS, RECEIPTS, SNAPSHOTS
+from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, PartitionWriter, Record, Role
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS, SNAPSHOTS
+from tests.waiting import eventually
 
 REGISTRY = CommandRegistry.load()
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
@@ -128,7 +132,7 @@ def test_a_store_that_fails_after_the_commit_is_restored_and_nothing_is_repeated
 def test_where_commands_crowd_a_transaction_takes_those_that_come_while_it_waits(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.ownership.CROWDED_S", 1.0)
+    monkeypatch.setattr("commands.handling.ownership.CROWDED_S", 1.0)
     disk.room.set()
     submit(disk.log, 0)
     submit(disk.log, 1, price=2)
@@ -146,14 +150,122 @@ def test_where_commands_crowd_a_transaction_takes_those_that_come_while_it_waits
 
 
 def test_a_worker_that_gives_up_ends_the_process(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.ownership.MAX_ATTEMPTS", 2)
+    monkeypatch.setattr("commands.handling.ownership.MAX_ATTEMPTS", 2)
     with pytest.raises(LocalStateError, match="no room"):
         PartitionOwner(disk.log, HANDLER, disk.open).run(threading.Event())
 
 
-def test_a_mistake_in_a_task_ends_the_process(disk: Disk) -> None:
-    def broken(_: int) -> CommandTask:
-        raise ZeroDivisionError
+class Mistaken:
+    """A task with a mistake: it raises `error` while a record that is at fault is among those it works on."""
 
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+        self.worked: list[int] = []
+
+    def __call__(self, _: int) -> Mistaken:
+        return self
+
+    def restore(self, stopped: object) -> str:
+        return "nothing"
+
+    def wait_s(self) -> float:
+        return 60.0
+
+    def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
+        if self.error is not None and any(record.key == "fault" for record in records):
+            raise self.error
+        transaction = writer.begin()
+        transaction.commit(records[-1].offset + 1)
+        self.worked += [record.offset for record in records]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_mistake_in_a_task_ends_the_process_after_as_many_attempts(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("commands.handling.ownership.MAX_ATTEMPTS", 2)
+    disk.log.submit(Entry(COMMANDS, "fault", b"", 0), 0)
     with pytest.raises(ZeroDivisionError):
-        PartitionOwner(disk.log, HANDLER, broken).run(threading.Event())
+        PartitionOwner(disk.log, HANDLER, Mistaken(ZeroDivisionError("a mistake"))).run(threading.Event())
+    assert any(line.exc_info and "attempt 1 failed" in line.getMessage() for line in caplog.records)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a mistake"), SystemExit(3), MemoryError()])
+def test_what_comes_before_a_record_that_a_task_fails_on_goes_through_and_the_rest_when_it_is_mended(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr("commands.handling.ownership.MAX_PAUSE_S", 0.01)
+    monkeypatch.setattr("commands.handling.ownership.BATCH_RECORDS", 4)
+    for key in ("good", "good", "good", "fault", "good"):
+        disk.log.submit(Entry(COMMANDS, key, b"", 0), 0)
+    task = Mistaken(error)
+    worker = PartitionWorker(disk.log, HANDLER, 0, task)
+    worker.start()
+    eventually(lambda: task.worked == [0, 1, 2])
+    worker.check()
+    task.error = None
+    eventually(lambda: task.worked == [0, 1, 2, 3, 4])
+    worker.stop()
+    worker.join()
+    worker.check()
+
+
+@pytest.mark.parametrize("role", [HANDLER, PROCESSES])
+def test_what_was_deleted_before_it_was_read_is_told_once_and_the_rest_is_read(
+    role: Role, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = MemoryLog(partitions=1)
+    for number in range(5):
+        log.submit(Entry(role.reads, f"k{number}", b"{}", 0), 0)
+    with closing(log.own(0, role)) as writer:
+        writer.begin().commit(1)
+        assert go_on_from(log, role, writer) == 1
+        log.delete(role.reads, 0, 1)
+        assert go_on_from(log, role, writer) == 1
+        assert not caplog.text
+        log.delete(role.reads, 0, 3)
+        for _ in range(2):
+            assert go_on_from(log, role, writer) == 3
+    ((key, letter),) = [(r.key, Letter.from_json(r.value or b"")) for r in log.read(DEAD_LETTERS, 0, 0)]
+    assert key == f"{role.reads}/0/1-2"
+    assert f'offsets 1 to 2 of partition 0 of "{role.reads}" were deleted' in letter.reason
+    assert caplog.text.count("were deleted before") == 1
+
+
+def test_an_idle_owner_commits_the_place_behind_the_marks_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the deletion of a mark would look like that of a record."""
+    monkeypatch.setattr("commands.handling.ownership.NOTE_S", 0.0)
+    log = MemoryLog(partitions=1)
+    with closing(log.own(0, ROUTER)) as writer:
+        begun = writer.begin()
+        begun.append([Entry(INBOX, "p/1", b"{}", 0)])
+        begun.commit()
+    worker = PartitionWorker(log, PROCESSES, 0, lambda _: Idle())
+    worker.start()
+    try:
+        eventually(lambda: log.next_offset(0, PROCESSES) == log.end(INBOX, 0) == 2)
+    finally:
+        worker.stop()
+        worker.join()
+    log.delete(INBOX, 0, 2)
+    with closing(log.own(0, PROCESSES)) as writer:
+        assert go_on_from(log, PROCESSES, writer) == 2
+    assert not list(log.read(DEAD_LETTERS, 0, 0))
+
+
+class Idle:
+    """A task that does nothing, and so commits nothing."""
+
+    def restore(self, stopped: Callable[[], bool]) -> str:
+        return ""
+
+    def wait_s(self) -> float:
+        return 60.0
+
+    def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
+        return
+
+    def close(self) -> None:
+        return

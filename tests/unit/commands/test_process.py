@@ -11,12 +11,12 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from commands.aggregates import order
+from commands.declaring.process import Process, ProcessRegistry, Reaction, TimedOut
+from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError, UnreadableProcess
-from commands.process import Process, ProcessRegistry, Reaction, TimedOut
-from commands.process_instance import Instance, read_instance, write_instance
-from commands.process_runner import NOTE_S, RoutingTask
 from commands.processes.order_fulfilment import order_fulfilment
-from commands.registry import CommandRegistry
+from commands.reacting.instance import Instance, read_instance, write_instance
+from commands.reacting.router import NOTE_S, RoutingTask
 from eventlog import topics
 from eventlog.envelope import decode, partition_of
 from eventlog.memory import MemoryLog
@@ -89,19 +89,17 @@ def letters(world: World) -> list[str]:
     return [orjson.loads(each.value or b"")["reason"] for each in world.log.read(topics.DEAD_LETTERS, 0, 0)]
 
 
-def test_where_a_process_fails_the_event_is_a_dead_letter_and_the_rest_goes_on(
+def test_if_a_process_fails_the_event_is_a_dead_letter_and_other_processes_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World(random.Random(1))
-    world.processes = ProcessRegistry([("here", process()), ("there", order_fulfilment)])
-    for role, partition in sorted(world._tasks):
-        world.restart(role, partition)
+    world.deploy(process(), order_fulfilment)
     world.send("order.place", order_id="O", customer="Ada", lines=[{"sku": "tea", "quantity": 1, "unit_cents": 1}])
     world.settle()
     (reason,) = letters(world)
     assert reason.startswith('process "p" failed, error ')
     assert reason.endswith("ValueError: a bug")
-    assert world.instances() == ["order_fulfilment/O"]
+    assert world.instances() == ["order_fulfilment/O", "p/O"]
     assert "a bug" in caplog.text
 
 
@@ -133,7 +131,8 @@ def test_an_event_that_cannot_be_read_is_a_dead_letter(change: Callable[[dict[st
 
 def test_a_router_notes_its_place_now_and_then_though_no_event_concerns_a_process() -> None:
     log, now = MemoryLog(1), 0.0
-    router, writer = RoutingTask(CommandRegistry.load(), ProcessRegistry.load(), lambda: now), log.own(0, ROUTER)
+    router = RoutingTask(log, CommandRegistry.load(), ProcessRegistry.load(), 0, {}, lambda: now)
+    writer = log.own(0, ROUTER)
     places = []
     for offset, now in enumerate((0.1, NOTE_S, NOTE_S + 0.1, 2 * NOTE_S)):  # noqa: B007  # the router's clock reads it
         router.work(writer, [Record(topics.EVENTS, 0, offset, f"listing/L/{offset + 1}", b"{}", 0)])

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregate import Aggregate, Command, Event
 from commands.aggregates.listing import listing
+from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError, UnknownCommand
-from commands.registry import CommandRegistry
 
 
 class Lit(Event, type="lamp.lit"):

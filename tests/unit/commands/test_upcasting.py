@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregate import Aggregate, Command, Event
 from commands.codec import fold, read_event, read_snapshot, write_snapshot
-from commands.errors import DeclarationError, UnreadableEvent, UnreadableSnapshot
-from commands.steps import (
+from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.steps import (
     Change,
     Conversion,
     after,
@@ -32,6 +31,7 @@ from commands.steps import (
     widened,
     written,
 )
+from commands.errors import DeclarationError, UnreadableEvent, UnreadableSnapshot
 from eventlog.envelope import Envelope
 from tests.event_histories import events, recorded
 

@@ -10,7 +10,7 @@ import compose
 from compose.parts import kafka, postgres, valkey
 from compose.settings import Ports, StackSettings
 from compose.stack import JAR_LOCK
-from projections.jars import read_lock
+from projections.spark.setup.jars import read_lock
 
 SERVICES = yaml.safe_load((Path(compose.__file__).parent / "docker-compose.yml").read_text())["services"]
 LOOPBACK_ONLY = {"listen_addresses", "unix_socket_directories"}  # in a container, its own network does that

@@ -6,9 +6,18 @@ from pathlib import Path
 import pytest
 
 from compose.stack import JAR_LOCK
-from projections import ivy, jars
-from projections.ivy import Coordinate, JarError
-from projections.jars import SPARK_LOCK, Group, Jar, cache_directory, group_jars, lock_group, read_lock, write_lock
+from projections.spark.setup import ivy, jars
+from projections.spark.setup.ivy import Coordinate, JarError
+from projections.spark.setup.jars import (
+    SPARK_LOCK,
+    Group,
+    Jar,
+    cache_directory,
+    group_jars,
+    lock_group,
+    read_lock,
+    write_lock,
+)
 
 CONTENT = {Coordinate("org.a", "one_2.13", "1.0"): b"first", Coordinate("org.b", "two", "2.1.Final"): b"second"}
 

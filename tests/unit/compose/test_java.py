@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from projections import java
-from projections.java import JavaError, find_java, parse_major
+from projections.spark.setup import java
+from projections.spark.setup.java import JavaError, find_java, parse_major
 
 
 def fake_java(folder: Path, version: str) -> Path:

@@ -4,14 +4,16 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from projections.supervision.errors import StartFailed, SupervisionError
-from projections.supervision.process import Backoff, ProcessSpec, State
+from projections.supervision.process import PATIENCE, Backoff, ProcessSpec, State
 from projections.supervision.supervisor import Supervisor
+from tests.waiting import eventually
 
 QUICK = Backoff(first_s=0.01, longest_s=0.02, limit=3, limit_at_first=2)
 READY_THEN_WAIT = "echo started >> runs; trap 'echo cleanly >> runs; exit 0' TERM; while :; do sleep 0.05; done"
@@ -111,6 +113,45 @@ def test_a_process_that_keeps_dying_is_given_up(tmp_path):
     finally:
         supervisor.stop()
     assert len(runs(tmp_path)) == 1 + QUICK.limit
+
+
+def test_without_a_limit_a_process_that_dies_early_again_and_again_is_never_given_up(tmp_path):
+    dies_at_first = f"echo try >> tries; [ $(wc -l < tries) -gt 6 ] || exit 1; {READY_THEN_WAIT}"
+    supervisor = Supervisor([spec(tmp_path, dies_at_first)], replace(PATIENCE, first_s=0.01, longest_s=0.02))
+    supervisor.start()
+    try:
+        assert supervisor["child"].status.restarts == 6
+        assert supervisor.is_healthy
+    finally:
+        supervisor.stop()
+
+
+def test_the_wait_before_a_restart_is_bounded_however_many_there_were():
+    assert PATIENCE.wait_s(0) == PATIENCE.first_s
+    assert PATIENCE.wait_s(100_000) == PATIENCE.longest_s
+
+
+def test_a_process_that_waits_for_another_is_not_called_late(tmp_path):
+    held = iter([True, True, True])
+    late = spec(tmp_path, "sleep 600", start_timeout_s=0.0, held=lambda: next(held, False))
+    supervisor = Supervisor([late], replace(QUICK, limit_at_first=0))
+    with pytest.raises(StartFailed, match="it has not said that it started"):
+        supervisor.start()
+    assert next(held, None) is None, "the time to start ran only after it was let go"
+
+
+def test_a_restart_can_be_begun_without_waiting_for_its_end(tmp_path):
+    supervisor = Supervisor([spec(tmp_path)], replace(QUICK, first_s=10.0, longest_s=10.0))
+    supervisor["child"].begin_restart()  # does not run: nothing to restart
+    supervisor.begin("child")
+    try:
+        supervisor["child"].wait_healthy()
+        pid = supervisor["child"].status.pid
+        supervisor["child"].begin_restart()
+        eventually(lambda: supervisor["child"].status.pid not in (None, pid), "it runs again", 5.0)
+    finally:
+        supervisor.stop()
+    assert runs(tmp_path)[:3] == ["started", "cleanly", "started"]
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path):

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from projections.java import locate_java
-from projections.spark import class_archive
+from projections.spark.prepare import make_archive
 from projections.spark.session import SparkSettings
+from projections.spark.setup import class_archive
+from projections.spark.setup.java import locate_java
+
+pytestmark = pytest.mark.jvm
 
 SESSION = """
 import sys
 from pathlib import Path
-from projections.spark import class_archive
+from projections.spark.setup import class_archive
 from projections.spark.session import SparkSettings, end, start_session
 
 class_archive.FOLDER = Path(sys.argv[1])
@@ -29,7 +32,7 @@ end(session, 120)
 def archive() -> Path:
     if not (locate_java().resolve().parent.parent / "lib" / "server" / "classes.jsa").exists():
         pytest.skip("this Java has no archive of its own classes, on which ours would build")
-    made = class_archive.make()
+    made = make_archive()
     assert made is not None
     return made
 
@@ -68,7 +71,7 @@ def test_an_archive_that_was_cut_off_is_not_used(
 
 def test_it_is_made_once(archive: Path) -> None:
     made = archive.stat().st_mtime_ns
-    assert class_archive.make() == archive
+    assert make_archive() == archive
     assert archive.stat().st_mtime_ns == made
 
 
@@ -77,7 +80,7 @@ def test_an_installation_that_cannot_be_written_to_goes_without(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(class_archive, "FOLDER", tmp_path / "file" / "classes")
-    assert class_archive.make() is None
+    assert make_archive() is None
     assert "starts without one" in caplog.text
     assert "SharedArchiveFile" not in SparkSettings().options(2)["spark.driver.extraJavaOptions"]
 

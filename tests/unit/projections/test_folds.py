@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eventlog.envelope import Envelope, Position
-from projections import reference
-from projections.conditions import equals
 from projections.errors import ViewDeclarationError
-from projections.expressions import Expression, Source, envelope, field, value
-from projections.folds import (
+from projections.table import reference
+from projections.table.conditions import equals
+from projections.table.event_data import problem, rows_of
+from projections.table.expressions import Expression, Source, envelope, field, value
+from projections.table.folds import (
     EVERY,
     add,
     approximate_distinct,
@@ -31,10 +32,9 @@ from projections.folds import (
     nested,
     top,
 )
-from projections.items import item
-from projections.monoids import State
-from projections.reading import problem, rows_of
-from projections.view import Elasticsearch, Postgres, TableView
+from projections.table.items import item
+from projections.table.monoids import State
+from projections.table.view import Elasticsearch, Postgres, TableView
 from tests.contracts.fold_views import (
     BY_PACKED_GROUP,
     BY_SKU,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections.loader_stats import KEPT_LOADS, LoaderStats
+from projections.loading.stats import KEPT_LOADS, LoaderStats
 
 
 def test_a_report_has_the_counts_and_the_times_of_the_last_batches() -> None:

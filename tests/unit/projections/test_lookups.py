@@ -9,11 +9,11 @@ import pytest
 
 from commands.aggregates.listing import Listed
 from projections.errors import ViewDeclarationError
-from projections.folds import collect, last
-from projections.lookups import Lookup, looked_up_types
 from projections.registry import ViewRegistry
-from projections.types import ColumnType
-from projections.view import Postgres, TableView
+from projections.table.folds import collect, last
+from projections.table.lookups import Lookup, looked_up_types
+from projections.table.types import ColumnType
+from projections.table.view import Postgres, TableView
 
 SHIPPED = ViewRegistry.load().views
 PRICE = {"city_price": "average_price"}

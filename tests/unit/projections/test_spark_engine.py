@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,27 +15,30 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from commands.aggregate import Event
-from commands.registry import CommandRegistry
+from commands.declaring.aggregate import Event
+from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position, encode, partition_of
 from eventlog.settings import LogSettings
 from eventlog.topics import MAX_RECORD_BYTES
-from projections import reference
-from projections.expressions import Source, envelope, minus, negative, point, value, when
-from projections.folds import EVERY, add, count, last, maximum, members, minimum
-from projections.folds import lowest as lowest_of
-from projections.monoids import State
-from projections.patches import NotAPatch, read_into
-from projections.reading import problem
+from projections.generations.selection import Point, Selection
+from projections.loading.decoding import NotAPatch, read_into
 from projections.registry import ViewRegistry
+from projections.spark.erasing import erased, remaining
 from projections.spark.events import LogSchema
-from projections.spark.folding import POISON, fault, folded
+from projections.spark.folding import ERASES, POISON, fault, folded
 from projections.spark.live import checkpoint_directory
-from projections.spark.patches import SENDABLE_BYTES, sendable
-from projections.spark.slices import recombined
+from projections.spark.patch_sql import SENDABLE_BYTES, sendable
+from projections.spark.selected_records import selected
+from projections.spark.slices import code_digest, recombined
 from projections.stores.store import Batch
-from projections.types import ColumnType
-from projections.view import Postgres, TableView
+from projections.table import reference
+from projections.table.event_data import problem
+from projections.table.expressions import Source, envelope, minus, negative, point, value, when
+from projections.table.folds import EVERY, add, count, last, maximum, members, minimum
+from projections.table.folds import lowest as lowest_of
+from projections.table.monoids import State
+from projections.table.types import ColumnType
+from projections.table.view import Postgres, TableView
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.contracts.view_histories import history as random_history
@@ -52,6 +56,8 @@ from tests.spark_rows import (
     states,
     touched,
 )
+
+pytestmark = pytest.mark.jvm
 
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
 VIEWS = list(ViewRegistry.load().views.values())
@@ -353,7 +359,43 @@ def test_tombstones_make_nothing_and_heartbeats_tell_every_partition_of_patches(
     }
     for view in VIEWS:
         found = folded(frame([record(0, 1, "listing/L1/1", None), record(2, 9, "heartbeat/2", beat)]), view).collect()
-        assert {(row[view.key_name], row[POISON]) for row in found} == {(None, None)}, view.name
+        assert {(row[view.key_name], row[POISON]) for row in found} == {(None, None), (None, ERASES)}, view.name
+
+
+def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
+    def event(partition: int, offset: int, key: str) -> Row:
+        return record(partition, offset, key, b"{}")
+
+    there = [event(0, 1, "a"), event(0, 2, "b"), event(0, 9, "a"), event(1, 1, "a"), event(0, 3, "c")]
+    gone = [record(0, 4, "a", None), record(0, 5, "a", None), record(0, 6, "c", None), record(1, 0, "a", None)]
+    nobody = Row(None, b"{}", 0, 7, there[0][4])
+    left = remaining(frame([*there, *gone, nobody]), erased(frame([*there, *gone])))
+    found = {(row.partition, row.offset) for row in left.collect() if row.value is not None}
+    assert found == {(0, 2), (0, 9), (1, 1), (0, 7)}
+
+
+def test_a_tombstone_is_in_sight_whatever_a_selection_leaves_out() -> None:
+    at = 1_767_323_045_678
+    records = frame([record(0, 1, "a", b"{}", at), record(0, 2, "a", None, at + 5_000)])
+    for selection in (Selection(until=Point("then", time_ms=at)), Selection(since=Point("then", time_ms=at + 9_000))):
+        assert [row.offset for row in selected(records, VIEWS[0], selection).collect()][-1:] == [2]
+    where = selected(records, VIEWS[0], Selection(where="type = 'x'"))
+    assert sorted(row.offset for row in where.collect()) == [1, 2]
+
+
+def test_slices_belong_to_the_code_that_folded_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = code_digest()
+    code_digest.cache_clear()
+    assert code_digest() == here
+    (tmp_path / "folds").mkdir()
+    (tmp_path / "folds" / "added.py").write_text("")
+    monkeypatch.setattr("projections.__path__", [str(tmp_path)])
+    code_digest.cache_clear()
+    other = code_digest()
+    (tmp_path / "folds" / "added.py").write_text("# other")
+    code_digest.cache_clear()
+    assert len({here, other, code_digest()}) == 3
+    code_digest.cache_clear()
 
 
 def test_a_checkpoint_belongs_to_one_cluster_environment_set_of_views_and_layout() -> None:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from projections.folds import count, distinct
 from projections.spark.folding import ENTRY_BYTES, LISTED_BYTES, MOST_GROUPS, groups_in_memory
+from projections.spark.live import SINK
 from projections.spark.session import SparkSettings
-from projections.view import Postgres, TableView
+from projections.table.folds import count, distinct
+from projections.table.view import Postgres, TableView
 from tests.contracts.view_histories import Put
+
+pytestmark = pytest.mark.jvm
 
 
 def test_by_default_spark_runs_in_this_process_with_the_threads_asked_for_and_on_the_loopback_only() -> None:
@@ -30,6 +33,13 @@ def test_executors_elsewhere_are_given_the_connector_and_the_memory(master: str)
     assert "spark-sql-kafka" in options["spark.jars"]
     assert options["spark.executor.memory"] == options["spark.driver.memory"] == "3g"
     assert ("spark.driver.bindAddress" in options) == master.startswith("local")
+
+
+def test_no_patch_is_given_up_or_overtaken_on_its_way_to_kafka() -> None:
+    assert int(SINK["kafka.delivery.timeout.ms"]) == int(SINK["kafka.retries"]) == 2**31 - 1
+    assert SINK["kafka.enable.idempotence"] == "true"
+    assert SINK["kafka.acks"] == "all"
+    assert int(SINK["kafka.max.in.flight.requests.per.connection"]) <= 5
 
 
 DYING = """

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from commands.aggregate import Event
+from commands.declaring.aggregate import Event
 from eventlog.settings import LogSettings
-from projections.folds import count, last
-from projections.reading import problem
 from projections.spark.events import LogSchema, parse
 from projections.spark.folding import POISON, fault, folded
 from projections.spark.upcasting import current_data, recorded_columns
-from projections.view import Postgres, TableView
+from projections.table.event_data import problem
+from projections.table.folds import count, last
+from projections.table.view import Postgres, TableView
 from tests.event_histories import ANNOTATIONS, events, recorded
 from tests.spark_rows import differences, expected_patches, expected_states, frame, made_of, patches, records_of, states
 from tests.versioned import REASONS, Weighed, readable, source, unreadable, weighed
+
+pytestmark = pytest.mark.jvm
 
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
 together = settings(

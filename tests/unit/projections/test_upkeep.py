@@ -7,14 +7,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
 from projections.errors import RebuildFailed, StoreUnavailable
-from projections.lag import Lag
+from projections.generations.lag import Lag
+from projections.generations.rates import Rates
+from projections.generations.registry import Generation
+from projections.generations.upkeep import Upkeep, to_replay
 from projections.registry import ViewRegistry
-from projections.upkeep import Upkeep, quicker_in_bulk, to_replay
-from projections.view import TableView
+from projections.table.view import TableView
 
 HERE = Lag("listings", "postgres", 1, 3, "caught up", {0: 10, 1: 20}, 0, 0, 0.0)
 ENDS = {0: 12, 1: 20}
@@ -37,29 +40,36 @@ def test_a_new_generation_or_a_store_that_is_away_is_not_called_stalled() -> Non
     assert replace(HERE, standing="away", position={}).since(HERE, ENDS).standing == "away"
 
 
-def test_bulk_is_chosen_where_it_is_quicker_and_only_there() -> None:
-    assert quicker_in_bulk(1_000_000, 1_000_000)
-    assert not quicker_in_bulk(100_000, 100_000)
-    assert not quicker_in_bulk(1_000_000, 100_000_000)
-    assert quicker_in_bulk(50_000_000, 100_000_000)
-
-
-def test_a_view_in_several_stores_is_replayed_once_if_any_of_them_needs_it() -> None:
+def test_a_view_in_several_stores_is_replayed_once_if_any_of_them_needs_it(tmp_path: Path) -> None:
     lost = replace(HERE, store="valkey", standing="lost", lag_events=None)
     far = replace(HERE, view="streams", lag_events=5_000_000)
     away = replace(HERE, view="city_market", standing="away", lag_events=None)
-    assert to_replay([HERE, lost, lost, far, away], 5_000_000) == ["listings", "streams"]
+    assert to_replay([HERE, lost, lost, far, away], 5_000_000, Rates(tmp_path / "rates"), []) == ["listings", "streams"]
+
+
+def test_the_rates_of_this_deployment_decide(tmp_path: Path) -> None:
+    (tmp_path / "rates").write_text('{"listings/postgres": 5000}')
+    slow, fast = replace(HERE, lag_events=200_000), replace(HERE, view="streams", lag_events=200_000)
+    assert to_replay([slow, fast], 1_000_000, Rates(tmp_path / "rates"), []) == ["listings"]
+
+
+class FakeGenerations:
+    def all(self) -> list[Generation]:
+        return []
 
 
 @dataclass
 class FakeLags:
-    """Looks that are given beforehand."""
+    """Looks that are given beforehand, at a log that goes on."""
 
     looks: list[list[Lag]]
     views: ViewRegistry = field(default_factory=ViewRegistry.load)
+    generations: FakeGenerations = field(default_factory=FakeGenerations)
+    seen: int = 0
 
     def ends(self) -> dict[int, int]:
-        return ENDS
+        self.seen += 1
+        return {each: end + self.seen for each, end in ENDS.items()}
 
     def look(self) -> list[Lag]:
         return self.looks.pop(0)
@@ -82,10 +92,31 @@ class Replays:
             raise RebuildFailed("listings", "bulk", "no room")
 
 
-def test_a_replay_that_fails_is_told_and_not_tried_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
+@dataclass
+class FakeParts:
+    """Parts that note their restarts."""
+
+    up: bool = True
+    restarted: list[str] = field(default_factory=list)
+
+    def is_up(self, part: str) -> bool:
+        return self.up
+
+    def restart(self, part: str) -> None:
+        self.restarted.append(part)
+
+
+@pytest.fixture
+def rates(tmp_path: Path) -> Rates:
+    return Rates(tmp_path / "rates")
+
+
+def test_a_replay_that_fails_is_told_and_not_tried_again_at_once(
+    caplog: pytest.LogCaptureFixture, rates: Rates
+) -> None:
     lost, replays = replace(HERE, standing="lost", problem="its ledger is gone"), Replays()
-    with caplog.at_level(logging.INFO, "projections.upkeep"):
-        upkeep = Upkeep(FakeLags([[lost], [lost]]), replays)  # type: ignore[arg-type]
+    with caplog.at_level(logging.INFO, "projections.generations.upkeep"):
+        upkeep = Upkeep(FakeLags([[lost], [lost]]), replays, rates)  # type: ignore[arg-type]
         upkeep.look()
         upkeep.look()
     assert replays.asked == [["listings"]]
@@ -93,19 +124,19 @@ def test_a_replay_that_fails_is_told_and_not_tried_again_at_once(caplog: pytest.
     assert "no room" in caplog.text
 
 
-def test_all_that_is_lost_is_replayed_together_though_one_of_them_fails() -> None:
+def test_all_that_is_lost_is_replayed_together_though_one_of_them_fails(rates: Rates) -> None:
     lost, replays = replace(HERE, standing="lost", problem="its ledger is gone"), Replays()
     others = [replace(lost, view=name) for name in ("streams", "city_market")]
-    upkeep = Upkeep(FakeLags([[lost, *others], [lost, others[0]], [HERE]]), replays)  # type: ignore[arg-type]
+    upkeep = Upkeep(FakeLags([[lost, *others], [lost, others[0]], [HERE]]), replays, rates)  # type: ignore[arg-type]
     for _ in range(3):
         upkeep.look()
     assert replays.asked == [["listings", "streams", "city_market"], ["streams"]]
 
 
 def test_whatever_goes_wrong_is_told_and_the_next_look_is_taken(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, rates: Rates
 ) -> None:
-    monkeypatch.setattr("projections.upkeep.LOOK_S", 0.0)
+    monkeypatch.setattr("projections.generations.upkeep.LOOK_S", 0.0)
     stop, looks = threading.Event(), iter([StoreUnavailable("PostgreSQL", "gone"), ZeroDivisionError("a bug"), None])
 
     class Failing(FakeLags):
@@ -115,19 +146,32 @@ def test_whatever_goes_wrong_is_told_and_the_next_look_is_taken(
             stop.set()
             return [HERE]
 
-    Upkeep(Failing([]), Replays()).run(stop)  # type: ignore[arg-type]
+    Upkeep(Failing([]), Replays(), rates).run(stop)  # type: ignore[arg-type]
     assert next(looks, "all were taken") == "all were taken"
     assert "gone" in caplog.text
     assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["a bug"]
 
 
-def test_what_recovers_is_told_as_well_as_what_breaks(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_recovers_is_told_as_well_as_what_breaks(caplog: pytest.LogCaptureFixture, rates: Rates) -> None:
     away = replace(HERE, standing="away", position={}, lag_events=None, problem="postgres is away")
-    with caplog.at_level(logging.INFO, "projections.upkeep"):
-        upkeep = Upkeep(FakeLags([[HERE], [away], [away], [HERE]]), Replays())  # type: ignore[arg-type]
+    with caplog.at_level(logging.INFO, "projections.generations.upkeep"):
+        upkeep = Upkeep(FakeLags([[HERE], [away], [away], [HERE]]), Replays(), rates)  # type: ignore[arg-type]
         for _ in range(4):
             upkeep.look()
     told = [record.getMessage() for record in caplog.records]
     assert [each.split(":")[0] for each in told] == [
         "listings g3 in postgres at 0", "listings in postgres is away", "listings g3 in postgres at 0",
     ]  # fmt: skip
+
+
+def test_what_stands_still_is_restarted_and_that_is_told(caplog: pytest.LogCaptureFixture, rates: Rates) -> None:
+    stands = [replace(HERE, lag_patches=7)]
+    parts = FakeParts()
+    upkeep = Upkeep(FakeLags([stands] * 7), Replays(), rates, parts)  # type: ignore[arg-type]
+    for _ in range(6):
+        upkeep.look()
+    assert parts.restarted == []
+    upkeep.look()
+    assert parts.restarted == ["postgres"]
+    assert "restarting the loaders of postgres: listings in postgres has not moved" in caplog.text
+    assert "again in 120 s" in caplog.text

@@ -5,9 +5,7 @@ from typing import Annotated, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from commands.aggregate import Aggregate, Command, Event
-from commands.errors import Rejected
-from commands.steps import after, convert, default, rename, scaled
+from commands import Aggregate, Command, Event, Rejected, after, convert, default, rename, scaled
 
 Pieces = Annotated[int, Field(gt=0, le=1000)]
 

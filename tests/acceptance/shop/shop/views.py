@@ -1,9 +1,6 @@
 """What lies in the baskets, by product and by basket."""
 
-from projections.expressions import envelope, negative
-from projections.folds import add, count, first, last, nested
-from projections.lookups import Lookup
-from projections.view import Cache, Postgres, TableView
+from projections import Cache, Lookup, Postgres, TableView, add, count, envelope, first, last, negative, nested
 from shop.domain import CheckedOut, ProductAdded, ProductRemoved
 
 product_demand = TableView(

@@ -1,0 +1,295 @@
+"""Filters: which rows a request asks for, read from parameters such as `city=GALT`, `price.gte=3` and `or=(…)`.
+
+One rule for nulls in every store: a column that is null fulfils `is_null=true` and no other condition, `ne` and
+`not_in` included. (SQL says so; Elasticsearch, where `must_not` takes missing values, is asked for both.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from api.errors import BadParameter
+from api.parameters import Parameters, check_text, read_boolean, read_value
+from eventlog.times import shortened
+from projections.table.types import ColumnType
+from projections.table.view import TableView
+
+RANGES: Final = ("gt", "gte", "lt", "lte")
+LISTS: Final = ("in", "not_in")
+"""Operators whose value is a list."""
+TEXTS: Final = ("prefix", "ieq", "iprefix")
+SEVERAL: Final = {"eq": "in", "ne": "not_in", "in": "in", "not_in": "not_in"} | {name: name for name in TEXTS}
+"""Operators that may be given several times, and what each is then: any of the values, or none of them."""
+OR: Final = "or"
+MOST_VALUES: Final = 1000
+MOST_PATTERNS: Final = 100
+"""Values of one text operator."""
+LONGEST_PATTERN: Final = 150
+"""Characters to be found in either case: Elasticsearch takes regular expressions of at most 1,000."""
+MOST_CONDITIONS: Final = 100
+"""Of one `or`."""
+MOST_ORS: Final = 20
+
+QUOTING: Final = 'a value with a comma stands in double quotes, in which a quote is doubled: "a,b"'
+FILTERS_SAID: Final = {
+    "eq": "any of these, as they are",
+    "ne": "there, and none of these",
+    "in": f"any of these; {QUOTING}",
+    "not_in": f"there, and none of these; {QUOTING}",
+    "gt": "greater than this",
+    "gte": "this or greater",
+    "lt": "less than this",
+    "lte": "this or less",
+    "prefix": "begins with any of these",
+    "ieq": "any of these, in capital or small letters",
+    "iprefix": "begins with any of these, in capital or small letters",
+    "is_null": "true: is null; false: is not",
+}
+"""What each operator means, for the OpenAPI document."""
+OR_SAID: Final = (
+    "at least one of these conditions, such as `(city=GALT,beds.gte=3,zip.in=(95815,95820))`; a value with a comma or "
+    "a parenthesis stands in double quotes; all of several `or` must hold"
+)
+_NAME: Final = re.compile(r"[^=,()]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """`column operator values`.
+
+    operator: `in` (any of the values) or `not_in` (none of them); one of TEXTS (any of the values); one of RANGES or
+    `is_null` (one value).
+    """
+
+    column: str
+    operator: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one of some filters."""
+
+    filters: tuple[Filter, ...]
+
+
+Condition = Filter | AnyOf
+
+
+def operators(kind: ColumnType) -> tuple[str, ...]:
+    """The operators that a column of this type can be filtered by."""
+    match kind:
+        case ColumnType.TEXT:
+            return ("eq", "ne", *LISTS, *RANGES, *TEXTS, "is_null")
+        case ColumnType.INTEGER | ColumnType.FLOAT | ColumnType.TIME:
+            return ("eq", "ne", *LISTS, *RANGES, "is_null")
+        case ColumnType.BOOLEAN:
+            return ("eq", "ne", *LISTS, "is_null")
+        case ColumnType.POINT:
+            return ("is_null",)
+        case _:
+            return ()
+
+
+def read_filters(view: TableView, parameters: Parameters, reserved: Sequence[str]) -> tuple[Condition, ...]:
+    """All of the conditions that `parameters` set; reserved: what else is a parameter. Raises BadParameter."""
+    plain = _Collected()
+    ors: list[AnyOf] = []
+    for name, text in parameters:
+        if name == OR:
+            ors.append(_read_or(view, text))
+            continue
+        column, operator = _target(view, name, reserved)
+        texts = split_list(name, text) if operator in LISTS else [text]
+        plain.add(name, column, operator, _values(view, name, column, operator, texts))
+    if len(ors) > MOST_ORS:
+        raise BadParameter(OR, f"is given more than {MOST_ORS} times: ask in parts")
+    return (*plain.filters, *ors)
+
+
+def split_list(name: str, text: str) -> list[str]:
+    """The values of `a,b`; raises BadParameter. Nothing is trimmed: `a,,b` has three values, the second empty."""
+    scanner = _Scanner(name, text)
+    found = list(scanner.values(","))
+    if not scanner.ended:
+        raise BadParameter(name, f"goes on after a closing quote: {QUOTING}")
+    return found
+
+
+def in_either_case(text: str) -> str:
+    """A regular expression for `text` with each letter in either case, as PostgreSQL, Lucene and Python read it.
+
+    Case is that of single characters, as Unicode has it, whatever a store's own locale says; "ß" is not "SS".
+    """
+    return "".join(map(_either_case, text))
+
+
+def _either_case(character: str) -> str:
+    forms = {character, character.lower(), character.upper(), character.title()}
+    single = sorted(form for form in forms if len(form) == 1)
+    if len(single) > 1:
+        return f"[{''.join(single)}]"
+    plain = not character.isascii() or character.isalnum() or not character.isprintable()
+    return character if plain else f"\\{character}"
+
+
+class _Collected:
+    """Conditions that all hold; what is given several times for a column is put together."""
+
+    def __init__(self) -> None:
+        self._several: dict[tuple[str, str], list[Any]] = {}
+        self._once: dict[tuple[str, str], Any] = {}
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        several = (Filter(column, operator, tuple(values)) for (column, operator), values in self._several.items())
+        once = (Filter(column, operator, (value,)) for (column, operator), value in self._once.items())
+        return (*several, *once)
+
+    def add(self, name: str, column: str, operator: str, values: Sequence[Any]) -> None:
+        if operator not in SEVERAL:
+            if (column, operator) in self._once:
+                raise BadParameter(name, "is given more than once: give it once")
+            self._once[column, operator] = values[0]
+            return
+        known = self._several.setdefault((column, SEVERAL[operator]), [])
+        known += values
+        most = MOST_PATTERNS if operator in TEXTS else MOST_VALUES
+        if len(known) > most:
+            raise BadParameter(name, f"has more than {most} values: ask in parts")
+
+
+def _target(view: TableView, name: str, reserved: Sequence[str] = ()) -> tuple[str, str]:
+    """Column and operator of a condition's name; raises BadParameter."""
+    column, dot, operator = name.partition(".")
+    if column in view.looked_up:
+        raise BadParameter(shortened(name), only_shown(view, column, "filter"), tuple(view.types))
+    if column not in view.types:
+        raise BadParameter(shortened(name), f'is no column of "{view.name}"', (*view.types, *reserved))
+    allowed = operators(view.types[column])
+    operator = operator if dot else "eq"
+    if not allowed:
+        raise BadParameter(
+            shortened(name), f'filters by "{column}", a {view.types[column].value}: no filter takes one, use others'
+        )
+    if operator not in allowed:
+        known = [f"{column}.{each}" for each in allowed]
+        raise BadParameter(shortened(name), f'has the unsupported operator "{shortened(operator)}" for {column}', known)
+    return column, operator
+
+
+def _values(view: TableView, name: str, column: str, operator: str, texts: Sequence[str]) -> list[Any]:
+    for text in texts:
+        check_text(name, text)
+        if operator in ("ieq", "iprefix") and len(text) > LONGEST_PATTERN:
+            raise BadParameter(name, f"has {len(text)} characters: at most {LONGEST_PATTERN} are found in either case")
+    if operator == "is_null":
+        return [read_boolean(name, text) for text in texts]
+    return [read_value(name, view.types[column], text) for text in texts]
+
+
+def _read_or(view: TableView, text: str) -> AnyOf:
+    """The filters of `(city=GALT,beds.gte=3)`; raises BadParameter."""
+    check_text(OR, text)
+    scanner = _Scanner(OR, text)
+    found: list[Filter] = []
+    scanner.take("(")
+    while not found or scanner.follows(","):
+        if found:
+            scanner.take(",")
+        name = scanner.name()
+        try:
+            found.append(_alternative(view, name, scanner))
+        except BadParameter as error:
+            if error.parameter == OR:
+                raise
+            raise BadParameter(OR, f'has "{error.parameter}", which {error.problem}', error.known) from error
+        if len(found) > MOST_CONDITIONS:
+            raise BadParameter(OR, f"has more than {MOST_CONDITIONS} conditions: ask in parts")
+    scanner.take(")")
+    if not scanner.ended:
+        raise scanner.wrong()
+    return AnyOf(tuple(found))
+
+
+def _alternative(view: TableView, name: str, scanner: _Scanner) -> Filter:
+    column, operator = _target(view, name)
+    if operator in LISTS and scanner.follows("("):
+        scanner.take("(")
+        texts = list(scanner.values(",", "()"))
+        scanner.take(")")
+    else:
+        texts = [scanner.value(",()")]
+    values = _Collected()
+    values.add(name, column, operator, _values(view, name, column, operator, texts))
+    (only,) = values.filters
+    return only
+
+
+class _Scanner:
+    """Reads values out of a parameter, from its beginning on."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name, self._text, self._at = name, text, 0
+
+    @property
+    def ended(self) -> bool:
+        return self._at == len(self._text)
+
+    def follows(self, character: str) -> bool:
+        return self._text.startswith(character, self._at)
+
+    def take(self, character: str) -> None:
+        if not self.follows(character):
+            raise self.wrong()
+        self._at += 1
+
+    def name(self) -> str:
+        """The name before the next `=`, and past it."""
+        found = _NAME.match(self._text, self._at)
+        assert found is not None  # noqa: S101 - it matches nothing, too
+        self._at = found.end()
+        self.take("=")
+        return found[0]
+
+    def values(self, separator: str, end: str = "") -> Iterator[str]:
+        """Values up to `end` or that of the text."""
+        yield self.value(separator + end)
+        while self.follows(separator):
+            self._at += 1
+            yield self.value(separator + end)
+
+    def value(self, ends: str) -> str:
+        """The next value: in quotes, or else up to one of `ends`."""
+        if self.follows('"'):
+            return self._quoted()
+        start = self._at
+        while not self.ended and self._text[self._at] not in ends:
+            self._at += 1
+        return self._text[start : self._at]
+
+    def _quoted(self) -> str:
+        parts = []
+        while self.follows('"'):  # again, where a quote is doubled
+            end = self._text.find('"', self._at + 1)
+            if end < 0:
+                raise BadParameter(self._name, f"has a quote that is not closed: {QUOTING}")
+            parts.append(self._text[self._at + 1 : end])
+            self._at = end + 1
+        return '"'.join(parts)
+
+    def wrong(self) -> BadParameter:
+        rest = self._text[self._at :]
+        there = f'"{shortened(rest)}"' if rest else "its end"
+        shape = f"send {OR}=(city=GALT,beds.gte=3,zip.in=(1,2)); quote values with a comma or parentheses"
+        return BadParameter(self._name, f"cannot be read from {there} on: {shape}")
+
+
+def only_shown(view: TableView, column: str, verb: str) -> str:
+    """Why a looked-up column can be neither filtered nor sorted by."""
+    lookup = view.looked_up[column]
+    there = f'"{lookup.columns[column]}" in the view "{lookup.view}"'
+    return f"is looked up when a row is read, not stored with it: {verb} by a stored column here, or by {there}"

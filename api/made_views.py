@@ -1,0 +1,40 @@
+"""Views made with `replay rebuild VIEW --as NAME`: like the one that they were made from, under their own name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from api.errors import MadeEarlier
+from api.ports import Made
+from api.service import Service
+from eventlog.envelope import Position
+from projections.errors import UnknownView
+from projections.table.types import format_time
+from projections.table.view import TableView
+
+
+def is_served(service: Service, made: Made) -> bool:
+    """Whether the columns of its rows are known: those of the declared view."""
+    source = service.views.get(made.source)
+    return source is not None and source.version == made.version
+
+
+def made_view(service: Service, made: Made) -> TableView:
+    """The view as a declaration; raises UnknownView or MadeEarlier where its columns are not known any more."""
+    source = service.views.get(made.source)
+    if source is None:
+        raise UnknownView(made.source, tuple(service.views))
+    if source.version != made.version:
+        raise MadeEarlier(made.name, made.source, made.version, source.version)
+    return replace(source, name=made.name)
+
+
+def described(made: Made) -> dict[str, Any]:
+    """From what it was made, when, and of which events, for `GET /views`."""
+    return {
+        "view": made.source,
+        "selection": made.selection,
+        "position": ",".join(str(Position(*each)) for each in sorted(made.positions.items())),
+        "at": None if made.at is None else format_time(made.at),
+    }

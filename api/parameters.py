@@ -1,0 +1,90 @@
+"""Query parameters: their names checked, and each value read by its type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from api.errors import BadParameter
+from eventlog import times
+from eventlog.times import shortened
+from projections.table.types import ColumnType
+
+LARGEST_INTEGER: Final = 2**63 - 1
+
+Parameters = Sequence[tuple[str, str]]
+
+
+def check_names(parameters: Parameters, known: Sequence[str], repeatable: Sequence[str] = ()) -> dict[str, str]:
+    """The parameters by name; raises BadParameter for an unknown one, or for one given twice."""
+    found: dict[str, str] = {}
+    for name, value in parameters:
+        if name not in known:
+            raise BadParameter(name, "is no parameter here", tuple(known))
+        if name in found and name not in repeatable:
+            raise BadParameter(name, "is given more than once: give it once")
+        check_text(name, value)
+        found[name] = value
+    return found
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuse text that no store can hold; raises BadParameter."""
+    if "\0" in text:
+        raise BadParameter(name, "holds the character U+0000, which no row has: leave it out")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise BadParameter(name, "holds half a surrogate pair, which no row has: send valid UTF-8")
+
+
+def read_integer(name: str, text: str, lowest: int, highest: int) -> int:
+    """A whole number of a parameter within bounds; raises BadParameter."""
+    digits = text.removeprefix("-")
+    value = int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else None
+    if value is None or not lowest <= value <= highest:
+        raise BadParameter(name, f'is "{shortened(text)}": send a whole number from {lowest} to {highest}')
+    return value
+
+
+def read_float(name: str, text: str) -> float:
+    """A finite number; raises BadParameter."""
+    try:
+        value = float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadParameter(name, f'is "{shortened(text)}": send a finite number')
+    return value
+
+
+def read_boolean(name: str, text: str) -> bool:
+    """`true` or `false`; raises BadParameter."""
+    if text not in ("true", "false"):
+        raise BadParameter(name, f'is "{shortened(text)}": send true or false')
+    return text == "true"
+
+
+def read_time(name: str, text: str) -> datetime:
+    """An RFC 3339 time with its offset from UTC; raises BadParameter."""
+    try:
+        # a "+" that nobody encoded arrives as a space
+        return times.read_time(text.replace(" ", "+"))
+    except ValueError as error:
+        raise BadParameter(name, f"does not fit: {error}") from error
+
+
+def read_value(name: str, kind: ColumnType, text: str) -> Any:
+    """The value of a filter on a column of this type; raises BadParameter."""
+    check_text(name, text)
+    match kind:
+        case ColumnType.INTEGER:
+            return read_integer(name, text, -LARGEST_INTEGER, LARGEST_INTEGER)
+        case ColumnType.FLOAT:
+            return read_float(name, text)
+        case ColumnType.BOOLEAN:
+            return read_boolean(name, text)
+        case ColumnType.TIME:
+            return read_time(name, text)
+        case _:
+            return text

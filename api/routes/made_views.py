@@ -1,0 +1,99 @@
+"""`GET /views/{view}` and what is below it, for views made with `replay rebuild --as`, which come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from api import schemas
+from api.components import Schema
+from api.errors import NeverChanges
+from api.made_views import made_view
+from api.ports import Made
+from api.problems import documented
+from api.routes.views import MOST_KEYS, ViewRoutes
+from api.service import Service
+from projections.errors import UnknownView
+
+DESCRIPTION: Final = """\
+A view of some of the events, made with `replay rebuild VIEW --as NAME`. It takes the parameters and gives the columns
+of the view that it was made from: see there. `GET /views` lists these views, with the events that each has.
+"""
+PROBLEMS: Final = documented(400, 404, 409, 422, 500, 503)
+ROWS: Final[Schema] = {"type": "array", "items": {"type": ["object", "null"]}}
+
+
+def made_view_routes(service: Service) -> APIRouter:
+    """The routes of all made views; to be added after those of declared views, which have their own."""
+    router, made = APIRouter(tags=["views"]), _MadeViews(service)
+
+    async def rows(request: Request, view: str) -> Response:
+        return await (await made.routes(view)).rows(request)
+
+    async def rows_of_keys(request: Request, view: str) -> Response:
+        return await (await made.routes(view)).rows_of_keys(request)
+
+    async def search(request: Request, view: str) -> Response:
+        found = await made.routes(view)
+        return await (found.search(request) if found.searcher else found.row(request, "search"))
+
+    async def changes(view: str) -> Response:
+        found = await made.known(view)
+        raise NeverChanges(found.name, found.source)
+
+    async def row(request: Request, view: str, key: str) -> Response:
+        return await (await made.routes(view)).row(request, key)
+
+    keys = schemas.keys_parameter(MOST_KEYS)
+    page = {"rows": ROWS, "next": {"type": ["string", "null"]}, "links": {"type": "object"}}
+    router.add_api_route("/views/{view}/changes", changes, methods=["GET"], include_in_schema=False)
+    for path, endpoint, name, answer, parameters in (
+        ("/views/{view}", rows, "find_in_made_view", page, []),
+        ("/views/{view}/rows", rows_of_keys, "get_some_of_made_view", {"rows": ROWS}, [keys]),
+        ("/views/{view}/search", search, "search_made_view", {}, []),
+        ("/views/{view}/{key:path}", row, "get_of_made_view", {}, []),
+    ):
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=["GET"],
+            operation_id=name,
+            summary="A view made of some events.",
+            description=DESCRIPTION,
+            response_class=Response,
+            responses={200: _answer(answer), **PROBLEMS},
+            openapi_extra={"parameters": parameters} if parameters else None,
+        )
+    return router
+
+
+def _answer(properties: Mapping[str, Any]) -> Schema:
+    schema = {"type": "object", "properties": dict(properties), "required": list(properties)}
+    return {"description": "As of the view that it was made from.", "content": {"application/json": {"schema": schema}}}
+
+
+class _MadeViews:
+    """The endpoints of made views, each set up when it is first asked for."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._routes: dict[tuple[str, str], ViewRoutes] = {}
+
+    async def known(self, name: str) -> Made:
+        """The made view of this name; raises UnknownView."""
+        made = await self._service.generations.made()
+        if name not in made:  # it may have been made a moment ago
+            made = await self._service.generations.made(fresh=True)
+        if name not in made:
+            raise UnknownView(name, (*self._service.views, *made))
+        return made[name]
+
+    async def routes(self, name: str) -> ViewRoutes:
+        """The endpoints of the made view; raises UnknownView or MadeEarlier."""
+        made = await self.known(name)
+        view = (made.name, made.source)
+        if view not in self._routes or self._service.views[made.source].version != made.version:
+            self._routes[view] = ViewRoutes(self._service, made_view(self._service, made))
+        return self._routes[view]

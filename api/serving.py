@@ -1,0 +1,75 @@
+"""One process that answers requests, alone or as one of several workers."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import socket
+import sys
+import threading
+
+import uvicorn
+
+from api.access_log import write_access_log
+from api.app import create_app
+from api.changes.feeds import ChangeFeeds
+from api.composition import compose_service
+from api.settings import CANNOT_START, GRACE_S, ApiSettings
+from commands.errors import CommandError
+from eventlog.errors import EventLogError
+from projections.errors import ProjectionError
+
+
+class Server(uvicorn.Server):
+    """Lets go of those who follow changes before it waits for the requests that are under way."""
+
+    def __init__(self, config: uvicorn.Config, feeds: ChangeFeeds) -> None:
+        super().__init__(config)
+        self._feeds = feeds
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._feeds.end("closing")
+        await super().shutdown(sockets)
+
+
+def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
+    """Answer requests until a stop signal; returns the exit code.
+
+    listening: a socket to accept connections from, of the process that started this one: without that, serving ends.
+    """
+    try:
+        service = compose_service(settings)
+        app = create_app(service)
+    except (EventLogError, CommandError, ProjectionError) as error:
+        print(f"the API cannot start: {error}", file=sys.stderr)
+        return CANNOT_START
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        access_log=settings.access_log,
+        log_level="warning",
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    if settings.access_log:
+        write_access_log()
+    server = Server(config, service.feeds)
+    if listening is not None:
+        _end_with_parent(server)
+    # what was made so far stays: looking through it again and again for garbage would hold requests up for 0.1 s
+    gc.collect()
+    gc.freeze()
+    server.run(None if listening is None else [listening])
+    return 0
+
+
+def _end_with_parent(server: uvicorn.Server) -> None:
+    """Have `server` stop when the process that started this one is gone, so that nobody serves unsupervised."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only a worker has a socket of its parent's"  # noqa: S101
+
+    def wait() -> None:
+        parent.join()
+        server.should_exit = True
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()

@@ -1,0 +1,40 @@
+"""Taking turns: who has much to do in an event loop goes on with one part of it per turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Turns:
+    """Lets one of all who wait go on per turn of the event loop, in the order in which they came.
+
+    So however many share it, everything else that the loop has to do waits for one part of their work at most.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._scheduled = False
+
+    async def next(self) -> None:
+        """Return in a later turn of the running loop, alone among those who wait here."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # of an earlier loop, nobody waits any more
+            self._loop, self._waiting, self._scheduled = loop, deque(), False
+        mine = loop.create_future()
+        self._waiting.append(mine)
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._let_one_go, loop)
+        await mine
+
+    def _let_one_go(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._waiting:
+            first = self._waiting.popleft()
+            if not first.done():  # else it was cancelled meanwhile
+                first.set_result(None)
+                break
+        self._scheduled = bool(self._waiting)
+        if self._scheduled:
+            loop.call_soon(self._let_one_go, loop)

@@ -1,0 +1,1 @@
+"""The words of aggregates, processes and observations. May import `commands.errors` and `eventlog`."""

@@ -1,0 +1,167 @@
+"""The declaration of an aggregate: its messages and its three pure functions."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticUndefined
+
+from commands.declaring.steps import Change
+from commands.declaring.upcasting import History, HistoryError, kind_of
+from commands.errors import DeclarationError
+
+TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+AGGREGATE_NAME = re.compile(r"[a-z][a-z0-9_]*")
+RESERVED_NAMES = frozenset({"headwater", "heartbeat", "progress"})
+
+State = TypeVar("State", bound=BaseModel)
+Kind = TypeVar("Kind", bound="Message")
+
+
+class Message(BaseModel):
+    """What commands and events share: frozen, closed to unknown fields, with an explicit storage name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    type: ClassVar[str]
+    id_field: ClassVar[str]
+    """The field that holds the aggregate's id; set by the Aggregate that the message belongs to."""
+
+    def __init_subclass__(cls, *, type: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not type:
+            return
+        if not TYPE_NAME.fullmatch(type):
+            raise DeclarationError(f'"{type}" is no message type: write it like "listing.price_changed"')
+        cls.type = type
+
+
+class Command(Message):
+    """What somebody asks of an aggregate: `class ChangePrice(Command, type="listing.change_price")`."""
+
+
+class Event(Message):
+    """What has happened: `class PriceChanged(Event, type="listing.price_changed")`.
+
+    The type is storage format: it stays when the class is renamed. So are the fields: where they change, raise
+    `version` and tell in `history` what was done (see `declaring/steps.py`), and what was recorded before is read as
+    the current version. An event carries what views need, because a view sees one event and nothing else: the
+    previous price beside the new one, the city.
+    """
+
+    version: ClassVar[int] = 1
+    history: ClassVar[History] = History(1, (), {})
+
+    def __init_subclass__(cls, *, version: int = 1, history: Sequence[Change] = (), **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.version = version
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, *, version: int = 1, history: Sequence[Change] = (), **kwargs: Any) -> None:
+        # pydantic knows the fields only now
+        fields = {info.alias or name: info for name, info in cls.model_fields.items()}
+        for name, info in fields.items():
+            if info.default not in (PydanticUndefined, None) or info.default_factory is not None:
+                raise cls._declared_wrong(
+                    f'its field "{name}" has a default, which only Python would know: leave it out, and where the '
+                    f'field is new, raise the version and add default("{name}", …) to its history'
+                )
+        required = [name for name, info in fields.items() if not _is_nullable(info.annotation)]
+        try:
+            cls.history = History(
+                version, history, {name: kind_of(info.annotation) for name, info in fields.items()}, required
+            )
+        except HistoryError as error:
+            raise cls._declared_wrong(str(error)) from error
+
+    @classmethod
+    def _declared_wrong(cls, reason: str) -> DeclarationError:
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None) or cls.__module__
+        return DeclarationError(f'{file}: event "{getattr(cls, "type", cls.__name__)}": {reason}')
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Generic[State]):
+    """One kind of aggregate. Register it by giving it a name in a module of `commands.aggregates` or HEADWATER_MODULES.
+
+    name: the first part of its streams (`listing` in `listing/L1`) and of its message types.
+    id_field: the field of every command and event that holds the aggregate's id.
+    initial: the state before the first event.
+    decide: `(command, state) -> events`, a list or yielded one by one, at most 10,000; raises `Rejected` if a rule says
+    no; no events means nothing to change.
+    evolve: `(state, event) -> state`; must accept every event that `decide` makes. The event is as it was recorded:
+    read back from its JSON.
+    state_version: raise it when `evolve` makes another state of the same events, though the state's fields stayed as
+    they were: then all snapshots are folded anew. Where the fields change this happens by itself.
+
+    The command and event types are read from the annotations of `decide` and `evolve`.
+    """
+
+    name: str
+    id_field: str
+    initial: State
+    decide: Callable[[Any, State], Iterable[Event]]
+    evolve: Callable[[State, Any], State]
+    state_version: int = 1
+    commands: dict[str, type[Command]] = field(init=False)
+    events: dict[str, type[Event]] = field(init=False)
+    shape: str = field(init=False)
+    """Digest of the state's schema and version: a snapshot of another shape is not read but folded anew."""
+
+    def __post_init__(self) -> None:
+        if not AGGREGATE_NAME.fullmatch(self.name):
+            raise DeclarationError(f'"{self.name}" is no aggregate name: use a-z, 0-9 and _')
+        if self.name in RESERVED_NAMES:
+            raise DeclarationError(f'"{self.name}" is a name of Headwater\'s own records: use another')
+        if not self.initial.model_config.get("frozen"):
+            raise DeclarationError(f'the state of "{self.name}" can change: make its model frozen')
+        for function in (self.decide, self.evolve):
+            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+                raise DeclarationError(
+                    f'"{function.__name__}" of "{self.name}" is asynchronous, and nobody awaits it: write it with "def"'
+                )
+        object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
+        object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
+        object.__setattr__(self, "shape", self._shape())
+
+    def _shape(self) -> str:
+        schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
+        if self.state_version != 1:
+            schema += b"\n%d" % self.state_version
+        return hashlib.blake2b(schema, digest_size=8).hexdigest()
+
+    def _messages(self, function: Callable[..., Any], argument: str, kind: type[Kind]) -> dict[str, type[Kind]]:
+        """The message classes in the annotation of `function`'s `argument`, by their storage name."""
+        annotation = typing.get_type_hints(function).get(argument)
+        union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+        members = typing.get_args(annotation) if union else (annotation,)
+        found: dict[str, type[Kind]] = {}
+        for member in members:
+            if not (isinstance(member, type) and issubclass(member, kind) and hasattr(member, "type")):
+                raise DeclarationError(
+                    f'"{function.__name__}" of "{self.name}" needs an argument "{argument}" annotated with its '
+                    f"{kind.__name__} classes, each with a type; found {member!r}"
+                )
+            if not member.type.startswith(f"{self.name}."):
+                raise DeclarationError(f'"{member.type}" belongs to "{self.name}": its type must start "{self.name}."')
+            if self.id_field not in member.model_fields:
+                raise DeclarationError(f'"{member.type}" has no field "{self.id_field}", the id of "{self.name}"')
+            if member.type in found:
+                raise DeclarationError(f'two classes of "{self.name}" have the type "{member.type}": rename one')
+            member.id_field = self.id_field
+            found[member.type] = member
+        return found
+
+
+def _is_nullable(annotation: Any) -> bool:
+    return annotation in (None, Any) or type(None) in typing.get_args(annotation)

@@ -1,0 +1,45 @@
+"""Bodies in JSON: one text for each, and what in them no store can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: leave it out"}
+
+
+def canonical(data: object) -> tuple[bytes, list[dict[str, Any]]]:
+    """JSON text with sorted keys, and what is wrong with its integers."""
+    try:
+        # integers of up to 53 bits: nearly always, and at no cost
+        return orjson.dumps(data, option=orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER), []
+    except TypeError:
+        return orjson.dumps(data, option=orjson.OPT_SORT_KEYS), list(too_large(data))
+
+
+def too_large(data: object, place: tuple[str | int, ...] = ()) -> Iterator[dict[str, Any]]:
+    """Details of the integers that no store can hold, as pydantic gives them."""
+    match data:
+        case int() if not -(2**63) <= data < 2**63:
+            yield {"type": "int_too_large", "loc": place, "msg": f"{data} has more than 64 bits: send it as text"}
+        case Mapping():
+            for name, value in data.items():
+                yield from too_large(value, (*place, name))
+        case list() | tuple():
+            for index, value in enumerate(data):
+                yield from too_large(value, (*place, index))
+
+
+def holds_nul(value: object) -> bool:
+    """Whether a text in the body holds U+0000."""
+    match value:
+        case str():
+            return "\0" in value
+        case Mapping():
+            return any(holds_nul(key) or holds_nul(item) for key, item in value.items())
+        case list() | tuple():
+            return any(holds_nul(item) for item in value)
+        case _:
+            return False

@@ -1,0 +1,129 @@
+"""Observations: facts reported from outside, in numbers, that no aggregate decides; their types and their records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
+
+import orjson
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from commands.declaring.json_body import NUL, too_large
+from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
+from eventlog import topics
+from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
+from eventlog.modules import find
+from eventlog.ports import Entry
+
+SHIPPED = "commands.observations"
+TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*")
+SOURCE = "/headwater/observations"
+ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""U+0000 in a JSON text, where only an escape can write it; an escaped backslash may stand before `u0000`."""
+LARGE = re.compile(rb"[0-9]{19}")
+"""What may be an integer of more than 64 bits."""
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Observation(BaseModel):
+    """What is observed: `class ListingViewed(Observation, type="listing_viewed", version=1)`.
+
+    Registered by being in a module of `commands.observations` or HEADWATER_MODULES. type and version are storage
+    format: they stay when the class is renamed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    type: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+
+    def __init_subclass__(cls, *, type: str = "", version: int = 1, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if type and not TYPE_NAME.fullmatch(type):
+            raise DeclarationError(f'"{type}" is no type of observation: write it like "listing_viewed"')
+        cls.type, cls.version = type, version
+
+
+Body = TypeVar("Body", bound=Observation)
+
+
+class Report(BaseModel, Generic[Body]):
+    """One observation as it is reported.
+
+    id and source identify it: a report that comes again with both the same is the same one. time: when it was
+    observed, with its offset from UTC; the time of arrival where it is left out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    id: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,255}$", description="unique within its source")]
+    source: Annotated[str, Field(pattern=r"^[\x21-\x2e\x30-\x7e]{1,255}$", description="who reports; without a slash")]
+    time: Annotated[AwareDatetime, Field(ge=EARLIEST)] | None = None
+    data: Body
+
+
+class ObservationRegistry:
+    """The types of observations of a deployment. types: by name. reports: the model of a report, by type."""
+
+    def __init__(self, found: Iterable[tuple[str, type[Observation]]]) -> None:
+        """Take (module, class) pairs; raises DeclarationError naming both modules where two share a type."""
+        modules: dict[str, str] = {}
+        types: dict[str, type[Observation]] = {}
+        for module, kind in found:
+            if kind.type in types:
+                raise DeclarationError(
+                    f'"{modules[kind.type]}" and "{module}" both declare the observation "{kind.type}": rename one'
+                )
+            modules[kind.type], types[kind.type] = module, kind
+        self.types: Mapping[str, type[Observation]] = MappingProxyType(types)
+        self.reports: Mapping[str, type[Report[Any]]] = MappingProxyType(
+            {name: Report[kind] for name, kind in types.items()}  # type: ignore[valid-type]
+        )
+
+    @classmethod
+    def load(cls, modules: Sequence[str] = ()) -> ObservationRegistry:
+        """The shipped types and those of the packages `modules` (see `LogSettings.modules`)."""
+        classes = find([SHIPPED, *modules], type)
+        return cls((module, kind) for module, kind in classes if issubclass(kind, Observation) and kind.type)
+
+    def read(self, observation_type: str, report: bytes) -> Report[Any]:
+        """The report in a JSON text; raises UnknownObservation, or MalformedObservation with pydantic's details."""
+        model = self.reports.get(observation_type)
+        if model is None:
+            raise UnknownObservation(observation_type, tuple(self.types))
+        try:
+            read = model.model_validate_json(report)
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_context=False, include_input=False)
+            raise MalformedObservation(observation_type, [dict(detail) for detail in details]) from error
+        if ESCAPED_NUL.search(report):
+            raise MalformedObservation(observation_type, [NUL])
+        if LARGE.search(report) and (large := list(too_large(orjson.loads(report)))):
+            raise MalformedObservation(observation_type, large)
+        return read
+
+
+def stream_of(report: Report[Any]) -> str:
+    """`type/source`: the observations of one source are in one partition, in the order in which they came."""
+    return stream_name(report.data.type, report.source)
+
+
+def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, traceparent: str | None) -> Entry:
+    """The record of a report: its key is `type/source/id`, so that compaction keeps one of those that are the same."""
+    data, stream, time = report.data, stream_of(report), report.time or now
+    envelope = Envelope(
+        id=f"{stream}/{report.id}",
+        type=data.type,
+        stream=stream,
+        time=time,
+        data={},
+        source=SOURCE,
+        data_version=data.version,
+        correlation_id=correlation_id,
+        traceparent=traceparent,
+    )
+    value = encode(envelope, data.__pydantic_serializer__.to_json(data))
+    return Entry(topics.OBSERVATIONS, envelope.id, value, timestamp_ms(time))

@@ -1,0 +1,63 @@
+"""All aggregates of a deployment, by name and by message type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.errors import DeclarationError, UnknownCommand
+from eventlog.modules import find
+
+SHIPPED = "commands.aggregates"
+
+AnyAggregate = Aggregate[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandType:
+    """One type of command: its class and the aggregate that decides it."""
+
+    aggregate: AnyAggregate
+    command: type[Command]
+
+
+class CommandRegistry:
+    """What the aggregates of a deployment accept and record.
+
+    aggregates: by name. commands: by command type. events: class of each event, by event type.
+    """
+
+    def __init__(self, found: Iterable[tuple[str, AnyAggregate]]) -> None:
+        """Take (module, aggregate) pairs; raises DeclarationError naming both modules where two share a name."""
+        modules: dict[str, str] = {}
+        aggregates: dict[str, AnyAggregate] = {}
+        for module, aggregate in found:
+            if aggregate.name in aggregates:
+                raise DeclarationError(
+                    f'"{modules[aggregate.name]}" and "{module}" both declare an aggregate "{aggregate.name}": '
+                    "rename one of them"
+                )
+            modules[aggregate.name], aggregates[aggregate.name] = module, aggregate
+        # message types start with their aggregate's name, so they are unique when the names are
+        self.aggregates: Mapping[str, AnyAggregate] = MappingProxyType(aggregates)
+        self.commands: Mapping[str, CommandType] = MappingProxyType(
+            {name: CommandType(a, command) for a in aggregates.values() for name, command in a.commands.items()}
+        )
+        self.events: Mapping[str, type[Event]] = MappingProxyType(
+            {name: event for a in aggregates.values() for name, event in a.events.items()}
+        )
+
+    @classmethod
+    def load(cls, modules: Sequence[str] = ()) -> CommandRegistry:
+        """The shipped aggregates and those of the packages `modules` (see `LogSettings.modules`)."""
+        return cls(find([SHIPPED, *modules], Aggregate))
+
+    def command(self, command_type: str) -> CommandType:
+        """The command type of this name; raises UnknownCommand."""
+        found = self.commands.get(command_type)
+        if found is None:
+            raise UnknownCommand(command_type, tuple(self.commands))
+        return found

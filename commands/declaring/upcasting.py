@@ -1,0 +1,390 @@
+"""The versions of an event: checking its history, and reading what older versions recorded as the current one.
+
+Every field of the current version is traced back through the steps to what it is made of in an older one: its
+`Lineage`. That is carried out here in Python, and compiled for Spark in `projections/spark/upcasting.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final, Literal, assert_never
+
+from commands.declaring.steps import (
+    LONGEST_NUMBER,
+    Change,
+    Conversion,
+    Convert,
+    Default,
+    Drop,
+    Kind,
+    Parsed,
+    Recoded,
+    Rename,
+    Rounded,
+    Scaled,
+    Split,
+    Step,
+    Widened,
+    Written,
+    name_of,
+)
+
+WHOLE: Final = r"-?[0-9]+"
+NUMBER: Final = r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"
+TIME: Final = (
+    r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+    r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])?"
+)
+"""What a text must look like to be a whole number, a number, a time; Java reads these patterns as Python does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The field of this name, as it was recorded."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value for what was not recorded."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """`of`, which is a `source`, converted."""
+
+    of: Lineage
+    how: Conversion
+    source: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part, by number, of the text `of`, cut into at most `parts`."""
+
+    of: Lineage
+    at: str
+    number: int
+    parts: int
+
+
+Lineage = Recorded | Constant | Converted | Part
+
+
+def lineage_text(lineage: Lineage) -> str:
+    """What a field is made of, as it stands in the fingerprints of views: no name of a class may change it."""
+    match lineage:
+        case Recorded():
+            return f"Recorded(name={lineage.name!r})"
+        case Constant():
+            return f"Constant(value={lineage.value!r})"
+        case Converted():
+            how = _conversion_text(lineage.how)
+            return f"Converted(of={lineage_text(lineage.of)}, how={how}, source={lineage.source!r})"
+        case Part():
+            of = lineage_text(lineage.of)
+            return f"Part(of={of}, at={lineage.at!r}, number={lineage.number!r}, parts={lineage.parts!r})"
+        case _:
+            assert_never(lineage)
+
+
+def _conversion_text(how: Conversion) -> str:
+    match how:
+        case Scaled():
+            return f"Scaled(by={how.by!r})"
+        case Rounded():
+            return f"Rounded(times={how.times!r})"
+        case Parsed():
+            return f"Parsed(kind={how.kind!r})"
+        case Written():
+            return "Written()"
+        case Widened():
+            return "Widened()"
+        case Recoded():
+            return f"Recoded(words={how.words!r})"
+        case _:
+            assert_never(how)
+
+
+class _Unfit(Enum):
+    ABSENT = "absent"
+    UNFIT = "unfit"
+
+
+ABSENT: Final = _Unfit.ABSENT
+"""The value of a field that was not recorded."""
+UNFIT: Final = _Unfit.UNFIT
+"""The value of a field that was recorded with another type than it should have."""
+
+
+NO_VERSION: Final = 'has no "dataversion", where a whole number of at least 1 belongs'
+
+
+class HistoryError(ValueError):
+    """A history does not lead to the event as it is declared; the message says where and what to do."""
+
+
+class History:
+    """How the versions of one event followed each other; made with the event's class.
+
+    version: the current one. fields: kind of each current field, by its name in JSON.
+    """
+
+    def __init__(
+        self, version: int, changes: Sequence[Change], fields: Mapping[str, Kind], required: Sequence[str] = ()
+    ) -> None:
+        """required: fields that may not be null. Raises HistoryError where the changes do not give `fields`."""
+        self.version, self.fields = version, dict(fields)
+        self._steps = _by_version(version, changes)
+        self._fields: dict[int, dict[str, Kind | None]] = {version: dict(fields)}
+        for number in range(version - 1, 0, -1):
+            known = dict(self._fields[number + 1])
+            for step in reversed(self._steps[number]):
+                try:
+                    _undo(step, known)
+                except ValueError as error:
+                    raise HistoryError(f"after({number}, …): {error}") from error
+            self._fields[number] = known
+        self._lineages = {number: self.lineage(number, version) for number in range(1, version)}
+        for lineages in self._lineages.values():
+            for name in required:
+                if lineages[name] == Constant(None):
+                    raise HistoryError(f'"{name}" may not be null, and its default is None: give it another one')
+
+    def fields_of(self, version: int) -> Mapping[str, Kind | None]:
+        """The fields of a version, with their kinds; None where nothing tells the kind, for it was dropped."""
+        return self._fields[version]
+
+    def lineages(self, version: int) -> Mapping[str, Lineage]:
+        """What each current field is made of in an older version."""
+        return self._lineages[version]
+
+    def lineage(self, version: int, until: int) -> dict[str, Lineage]:
+        """What each field of the version `until` is made of in the older `version`."""
+        made: dict[str, Lineage] = {name: Recorded(name) for name in self._fields[version]}
+        for number in range(version, until):
+            kinds = [self._fields[number + 1]]
+            for step in reversed(self._steps[number][1:]):
+                kinds.append(dict(kinds[-1]))
+                _undo(step, kinds[-1])
+            for step, after_step in zip(self._steps[number], reversed(kinds), strict=False):
+                _trace(step, made, after_step)
+        return made
+
+    def changed(self, version: int, names: Sequence[str]) -> dict[str, Lineage]:
+        """Those of the current fields `names` that this version did not record as they are now."""
+        lineages = self._lineages.get(version, {})  # none of the current one
+        return {name: lineages[name] for name in names if lineages.get(name, Recorded(name)) != Recorded(name)}
+
+    def upcast(self, version: int, data: Mapping[str, Any], until: int | None = None) -> dict[str, Any]:
+        """The data that an older version recorded, as the current one (or the version `until`) has it.
+
+        A field that was not recorded stays absent. Raises ValueError naming what has another type than it should, and
+        what that version did not have.
+        """
+        unknown = data.keys() - self._fields[version].keys()
+        if unknown:
+            raise ValueError(f"version {version} has no field {_quoted(unknown)}")
+        lineages = self._lineages[version] if until is None else self.lineage(version, until)
+        made = {name: evaluate(lineage, data) for name, lineage in lineages.items()}
+        unfit = {name for name, value in made.items() if value is UNFIT}
+        if unfit:
+            raise ValueError(f"recorded with another type than version {version} has: {_quoted(unfit)}")
+        return {name: value for name, value in made.items() if value is not ABSENT}
+
+
+def evaluate(lineage: Lineage, data: Mapping[str, Any]) -> Any:
+    """The value of a field in JSON types; ABSENT where it was not recorded, UNFIT where it has another type."""
+    match lineage:
+        case Recorded():
+            return data.get(lineage.name, ABSENT)
+        case Constant():
+            return lineage.value
+        case Converted():
+            value = evaluate(lineage.of, data)
+            if value is None or isinstance(value, _Unfit):
+                return value
+            return _convert(lineage.how, value, lineage.source) if fits(value, lineage.source) else UNFIT
+        case Part():
+            value = evaluate(lineage.of, data)
+            if value is None or isinstance(value, _Unfit):
+                return value
+            if not isinstance(value, str):
+                return UNFIT
+            parts = value.split(lineage.at, lineage.parts - 1)
+            return parts[lineage.number] if lineage.number < len(parts) else ""
+        case _:
+            assert_never(lineage)
+
+
+def fits(value: Any, kind: Kind) -> bool:
+    """Whether a JSON value is of this kind: whole numbers within 64 bits, floats finite, times as RFC 3339 has them."""
+    if kind is int:
+        return type(value) is int and -(2**63) <= value < 2**63
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    if kind is datetime:
+        return isinstance(value, str) and re.fullmatch(TIME, value) is not None and _is_date(value[:10])
+    return value is not None and not isinstance(value, _Unfit) and isinstance(value, kind)
+
+
+def kind_of(annotation: Any) -> Kind:
+    """The kind of a field with this annotation; Optional, Annotated, Literal and Enum are looked through."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return kind_of(typing.get_args(annotation)[0])
+    if origin is Literal:
+        return kind_of(type(typing.get_args(annotation)[0]))
+    if origin in (typing.Union, types.UnionType):
+        members = [member for member in typing.get_args(annotation) if member is not type(None)]
+        return kind_of(members[0]) if len(members) == 1 else object
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return kind_of(type(next(iter(annotation)).value))
+    return annotation if annotation in (str, int, float, bool, datetime) else object
+
+
+def version_problem(event_type: str, found: int, known: int) -> str | None:
+    """Why an event of the version `found` cannot be read where `known` is the current one; None where it can."""
+    if found < 1:
+        return f'"{event_type}" {NO_VERSION}'
+    if found > known:
+        return f'"{event_type}" has version {found}, {newer_version(known)}'
+    return None
+
+
+def newer_version(known: int) -> str:
+    """What is said of an event of a later version than is known."""
+    return f"and {known} is the newest known here: it was written by a newer version of the code, deploy that here too"
+
+
+def _by_version(version: int, changes: Sequence[Change]) -> dict[int, tuple[Step, ...]]:
+    if version < 1:
+        raise HistoryError(f"version {version}: versions count from 1")
+    found: dict[int, tuple[Step, ...]] = {}
+    for change in changes:
+        if change.version in found:
+            raise HistoryError(f"after({change.version}, …) stands there twice: put its steps into one")
+        if not 1 <= change.version < version:
+            raise HistoryError(
+                f"after({change.version}, …) leads past version {version}: raise the event's version, or correct this"
+            )
+        found[change.version] = change.steps
+    gaps = [number for number in range(1, version) if number not in found]
+    if gaps:
+        raise HistoryError(
+            f"nothing says what came after version {gaps[0]}: add after({gaps[0]}, …) to its history, "
+            "with no steps where its fields stayed as they were"
+        )
+    return {number: found[number] for number in sorted(found)}
+
+
+def _undo(step: Step, fields: dict[str, Kind | None]) -> None:
+    """From the fields after a step to those before it, in place; raises ValueError where the step cannot have been."""
+    match step:
+        case Rename():
+            kind = _take(fields, step.new, "renames to")
+            _add(fields, step.old, kind, "renames from")
+        case Default():
+            kind = _take(fields, step.field, "adds")
+            if step.value is not None and kind is not None and not fits(step.value, kind):
+                raise ValueError(f'"{step.field}" holds a {name_of(kind)}, and its default is {step.value!r}')
+        case Drop():
+            _add(fields, step.field, None, "drops")
+        case Convert():
+            kind = _take(fields, step.field, "converts")
+            try:
+                fields[step.field] = step.how.source(kind)
+            except ValueError as error:
+                raise ValueError(f'"{step.field}": {error}, which the next version has') from error
+        case Split():
+            if not step.at or len(step.into) < 2:
+                raise ValueError(f'the split of "{step.field}" needs a text to cut at, and two names at least')
+            for name in step.into:
+                kind = _take(fields, name, "splits into")
+                if kind not in (str, None):
+                    raise ValueError(f'a split gives texts, and "{name}" holds a {name_of(kind)}')
+            _add(fields, step.field, str, "splits")
+        case _:
+            assert_never(step)
+
+
+def _take(fields: dict[str, Kind | None], name: str, does: str) -> Kind | None:
+    if name not in fields:
+        raise ValueError(f'it {does} "{name}", which the next version does not have; it has {_quoted(fields)}')
+    return fields.pop(name)
+
+
+def _add(fields: dict[str, Kind | None], name: str, kind: Kind | None, does: str) -> None:
+    if name in fields:
+        raise ValueError(f'it {does} "{name}", which the next version has as well: give one of them another name')
+    fields[name] = kind
+
+
+def _trace(step: Step, made: dict[str, Lineage], after_step: Mapping[str, Kind | None]) -> None:
+    """Carry what each field is made of through a step, in place."""
+    match step:
+        case Rename():
+            made[step.new] = made.pop(step.old)
+        case Default():
+            made[step.field] = Constant(step.value)
+        case Drop():
+            del made[step.field]
+        case Convert():
+            source = step.how.source(after_step[step.field])
+            made[step.field] = Converted(made[step.field], step.how, source)
+        case Split():
+            of = made.pop(step.field)
+            for number, name in enumerate(step.into):
+                made[name] = Part(of, step.at, number, len(step.into))
+        case _:
+            assert_never(step)
+
+
+def _convert(how: Conversion, value: Any, source: Kind) -> Any:
+    """The converted value, which is of the kind `source`; UNFIT where there is none."""
+    match how:
+        case Scaled():
+            if source is object and not fits(value, float):
+                return UNFIT
+            whole = source is int or (source is object and isinstance(value, int) and isinstance(how.by, int))
+            made = value * how.by if whole else float(value) * float(how.by)
+            return made if fits(made, type(made)) else UNFIT
+        case Rounded():
+            scaled = float(value) * how.times
+            return round(scaled) if abs(scaled) < 2.0**63 else UNFIT
+        case Parsed():
+            pattern = WHOLE if how.kind is int else NUMBER
+            if len(value) > LONGEST_NUMBER or not re.fullmatch(pattern, value):
+                return UNFIT
+            number = how.kind(value)
+            return number if fits(number, how.kind) else UNFIT
+        case Written():
+            return str(value)
+        case Widened():
+            return float(value)
+        case Recoded():
+            return dict(how.words).get(value, value)
+        case _:
+            assert_never(how)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _quoted(names: typing.Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in sorted(names))

@@ -1,0 +1,92 @@
+"""What one transaction appends: the decisions on a run of commands, in their order. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from commands.handling.decision import Decision
+from commands.receipt import receipt_json
+from eventlog import topics
+from eventlog.ports import Entry
+
+MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
+MAX_BATCH_EVENTS: Final = 20_000
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction appends for a run of commands.
+
+    Append `entries`, which start with all events; then `receipts(offsets of the entries)`; then commit `next_command`.
+
+    taken: how many commands of the run are in it; the others are for the next transaction. heartbeat: the owner's, if
+    one is due. changed: the last decision of each stream that got events. snapshots: by stream. repeated: earlier
+    receipts that are given again, by command id.
+    """
+
+    partition: int
+    now_ms: int
+    taken: int = 0
+    next_command: int | None = None
+    heartbeat: Entry | None = None
+    decisions: list[Decision] = field(default_factory=list)
+    events: list[Entry] = field(default_factory=list)
+    snapshots: dict[str, bytes | None] = field(default_factory=dict)
+    changed: dict[str, Decision] = field(default_factory=dict)
+    dead_letters: list[Entry] = field(default_factory=list)
+    repeated: dict[str, bytes] = field(default_factory=dict)
+    size_bytes: int = 0
+    _by_key: dict[str, Decision] = field(default_factory=dict)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next command belongs into another transaction: an open one holds back every reader."""
+        return self.size_bytes >= MAX_BATCH_BYTES or len(self.events) >= MAX_BATCH_EVENTS
+
+    def add(self, decision: Decision) -> None:
+        """Take a decision in, after all others."""
+        self.decisions.append(decision)
+        self._by_key[decision.key] = decision
+        self.size_bytes += decision.size_bytes
+        if decision.after is not None:
+            self.events += decision.events
+            if decision.stream not in self.changed:
+                self.size_bytes += decision.after.size_bytes  # of its snapshot, or near it
+            self.changed[decision.stream] = decision
+
+    def add_repeated(self, command_id: str, receipt: bytes) -> None:
+        """Give an earlier receipt again."""
+        self.repeated[command_id] = receipt
+        self.size_bytes += len(receipt)
+
+    def add_dead_letter(self, letter: Entry) -> None:
+        """Note a command that cannot be read."""
+        self.dead_letters.append(letter)
+        self.size_bytes += len(letter.value or b"")
+
+    def decision(self, key: str) -> Decision | None:
+        """The decision whose receipt has this key, if one of this batch does."""
+        return self._by_key.get(key)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Everything but the receipts, in the order in which it is appended."""
+        beats = [] if self.heartbeat is None else [self.heartbeat]
+        snapshots = [Entry(topics.SNAPSHOTS, stream, value, self.now_ms) for stream, value in self.snapshots.items()]
+        return [*self.events, *beats, *snapshots, *self.dead_letters]
+
+    def receipts(self, offsets: Sequence[int]) -> dict[str, bytes | None]:
+        """The receipts by record key, given the offset of each of `entries`."""
+        written: dict[str, bytes | None] = dict(self.repeated)
+        first = 0
+        for decision in self.decisions:
+            end = first + len(decision.recorded)
+            written[decision.key] = receipt_json(decision.receipt, decision.recorded, offsets[first:end])
+            first = end
+        return written
+
+    def snapshots_end(self, offsets: Sequence[int]) -> int | None:
+        """The offset after the last snapshot, given the offset of each of `entries`; None if there is none."""
+        return offsets[-1 - len(self.dead_letters)] + 1 if self.snapshots else None

@@ -1,0 +1,71 @@
+"""The handler of commands: what is done with a partition of `commands`, transaction after transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from commands.declaring.registry import CommandRegistry
+from commands.handling.handler import Handler
+from commands.handling.refusals import refusals
+from commands.handling.restore import restore
+from commands.local_state.state import StateStore
+from eventlog import topics
+from eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
+from eventlog.ports import Entry, EventLog, PartitionWriter, Record, abort_on_error
+
+HEARTBEAT_S = 1.0
+
+
+class CommandTask:
+    """Decides the commands of one partition; a PartitionTask."""
+
+    def __init__(self, log: EventLog, registry: CommandRegistry, partition: int, store: StateStore) -> None:
+        """store: what is known of the partition, which `close` closes."""
+        self._log, self._registry, self._partition, self._store = log, registry, partition, store
+        self._handler = Handler(registry, partition, log.partitions, store)
+        self._next_beat = 0.0
+
+    def restore(self, stopped: Callable[[], bool]) -> str:
+        """See PartitionTask.restore."""
+        done = restore(self._log, self._registry, self._partition, self._store, stopped)
+        return f"{done.snapshots} snapshots and {done.receipts} receipts read, {done.refolded} streams folded"
+
+    def wait_s(self) -> float:
+        """See PartitionTask.wait_s."""
+        return self._next_beat - time.monotonic()
+
+    def work(self, writer: PartitionWriter, records: Sequence[Record]) -> Sequence[Record]:
+        """See PartitionTask.work: append and commit what `records` cause, then let the store know it."""
+        self._store.check()
+        now = datetime.now(UTC)
+        batch = self._handler.decide(records, timestamp_ms(now))
+        if self.wait_s() <= 0:
+            batch.heartbeat = heartbeat(self._partition, now)
+            self._next_beat = time.monotonic() + HEARTBEAT_S
+        positions: dict[str, int] = {}
+        with abort_on_error(writer.begin()) as transaction:
+            offsets = transaction.append(batch.entries)
+            receipts = batch.receipts(offsets)
+            if receipts:
+                answers = [Entry(topics.RECEIPTS, key, value, batch.now_ms) for key, value in receipts.items()]
+                positions[topics.RECEIPTS] = transaction.append(answers)[-1] + 1
+            if refused := refusals(records[: batch.taken], receipts, batch.now_ms):
+                transaction.append(refused)
+            transaction.commit(batch.next_command)
+        if (end := batch.snapshots_end(offsets)) is not None:
+            positions[topics.SNAPSHOTS] = end
+        self._store.apply(batch.snapshots, receipts, positions, batch.now_ms)
+        return records[batch.taken :]
+
+    def close(self) -> None:
+        """See PartitionTask.close."""
+        self._store.close()
+
+
+def heartbeat(partition: int, now: datetime) -> Entry:
+    """The sign that the partition's owner lives, which compaction removes again."""
+    name = f"heartbeat/{partition}"
+    beat = Envelope(id=name, type=HEARTBEAT, stream=name, time=now, data={})
+    return Entry(topics.EVENTS, name, encode(beat), timestamp_ms(now))

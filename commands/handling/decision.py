@@ -1,0 +1,279 @@
+"""The decision on one command: all that is appended for it, made and checked before anything enters a transaction.
+
+The one place that guards against what a user's rules may return, raise or make. No I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel
+
+from commands.codec import TypedCommand, read_back, snapshot_json
+from commands.declaring.aggregate import Event
+from commands.declaring.registry import AnyAggregate
+from commands.errors import BadDecision, Rejected, WrongVersion
+from commands.receipt import (
+    EVENT_TOO_LARGE,
+    INTERNAL_ERROR,
+    STATE_TOO_LARGE,
+    TOO_MANY_EVENTS,
+    WRONG_VERSION,
+    Outcome,
+    ReceiptError,
+    receipt_head,
+)
+from eventlog import topics
+from eventlog.envelope import Envelope, EventWriter, format_time, timestamp_ms
+from eventlog.ports import Entry
+
+MAX_ENTRY_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
+"""Of a record's key and value together: Kafka counts its framing as well."""
+MAX_EVENTS: Final = 10_000
+"""Of one command. They are in one transaction, which holds back every reader, and in one receipt."""
+MAX_EVENTS_BYTES: Final = 8 * 1024 * 1024
+"""Of all events of one command."""
+MAX_CODE_CHARACTERS: Final = 200
+MAX_MESSAGE_CHARACTERS: Final = 10_000
+_POSITION_BYTES: Final = 24
+"""The longest offset in a receipt, and what stands around it."""
+
+logger = logging.getLogger(__name__)
+
+
+class Asked(NamedTuple):
+    """A command as it is answered: its envelope, the digest of what was asked, and its place in the log."""
+
+    envelope: Envelope
+    fingerprint: str
+    partition: int
+
+
+class Known(NamedTuple):
+    """What is known of a stream: its state and version, and the bytes of its latest snapshot."""
+
+    state: Any
+    version: int
+    size_bytes: int = 0
+
+
+class Decision(NamedTuple):
+    """What becomes of one command. Nothing of it can fail any more: it is bytes, and each fits in its record.
+
+    key: of the receipt's record. receipt: the receipt's JSON up to its events. events: the records to append.
+    recorded: what the receipt says of each event, as JSON up to its offset. after: the stream after the events; None
+    where there are none. snapshot: the value of its record, where it was asked for. size_bytes: of all that it
+    appends.
+    """
+
+    key: str
+    command_type: str
+    fingerprint: str
+    stream: str
+    outcome: Outcome
+    receipt: bytes
+    events: tuple[Entry, ...] = ()
+    recorded: tuple[bytes, ...] = ()
+    after: Known | None = None
+    snapshot: bytes | None = None
+    size_bytes: int = 0
+
+
+def decide(asked: Asked, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
+    """Decide a command on the stream as it is known; whatever the aggregate's code does, this returns.
+
+    keep: make the snapshot now. Otherwise the state is checked when it is kept (see `kept`).
+    """
+    expected, version = asked.envelope.expected_version, known.version
+    if expected is not None and expected != version:
+        wrong = WrongVersion(typed.stream, expected, version)
+        return answered(asked, "conflict", version, ReceiptError(WRONG_VERSION, clipped(str(wrong)), expected, version))
+    try:
+        try:
+            return _accepted(asked, typed, known, keep)
+        except Rejected as rejected:
+            return answered(asked, "rejected", version, _reason(rejected))
+    except BaseException as error:  # noqa: BLE001 - SystemExit in a rule must not end the partition either
+        return answered(asked, "failed", version, failure(asked.envelope, error))
+
+
+def answered(
+    asked: Asked, outcome: Outcome, version: int, error: ReceiptError | None = None, *, key: str | None = None
+) -> Decision:
+    """The decision that changes nothing; key: of the receipt's record, where it is not the command's id."""
+    envelope = asked.envelope
+    receipt = _head(asked, outcome, version, error)
+    return Decision(
+        key or envelope.id,
+        envelope.type,
+        asked.fingerprint,
+        envelope.stream,
+        outcome,
+        receipt,
+        size_bytes=len(receipt),
+    )
+
+
+def failure(envelope: Envelope, error: BaseException) -> ReceiptError:
+    """The answer to a command whose decision could not be made; the log has the error, by an id that both tell."""
+    error_id = secrets.token_hex(8)
+    logger.error('error %s: "%s" of "%s" failed', error_id, envelope.type, envelope.stream[:200], exc_info=error)
+    if isinstance(error, BadDecision) and error.code is not None:
+        return ReceiptError(error.code, clipped(f"{error}; error {error_id}"))
+    return ReceiptError(INTERNAL_ERROR, f"the command failed, which is no fault of yours: error {error_id}")
+
+
+def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, bytes]:
+    """The stream as it will be read back, and the value of its record of `snapshots`.
+
+    Raises BadDecision where the state does not fit in a record, and what pydantic raises where it cannot be read back.
+    """
+    body = known.state.__pydantic_serializer__.to_json(known.state)
+    snapshot = snapshot_json(aggregate, body, known.version)
+    size_bytes = len(snapshot) + len(stream.encode())
+    if size_bytes > MAX_ENTRY_BYTES:
+        raise BadDecision(
+            f'the state of "{stream[:200]}" would have {size_bytes} bytes, and {MAX_ENTRY_BYTES} are allowed: nothing '
+            f'was changed; keep less in the state of "{aggregate.name}", or divide it into several streams',
+            STATE_TOO_LARGE,
+        )
+    return Known(known.state.__pydantic_validator__.validate_json(body), known.version, size_bytes), snapshot
+
+
+def clipped(message: str) -> str:
+    """A message that fits into a receipt, whatever it quotes."""
+    return message[:MAX_MESSAGE_CHARACTERS].encode(errors="replace").decode()
+
+
+def _accepted(asked: Asked, typed: TypedCommand, known: Known, keep: bool) -> Decision:
+    aggregate, envelope, stream = typed.aggregate, asked.envelope, typed.stream
+    state, kind = known.state, type(aggregate.initial)
+    events = _materialised(aggregate, aggregate.decide(typed.command, state))
+    if not events:
+        return answered(asked, "accepted", known.version)
+    time_ms, position = timestamp_ms(envelope.time), b'","position":"%d:' % asked.partition
+    writer = EventWriter(envelope, f"/headwater/{aggregate.name}")
+    entries, recorded, version, size_bytes, receipt_bytes = [], [], known.version, 0, 0
+    for event in events:
+        version += 1
+        body = event.__pydantic_serializer__.to_json(event)
+        # what evolves the state is what every replay will read
+        event = read_back(event, body)  # noqa: PLW2901
+        if str(getattr(event, aggregate.id_field)) != typed.aggregate_id:
+            raise BadDecision(f'"{event.type}" is about another "{aggregate.name}" than "{stream}"')
+        entry = _entry(writer, event, body, stream, version, time_ms)
+        size_bytes += len(entry.value or b"")
+        if size_bytes > MAX_EVENTS_BYTES:
+            raise _too_many(aggregate, f"more than {MAX_EVENTS_BYTES} bytes of events")
+        entries.append(entry)
+        recorded.append(
+            told := b'{"id":%b/%d","type":"%b%b' % (writer.stream_json, version, event.type.encode(), position)
+        )
+        receipt_bytes += len(told) + _POSITION_BYTES
+        state = aggregate.evolve(state, event)
+        if type(state) is not kind:
+            raise BadDecision(
+                f'"evolve" of "{aggregate.name}" returned {_named(state)} for "{event.type}": return a {kind.__name__}'
+            )
+    after, snapshot = Known(state, version, known.size_bytes + size_bytes), None
+    if keep:
+        after, snapshot = kept(aggregate, stream, after)
+        size_bytes += len(snapshot)
+    receipt = _head(asked, "accepted", version, None)
+    receipt_bytes += len(receipt)
+    if receipt_bytes > MAX_ENTRY_BYTES:
+        raise _too_many(aggregate, f"a receipt of {receipt_bytes} bytes")
+    return Decision(
+        envelope.id, envelope.type, asked.fingerprint, stream, "accepted", receipt, tuple(entries), tuple(recorded),
+        after, snapshot, size_bytes + receipt_bytes,
+    )  # fmt: skip
+
+
+def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event, ...]:
+    """What `decide` returned, read once: it may be a generator, and a generator may have no end."""
+    if type(made) is not list and type(made) is not tuple:
+        if not isinstance(made, Iterable) or isinstance(made, BaseModel | str | bytes):
+            raise BadDecision(
+                f'"decide" of "{aggregate.name}" returned {_named(made)}: '
+                "return a list of events, empty if nothing changes"
+            )
+        made = islice(made, MAX_EVENTS + 1)
+    events = tuple(made)
+    if len(events) > MAX_EVENTS:
+        raise _too_many(aggregate, f"more than {MAX_EVENTS} events")
+    for event in events:
+        kind = type(event)
+        if not issubclass(kind, Event) or aggregate.events.get(kind.type) is not kind:
+            raise BadDecision(
+                f'"decide" of "{aggregate.name}" made {_named(event)}, which is no event that its "evolve" takes: '
+                'add the class to the annotation of "evolve"'
+            )
+    return events
+
+
+def _entry(writer: EventWriter, event: Event, body: bytes, stream: str, version: int, time_ms: int) -> Entry:
+    event_id = f"{stream}/{version}"
+    value = writer.encode(event.type.encode(), event.version, version, body)
+    if len(value) + len(event_id) > MAX_ENTRY_BYTES:  # rarely near the limit, so the key's characters do for its bytes
+        raise BadDecision(
+            f'event "{event_id[:200]}" would have {len(value)} bytes, and {MAX_ENTRY_BYTES} are allowed: nothing was '
+            f'changed; make "{event.type}" smaller, or several events of it',
+            EVENT_TOO_LARGE,
+        )
+    return Entry(topics.EVENTS, event_id, value, time_ms)
+
+
+def _head(asked: Asked, outcome: Outcome, version: int, error: ReceiptError | None) -> bytes:
+    envelope = asked.envelope
+    return receipt_head(
+        envelope.id,
+        envelope.type,
+        envelope.stream,
+        outcome,
+        version,
+        asked.fingerprint,
+        format_time(envelope.time),
+        error,
+    )
+
+
+def _reason(rejected: Rejected) -> ReceiptError:
+    """Why a rule said no; raises BadDecision where it said so in something else than text."""
+    code = _text(rejected, "code", rejected.code, MAX_CODE_CHARACTERS)
+    return ReceiptError(code, _text(rejected, "message", rejected.message, MAX_MESSAGE_CHARACTERS))
+
+
+def _text(rejected: Rejected, name: str, value: object, longest: int) -> str:
+    if not isinstance(value, str):
+        reason = f'is {_named(value)}, not text: raise Rejected("code", f"... {{value}} ...")'
+    elif len(text := str.__str__(value)) > longest:  # the text itself, also of an enum
+        reason = f"has {len(text)} characters, and {longest} are allowed: quote less"
+    elif not _is_unicode(text):
+        reason = "holds half of a surrogate pair, which no JSON text can: decode it with errors='replace'"
+    else:
+        return text
+    raise BadDecision(f"the {name} of a Rejected {reason}") from rejected
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _too_many(aggregate: AnyAggregate, what: str) -> BadDecision:
+    return BadDecision(
+        f'"decide" of "{aggregate.name}" made {what} for one command: nothing was changed; '
+        "send several smaller commands",
+        TOO_MANY_EVENTS,
+    )
+
+
+def _named(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

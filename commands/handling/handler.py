@@ -1,0 +1,210 @@
+"""From commands to what is appended for them: events, snapshots, receipts, dead letters. No I/O."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from commands.codec import TypedCommand, fingerprint, fingerprint_unread, read_command, read_snapshot
+from commands.declaring.registry import AnyAggregate, CommandRegistry
+from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
+from commands.handling.batch import Batch
+from commands.handling.decision import Asked, Known, answered, clipped, decide, failure, kept
+from commands.local_state.state import StateStore
+from commands.receipt import KEY_REUSED, UNREADABLE, UNREADABLE_STATE, Receipt, ReceiptError, reuse_key
+from eventlog import topics
+from eventlog.envelope import EPOCH, Envelope, decode, partition_of
+from eventlog.errors import NotAnEnvelope
+from eventlog.letters import Letter, time_of
+from eventlog.ports import Entry, Record
+
+CACHED_STREAMS = 60_000
+"""Of a whole process, however many partitions it owns; a decoded state takes two to three kilobytes."""
+MAX_NAME_CHARACTERS = 100_000
+"""Of a command's id, type and stream together, which its answer repeats."""
+WATCHED_STREAMS = 1_000
+LAST_TIME_MS = 253_402_300_799_999
+"""The end of the year 9999: Kafka keeps later times of records, Python knows none."""
+
+logger = logging.getLogger(__name__)
+
+
+class Handler:
+    """Decides the commands of one partition, in their order.
+
+    It keeps decoded states, so after a transaction that failed a new one must be made; the store holds committed
+    state only.
+    """
+
+    def __init__(self, registry: CommandRegistry, partition: int, partitions: int, store: StateStore) -> None:
+        self._registry = registry
+        self._partition, self._partitions = partition, partitions
+        self._store = store
+        self._cached = max(1, CACHED_STREAMS // partitions)
+        self._states: OrderedDict[str, Known] = OrderedDict()
+        self._watched: set[str] = set()
+        """Streams with a state that could not be kept: theirs are kept with each command, to know which one it is."""
+
+    def decide(self, records: Sequence[Record], now_ms: int) -> Batch:
+        """The batch of `records`, which follow each other in `commands`, or of as many as fit in one transaction.
+
+        A state is written once a batch, since a large one costs more than its commands. Where one cannot be kept, the
+        batch is decided again, and the commands of its stream one state at a time: the one at fault is answered.
+        """
+        if len(self._watched) > WATCHED_STREAMS:
+            self._watched.clear()
+        while unkept := self._keep(batch := self._decide_all(records, now_ms)):
+            logger.warning("deciding %d commands again: a state of theirs cannot be kept", batch.taken)
+            self._watched |= unkept
+            for stream in batch.changed:
+                del self._states[stream]  # the store has what is committed
+        while len(self._states) > self._cached:
+            self._states.popitem(last=False)
+        return batch
+
+    def _decide_all(self, records: Sequence[Record], now_ms: int) -> Batch:
+        batch = Batch(self._partition, now_ms)
+        for record in records:
+            if batch.is_full:
+                break
+            self._handle(record, batch)
+            batch.taken += 1
+            batch.next_command = record.offset + 1
+        return batch
+
+    def _keep(self, batch: Batch) -> set[str]:
+        """Write the states of the batch; returns the streams whose states cannot be kept."""
+        unkept = set()
+        for stream, decision in batch.changed.items():
+            snapshot, after = decision.snapshot, decision.after
+            try:
+                if snapshot is None and after is not None:
+                    aggregate = self._registry.aggregates[stream.partition("/")[0]]
+                    self._states[stream], snapshot = kept(aggregate, stream, after)
+                batch.snapshots[stream] = snapshot
+            except BaseException:  # noqa: BLE001 - the validators of a state are a user's, and may raise anything
+                unkept.add(stream)
+        return unkept
+
+    def _handle(self, record: Record, batch: Batch) -> None:
+        try:
+            envelope = decode(record.value)
+            if len(envelope.id) + len(envelope.type) + len(envelope.stream) > MAX_NAME_CHARACTERS:
+                raise NotAnEnvelope(f"id, type and subject have more than {MAX_NAME_CHARACTERS} characters")
+        except NotAnEnvelope as unreadable:
+            self._bury(record, unreadable, batch)  # nobody to answer
+            return
+        typed, error = self._read(envelope, record, batch)
+        if typed is not None:
+            asked = fingerprint(envelope.type, typed.body, envelope.expected_version)
+        elif error is not None:
+            asked = fingerprint_unread(envelope, record.value or b"")
+        else:
+            return  # it is not for this partition to answer
+        question = Asked(envelope, asked, self._partition)
+        if not self._answered(question, batch):
+            self._answer(question, typed, error, batch)
+
+    def _read(
+        self, envelope: Envelope, record: Record, batch: Batch
+    ) -> tuple[TypedCommand | None, ReceiptError | None]:
+        """The typed command, or why there is none; neither where it belongs to another partition."""
+        try:
+            return self._typed(envelope), None
+        except MisplacedCommand as error:
+            self._bury(record, error, batch)
+            return None, None
+        except (NotAnEnvelope, CommandError) as error:
+            self._bury(record, error, batch)
+            return None, ReceiptError(UNREADABLE, clipped(str(error)))
+        except BaseException as error:  # noqa: BLE001 - the validators of a command are a user's
+            return None, failure(envelope, error)
+
+    def _typed(self, envelope: Envelope) -> TypedCommand:
+        """The typed command; raises where it is none, or not one of this partition's."""
+        if partition_of(envelope.stream, self._partitions) != self._partition:
+            raise MisplacedCommand(f'"{envelope.stream}" does not belong to partition {self._partition}')
+        typed = read_command(self._registry.command(envelope.type), envelope.data)
+        if typed.stream != envelope.stream:
+            raise MisplacedCommand(f'the subject is "{envelope.stream}", and the body is about "{typed.stream}"')
+        if envelope.time < EPOCH:
+            raise NotAnEnvelope(f'"time" is {envelope.time}, and Kafka keeps none before 1970')
+        return typed
+
+    def _answered(self, asked: Asked, batch: Batch) -> bool:
+        """Whether the command's id was answered before; then the answer is given again, or the id is refused."""
+        command_id = asked.envelope.id
+        pending = batch.decision(command_id)
+        stored = None if pending else batch.repeated.get(command_id) or self._store.receipt(command_id)
+        if pending is not None:
+            first_type, first_asked = pending.command_type, pending.fingerprint
+        elif stored is not None:
+            try:
+                first = Receipt.from_json(stored)
+            except ValueError as error:  # written by something else than a handler: nobody knows what was done
+                key = reuse_key(command_id, asked.fingerprint)
+                batch.add(answered(asked, "failed", 0, failure(asked.envelope, error), key=key))
+                return True
+            first_type, first_asked = first.type, first.fingerprint
+        else:
+            return False
+        if first_asked != asked.fingerprint:
+            # under a key of its own, because the record of the first receipt must stay the latest of its key
+            message = clipped(f'the command id "{command_id}" belongs to another "{first_type}": use a new one')
+            key = reuse_key(command_id, asked.fingerprint)
+            batch.add(answered(asked, "failed", 0, ReceiptError(KEY_REUSED, message), key=key))
+        elif stored is not None and command_id not in batch.repeated:
+            batch.add_repeated(command_id, stored)
+        return True
+
+    def _answer(self, asked: Asked, typed: TypedCommand | None, error: ReceiptError | None, batch: Batch) -> None:
+        """Decide a new command, and take over what follows."""
+        if typed is None:
+            batch.add(answered(asked, "failed", 0, error))
+            return
+        first = typed.stream not in self._states
+        snapshot = self._store.snapshot(typed.stream) if first else None
+        try:
+            known = self._known(typed.aggregate, typed.stream, snapshot)
+        except UnreadableSnapshot:
+            message = (
+                f'the events of "{typed.stream}" cannot be folded: the handler says why in its log when it starts, and '
+                "tries again at its next start; until then every command to it fails. Use a new id then"
+            )
+            batch.add(answered(asked, "failed", 0, ReceiptError(UNREADABLE_STATE, clipped(message))))
+            return
+        except BaseException as unreadable:  # noqa: BLE001 - the validators of a state are a user's
+            batch.add(answered(asked, "failed", 0, failure(asked.envelope, unreadable)))
+            return
+        decision = decide(asked, typed, known, keep=typed.stream in self._watched)
+        batch.add(decision)
+        if decision.after is not None:
+            self._states[typed.stream] = decision.after
+
+    def _known(self, aggregate: AnyAggregate, stream: str, snapshot: bytes | None) -> Known:
+        known = self._states.get(stream)
+        if known is not None:
+            self._states.move_to_end(stream)
+            return known
+        read = (aggregate.initial, 0) if snapshot is None else read_snapshot(aggregate, snapshot)
+        known = self._states[stream] = Known(*read, 0 if snapshot is None else len(snapshot))
+        return known
+
+    def _bury(self, record: Record, error: Exception, batch: Batch) -> None:
+        batch.add_dead_letter(dead_letter(record, str(error), batch.now_ms))
+        logger.warning(
+            "%s/%d/%d is a dead letter: %s", record.topic, record.partition, record.offset, clipped(str(error))
+        )
+
+
+def dead_letter(record: Record, reason: str, now_ms: int, *, asked_by: str = "") -> Entry:
+    """The dead letter of a record that cannot be read.
+
+    asked_by: who could not read it, where others read the same record and may find fault with it as well.
+    """
+    place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    time = time_of(min(max(record.timestamp_ms, 0), LAST_TIME_MS))
+    letter = Letter(reason, time, record.key.encode(errors="surrogateescape"), record.value)
+    key = f"{record.topic}/{record.partition}/{record.offset}" + (f"/{asked_by}" if asked_by else "")
+    return Entry(topics.DEAD_LETTERS, key, letter.to_json(**place), now_ms)

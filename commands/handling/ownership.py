@@ -1,0 +1,203 @@
+"""Owning partitions: join a group, and for each partition that it gives fence, restore, serve, and give up.
+
+Nothing here knows what is done with a partition: that is a PartitionTask, of which commands are one kind.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing
+from typing import Protocol
+
+from commands.errors import LocalStateError
+from commands.handling.deleted_unread import go_on_from, note
+from eventlog.errors import EventLogError, Fenced
+from eventlog.ports import EventLog, PartitionWriter, Record, Role
+
+BATCH_RECORDS = 2_000
+CROWDED_S = 0.04
+"""From one transaction to the next where records come faster than one a transaction. A transaction costs the broker
+more than its records do: without this pause, 500 commands a second in four partitions kept two cores busy."""
+POLL_S = 0.2
+"""How long a worker may be deaf to being stopped while no record comes."""
+MEMBER_POLL_S = 0.2
+"""How long a failed worker or a signal to stop may go unnoticed; a rebalance wakes the poll."""
+FENCED_PAUSE_S = 2.0
+"""Long enough for a group to take the partition from whoever lost it without knowing."""
+MAX_PAUSE_S = 5.0
+NOTE_S = 600.0
+"""How often an idle worker may commit its place: less often than topics delete records."""
+MAX_ATTEMPTS = 120
+"""About ten minutes without progress: then it is for a supervisor to decide."""
+CALM_S = 60.0
+"""Without a failure for so long, earlier ones no longer count, though no record came."""
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionTask(Protocol):
+    """What is done with one partition while it is owned; made anew each time that it is taken over.
+
+    Whatever leaves `restore` and `work`, nothing is known of the last transaction then, and the partition is owned and
+    restored again, with a new task. EventLogError and LocalStateError are to be expected; anything else is a mistake,
+    and the log has its traceback.
+    """
+
+    def restore(self, stopped: Callable[[], bool]) -> str:
+        """Learn all that the log says of the partition, or end early where `stopped`; returns what was done."""
+
+    def wait_s(self) -> float:
+        """Seconds until `work` wants to be called though no record came; 0 or less: now."""
+
+    def work(self, writer: PartitionWriter, records: Sequence[Record]) -> Sequence[Record] | None:
+        """One transaction: append what `records` cause and commit the offset after them; they may be none.
+
+        Returns those at the end of `records` that had no room in it, for the next; None is none as well.
+        """
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class PartitionOwner:
+    """A process's place in the group of a role, with a worker for each partition that the group gives it."""
+
+    def __init__(self, log: EventLog, role: Role, new_task: Callable[[int], PartitionTask]) -> None:
+        """new_task: makes the task of a partition; called in the worker's thread, after earlier owners are fenced."""
+        self._log, self._role, self._new_task = log, role, new_task
+        self._workers: dict[int, PartitionWorker] = {}
+
+    def run(self, stopped: threading.Event) -> None:
+        """Serve until `stopped` is set; raises where a worker gave up."""
+        member = self._log.join(self._revoke, self._role)
+        try:
+            while not stopped.is_set():
+                assigned = member.poll(MEMBER_POLL_S)
+                for partition in sorted(assigned - self._workers.keys()):
+                    logger.info("partition %d: taking it over as %s", partition, self._role.name)
+                    worker = PartitionWorker(self._log, self._role, partition, self._new_task)
+                    self._workers[partition] = worker
+                    worker.start()
+                for worker in self._workers.values():
+                    worker.check()
+        finally:
+            self._revoke(frozenset(self._workers))
+            member.close()
+
+    def _revoke(self, partitions: frozenset[int]) -> None:
+        workers = [self._workers.pop(partition) for partition in partitions & self._workers.keys()]
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.join()
+            logger.info("partition %d: given up as %s", worker.partition, self._role.name)
+
+
+def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> None:
+    """Run several owners until `stopped` is set; where one fails the others stop, and its error is raised."""
+    with ThreadPoolExecutor(len(owners), "owner") as threads:
+        running = [threads.submit(owner.run, stopped) for owner in owners]
+        try:
+            wait(running, return_when=FIRST_COMPLETED)
+        finally:
+            stopped.set()
+        for each in running:
+            each.result()
+
+
+class PartitionWorker(threading.Thread):
+    """The thread that owns one partition: fence, restore, then transaction after transaction."""
+
+    def __init__(self, log: EventLog, role: Role, partition: int, new_task: Callable[[int], PartitionTask]) -> None:
+        super().__init__(name=f"{role.name}-{partition}", daemon=True)
+        self.partition = partition
+        self._log, self._role, self._new_task = log, role, new_task
+        self._stopped = threading.Event()
+        self._failure: BaseException | None = None
+        self._attempts = 0
+        self._failed_at = float("-inf")
+
+    def stop(self) -> None:
+        """Finish the open transaction, then end the thread."""
+        self._stopped.set()
+
+    def check(self) -> None:
+        """Raise what ended the thread, if anything did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def run(self) -> None:
+        """Serve until stopped. After any error nothing is known: own, restore and decide again."""
+        while not self._stopped.is_set():
+            try:
+                self._serve()
+            except BaseException as error:
+                self._attempts += 1
+                self._failed_at = time.monotonic()
+                if self._attempts >= MAX_ATTEMPTS:
+                    logger.error("partition %d: giving up after %d attempts", self.partition, self._attempts)
+                    self._failure = error
+                    return
+                pause_s = FENCED_PAUSE_S if isinstance(error, Fenced) else min(MAX_PAUSE_S, 0.1 * 2**self._attempts)
+                expected = isinstance(error, EventLogError | LocalStateError)
+                logger.log(
+                    logging.WARNING if expected else logging.ERROR,
+                    "partition %d: attempt %d failed, trying again in %.1f s: %s",
+                    self.partition, self._attempts, pause_s, error,
+                    exc_info=None if expected else error,
+                )  # fmt: skip
+                self._stopped.wait(pause_s)
+
+    def _serve(self) -> None:
+        started = time.monotonic()
+        # from here on no earlier owner can commit, and what one had begun has ended, one way or the other
+        with closing(self._log.own(self.partition, self._role)) as writer:
+            owned = time.monotonic()
+            with closing(self._new_task(self.partition)) as task:
+                restored = task.restore(self._stopped.is_set)
+                if self._stopped.is_set():
+                    return
+                next_offset = go_on_from(self._log, self._role, writer)
+                logger.info(
+                    'partition %d: serving "%s" from %d on; owned in %.2f s, restored in %.2f s (%s)',
+                    self.partition, self._role.reads, next_offset, owned - started, time.monotonic() - owned, restored,
+                )  # fmt: skip
+                self._work(writer, task, next_offset)
+
+    def _work(self, writer: PartitionWriter, task: PartitionTask, next_offset: int) -> None:
+        not_before = float("-inf")
+        noted, note_at = next_offset, time.monotonic() + NOTE_S
+        with closing(self._log.tail(self._role.reads, {self.partition: next_offset})) as tail:
+            while not self._stopped.is_set():
+                records: Sequence[Record] = tail.poll(self._limit(), min(POLL_S, max(0.0, task.wait_s())))
+                early_s = not_before - time.monotonic()
+                if records and early_s > 0:
+                    self._stopped.wait(early_s)
+                    records = [*records, *tail.poll(self._limit(), 0.0)]
+                if records or task.wait_s() <= 0:
+                    not_before = time.monotonic() + CROWDED_S if len(records) > 1 else float("-inf")
+                    self._work_off(writer, task, records)
+                if records:
+                    noted = records[-1].offset + 1
+                elif tail.position(self.partition) > noted and time.monotonic() >= note_at:
+                    noted, note_at = tail.position(self.partition), time.monotonic() + NOTE_S
+                    note(writer, noted)
+
+    def _work_off(self, writer: PartitionWriter, task: PartitionTask, records: Sequence[Record]) -> None:
+        """One transaction, and one more for each rest that had no room, unless it is time to stop."""
+        while True:
+            rest = task.work(writer, records) or ()
+            # an empty transaction, such as a heartbeat's, is no proof that the records which failed go through now
+            if records or time.monotonic() - self._failed_at > CALM_S:
+                self._attempts = 0
+            if not rest or self._stopped.is_set():
+                return
+            records = rest
+
+    def _limit(self) -> int:
+        """How many records to take at once: ever fewer after failures, so that those before one at fault go through."""
+        return max(1, BATCH_RECORDS >> self._attempts)

@@ -1,0 +1,241 @@
+"""Folding streams anew from their events, where their snapshots do not fit the state as it is declared now."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from commands.codec import fold, read_snapshot, write_snapshot
+from commands.declaring.registry import AnyAggregate
+from commands.local_state.state import StateStore
+from eventlog import topics
+from eventlog.envelope import decode
+from eventlog.ports import EventLog, Record
+
+Item = TypeVar("Item")
+
+CHUNK_RECORDS: Final = 5_000
+"""What is in memory at once, and what the store takes over at once."""
+PROGRESS_S: Final = 10.0
+"""From one line about the progress to the next."""
+TOLD_FAILURES: Final = 10
+"""So many streams that cannot be folded are logged with their errors; a rule that fails may fail for all."""
+
+# In the store, in the place of a snapshot: the events are not folded yet, or could not be. A byte that begins no
+# JSON, so that nobody takes it for a snapshot; the version of the snapshot in the log, 0 where it told none; what is
+# folded so far, as a snapshot.
+_WAITING, _FAILED = b"\x00", b"\x01"
+
+logger = logging.getLogger(__name__)
+
+
+def waiting(snapshot: bytes = b"") -> bytes:
+    """What stands for a stream whose events are to be folded; snapshot: the one that cannot be read."""
+    return _WAITING + _version_told(snapshot).to_bytes(8, "big")
+
+
+def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """`items` in lists of CHUNK_RECORDS at most."""
+    rest = iter(items)
+    while chunk := list(islice(rest, CHUNK_RECORDS)):
+        yield chunk
+
+
+class Refolding:
+    """One scan of a partition's events, for the streams of some aggregates whose snapshots cannot be read.
+
+    A stream ends at the version that its last snapshot had, which was written in one transaction with its last event:
+    so a stream whose last events were erased takes no version twice. A gap is no error, since the tombstones of erased
+    events are compacted away as well. Only the store remembers what was folded, so memory stays small; a scan that was
+    broken off begins anew, with the streams that it had not finished.
+    """
+
+    def __init__(
+        self, log: EventLog, partition: int, store: StateStore, aggregates: Mapping[str, AnyAggregate]
+    ) -> None:
+        """aggregates: whose streams are looked at, by name."""
+        self._log, self._partition, self._store, self._aggregates = log, partition, store, aggregates
+        self._left = 0
+        self.folded = 0
+        self.failed: dict[str, int] = {}
+        """How many streams could not be folded, by aggregate."""
+
+    def run(self, stopped: Callable[[], bool]) -> bool:
+        """Fold what can be folded; returns whether it came to the end, before `stopped`."""
+        for aggregate in self._aggregates.values():
+            self._left += self._mark(aggregate)
+        if not self._left:
+            return True
+        names = ", ".join(f'"{name}"' for name in self._aggregates)
+        logger.warning(
+            "partition %d: %d snapshots of %s cannot be read, folding their streams from the events",
+            self._partition, self._left, names,
+        )  # fmt: skip
+        end = self._log.end(topics.EVENTS, self._partition)
+        progress = _Progress(self._partition, self._log.first(topics.EVENTS, self._partition), end)
+        for chunk in chunks(self._log.read(topics.EVENTS, self._partition, 0, end)):
+            self._take(chunk)
+            progress.tell(chunk[-1].offset + 1, self._left)
+            if stopped():
+                return False
+            if not self._left:
+                break
+        for aggregate in self._aggregates.values() if self._left else ():
+            self._finish(aggregate)
+        for name, number in self.failed.items():
+            logger.error(
+                'partition %d: %d streams of "%s" cannot be folded, and their commands fail; they are tried again '
+                "when a handler starts or takes the partition over: repair the code, and start the handlers again",
+                self._partition, number, name,
+            )  # fmt: skip
+        return True
+
+    def _mark(self, aggregate: AnyAggregate) -> int:
+        """Mark all that is to be folded, also what failed or was not finished before; returns how much it is."""
+        number = 0
+        readable = b'"shape":"%b"' % aggregate.shape.encode()
+        for some in chunks(self._store.snapshots(aggregate.name)):
+            marked: dict[str, bytes | None] = {}
+            for stream, value in some:
+                if value[:1] in (_WAITING, _FAILED):
+                    marked[stream] = _WAITING + value[1:9]
+                elif value.find(readable, 0, 64) < 0:  # it stands after the version
+                    marked[stream] = waiting(value)
+            number += len(marked)
+            self._store.apply(marked, {}, {})
+        return number
+
+    def _take(self, records: list[Record]) -> None:
+        streams: dict[str, _Stream | None] = {}
+        for record in records:
+            stream, _, version = record.key.rpartition("/")
+            aggregate = self._aggregates.get(stream.partition("/")[0])
+            if aggregate is None or not version.isdecimal():
+                continue
+            if stream not in streams:
+                streams[stream] = _Stream.waiting(aggregate, self._store.snapshot(stream))
+            one = streams[stream]
+            if one is None or one.failed:
+                continue
+            try:
+                one.take(int(version), record.value)
+            except Exception as error:  # noqa: BLE001 - of a user's rules as well
+                self._fail(one, stream, f"{self._partition}:{record.offset}", error)
+        self._write(streams, ended=False)
+
+    def _finish(self, aggregate: AnyAggregate) -> None:
+        """What is left has no more events: the last ones were erased, or the snapshot told no version."""
+        for some in chunks(self._store.snapshots(aggregate.name)):
+            self._write({stream: _Stream.waiting(aggregate, value) for stream, value in some}, ended=True)
+
+    def _write(self, streams: Mapping[str, _Stream | None], ended: bool) -> None:
+        values: dict[str, bytes | None] = {}
+        for stream, one in streams.items():
+            if one is None:
+                continue
+            complete = ended or one.is_complete
+            try:
+                values[stream] = one.snapshot() if complete and not one.failed else one.marker()
+            except Exception as error:  # noqa: BLE001 - a state that cannot be written, or not be read again
+                self._fail(one, stream, f"version {one.version}", error)
+                values[stream] = one.marker()
+            if complete and not one.failed:
+                self._left -= 1
+                self.folded += 1
+        self._store.apply(values, {}, {})
+
+    def _fail(self, one: _Stream, stream: str, place: str, error: Exception) -> None:
+        one.failed = True
+        self._left -= 1
+        name = one.aggregate.name
+        self.failed[name] = self.failed.get(name, 0) + 1
+        if self.failed[name] <= TOLD_FAILURES:
+            logger.error('"%s" cannot be folded at %s', stream, place, exc_info=error)
+
+
+class _Stream:
+    """A stream that is being folded."""
+
+    def __init__(self, aggregate: AnyAggregate, target: int, folded: bytes) -> None:
+        """target: the version that it shall have; 0 if nobody knows. folded: its snapshot so far, or empty."""
+        self.aggregate, self.target, self._folded = aggregate, target, folded
+        self.state: Any = aggregate.initial
+        self.version = 0
+        self.failed = False
+
+    @classmethod
+    def waiting(cls, aggregate: AnyAggregate, value: bytes | None) -> _Stream | None:
+        """The stream that `value` stands for; None where that is no stream to fold."""
+        if value is None or value[:1] != _WAITING:
+            return None
+        return cls(aggregate, int.from_bytes(value[1:9], "big"), value[9:])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has all events that the snapshot in the log had."""
+        return 0 < self.target <= self.version
+
+    def take(self, version: int, event: bytes | None) -> None:
+        """Fold an event, or its tombstone; raises whatever a rule may raise."""
+        self._load()
+        if self.is_complete:
+            return  # what its owner wrote is in the snapshot's version
+        if event is not None:
+            self.state, self.version = fold(self.aggregate, [decode(event)], self.state, self.version)
+        elif not self.target:  # an erased event counts, lest its version be given again
+            self.version = max(self.version, version)
+
+    def marker(self) -> bytes:
+        """What stands for it in the store; raises where its state cannot be written."""
+        target = self.target.to_bytes(8, "big")
+        if self.failed:
+            return _FAILED + target
+        self._load()
+        return _WAITING + target + (write_snapshot(self.aggregate, self.state, self.version) if self.version else b"")
+
+    def snapshot(self) -> bytes:
+        """Its snapshot, which can be read; raises where it is none, or where nothing is known of the stream."""
+        self._load()
+        value = write_snapshot(self.aggregate, self.state, max(self.version, self.target))
+        read_snapshot(self.aggregate, value)
+        return value
+
+    def _load(self) -> None:
+        folded, self._folded = self._folded, b""
+        if folded:
+            self.state, self.version = read_snapshot(self.aggregate, folded)
+
+
+class _Progress:
+    """Says now and then how far a scan is."""
+
+    def __init__(self, partition: int, first: int, end: int) -> None:
+        self._partition, self._first, self._end = partition, first, end
+        self._started = time.monotonic()
+        self._next = self._started + PROGRESS_S
+
+    def tell(self, offset: int, left: int) -> None:
+        """Log it, if the last time is long ago."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + PROGRESS_S
+        done, whole = offset - self._first, max(1, self._end - self._first)
+        logger.info(
+            "partition %d: folding from the events: %d %% (%d of %d offsets, %.0f a second), %d streams left",
+            self._partition, 100 * done // whole, done, whole, done / (now - self._started), left,
+        )  # fmt: skip
+
+
+def _version_told(snapshot: bytes) -> int:
+    """The version of a snapshot whose state cannot be read; 0 where it tells none."""
+    try:
+        version = orjson.loads(snapshot)["version"]
+    except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
+        return 0
+    return version if type(version) is int and 0 < version < 2**63 else 0

@@ -1,0 +1,100 @@
+"""Telling processes which of their commands changed nothing: by `process-inbox`, in the transaction of the receipt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote, unquote
+
+from commands.codec import read_command
+from commands.declaring.process import Refused
+from commands.declaring.registry import CommandRegistry
+from commands.errors import MalformedCommand
+from commands.receipt import Receipt
+from eventlog import topics
+from eventlog.envelope import Envelope, decode, encode, format_time
+from eventlog.errors import NotAnEnvelope
+from eventlog.ports import Entry, Record
+
+REFUSED: Final = "headwater.refused"
+"""Type of the envelope that carries a refusal to the process."""
+MESSAGE_CHARACTERS: Final = 10_000
+
+_ADDRESS: Final = re.compile(r"/headwater/([a-z0-9_]+)/(.*)", re.DOTALL)
+_ADDRESSED: Final = re.compile(rb'"source":"/headwater/[a-z0-9_]+/')
+"""In the bytes of a command: most are not a process's, and need not be read a second time."""
+
+
+def return_address(process: str, key: str | None) -> str:
+    """CloudEvents' `source` of a process's command: with the instance's key, if the process wants to see refusals."""
+    return f"/headwater/{process}" if key is None else f"/headwater/{process}/{quote(key, safe='')}"
+
+
+def refusals(records: Sequence[Record], receipts: Mapping[str, bytes | None], now_ms: int) -> list[Entry]:
+    """What is appended to `process-inbox` for those of `records`, commands, that changed nothing.
+
+    receipts: of these commands, by record key. A command that was sent twice is refused twice, for the first process
+    instance may have ended, and a new one of the same key waits for the answer.
+    """
+    found = []
+    for record in records:
+        if record.value is None or not _ADDRESSED.search(record.value):
+            continue
+        try:
+            command = decode(record.value)
+        except NotAnEnvelope:
+            continue
+        address = _ADDRESS.fullmatch(command.source)
+        receipt = _receipt(command, receipts) if address else None
+        if address and receipt is not None and receipt.outcome != "accepted":
+            value = _encoded(command, record, receipt, now_ms)
+            found.append(Entry(topics.INBOX, f"{address[1]}/{unquote(address[2])}", value, now_ms))
+    return found
+
+
+def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
+    """What `react` is given of an envelope of type REFUSED; raises UnknownCommand or NotAnEnvelope."""
+    data = envelope.data
+    try:
+        command = read_command(registry.command(data["type"]), data["command"]).command
+        return Refused(command, data["outcome"], data["code"], data["message"])
+    except (KeyError, MalformedCommand) as error:
+        raise NotAnEnvelope(f"no refusal of a command that is known here: {error}") from error
+
+
+def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt | None:
+    """The answer to this very command: a client may have taken its id for another one."""
+    own, others = receipts.get(command.id), f"{command.id}#"
+    refused = [value for key, value in receipts.items() if value and key.startswith(others)]
+    answers = [Receipt.from_json(value) for value in (own, *refused) if value]
+    time = format_time(command.time)
+    for answer in answers:
+        if (answer.type, answer.stream, answer.time) == (command.type, command.stream, time):
+            return answer
+    return answers[0] if answers else None
+
+
+def _encoded(command: Envelope, record: Record, receipt: Receipt, now_ms: int) -> bytes:
+    error = receipt.error
+    message = error.message[:MESSAGE_CHARACTERS].encode(errors="replace").decode() if error else ""
+    refusal = Envelope(
+        id=f"refused/{record.partition}/{record.offset}",
+        type=REFUSED,
+        # an instance sees the commands of a partition answered in their order, as it sees the events of a stream
+        stream=f"headwater.refused/{record.partition}",
+        sequence=record.offset + 1,
+        time=max(command.time, datetime.fromtimestamp(now_ms / 1000, UTC)),
+        data={
+            "type": command.type,
+            "command": command.data,
+            "outcome": receipt.outcome,
+            "code": error.code if error else "unknown",
+            "message": message,
+        },
+        correlation_id=command.correlation_id,
+        causation_id=command.id,
+        traceparent=command.traceparent,
+    )
+    return encode(refusal)

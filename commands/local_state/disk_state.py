@@ -1,0 +1,268 @@
+"""A partition's state on the local disk, in a RocksDB database: memory does not grow with the number of streams."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from commands.errors import LocalStateError
+from commands.local_state.periods import DAY_MS, Periods
+
+MAX_AGE_MS = 3 * DAY_MS
+"""A copy that is older may have missed that a key was deleted: compaction keeps a tombstone for some days only."""
+LOW_WATER_BYTES = 256 * 1024 * 1024
+"""What must be free: a batch at its largest, and RocksDB's files while it compacts a level."""
+
+_SNAPSHOT, _RECEIPT, _POSITION = b"s", b"r", b"p"
+_ORIGIN, _PERIODS = b"origin", b"periods"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DiskBudget:
+    """What the databases of one process share, however many partitions it owns. Sizes in bytes.
+
+    cache: of blocks read, with their indexes and filters. buffers: of what is written and not yet in files.
+    """
+
+    cache: Cache = field(default_factory=lambda: Cache(64 * 1024 * 1024))
+    buffers: WriteBufferManager = field(default_factory=lambda: WriteBufferManager(64 * 1024 * 1024, False))
+
+    def options(self) -> Options:
+        """The options of one database."""
+        table = BlockBasedOptions()
+        table.set_block_cache(self.cache)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_bloom_filter(10, False)
+        table.set_format_version(5)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self.buffers)
+        options.set_write_buffer_size(16 * 1024 * 1024)
+        options.set_max_total_wal_size(64 * 1024 * 1024)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_max_background_jobs(2)
+        options.set_max_open_files(256)
+        options.set_keep_log_file_num(2)
+        return options
+
+
+class DiskStore:
+    """A StateStore in one RocksDB database.
+
+    The positions are in the same atomic batch as the values, so after a crash the store is as of some transaction.
+    Receipts lie under the number of the period in which they were given, which is deleted as a range (see Periods). So
+    a receipt is kept for `receipts_days` at least, and for twice as long and a margin at most.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        origin: str,
+        budget: DiskBudget,
+        receipts_days: int = 7,
+        low_water_bytes: int = LOW_WATER_BYTES,
+    ) -> None:
+        """Open the database in `folder`, or make a new one where it is damaged or of another origin.
+
+        origin: of what the store is a copy. receipts_days: for how long receipts are kept at least; it may be another
+        number than the last time. Raises LocalStateError.
+        """
+        self._folder, self._origin, self._budget = folder, origin, budget
+        self._period_ms, self._low_water_bytes = receipts_days * DAY_MS, low_water_bytes
+        self._damaged = False
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LocalStateError(folder, str(error)) from error
+        self.check()
+        self._db = self._open()
+        try:
+            useless = self._is_useless()
+            if useless:
+                logger.warning('"%s" is %s: rebuilding it', folder, useless)
+            if useless or self._get(_ORIGIN) is None:
+                self.clear()
+            self._set_periods(Periods.from_json(self._get(_PERIODS)))
+        except LocalStateError:
+            self.close()
+            raise
+
+    def snapshot(self, stream: str) -> bytes | None:
+        """See StateStore.snapshot."""
+        return self._get(_SNAPSHOT + stream.encode(errors="surrogateescape"))
+
+    def snapshots(self, aggregate: str) -> Iterator[tuple[str, bytes]]:
+        """See StateStore.snapshots."""
+        prefix = _SNAPSHOT + aggregate.encode() + b"/"
+        try:
+            for key, value in self._db.items(from_key=prefix):
+                if not isinstance(key, bytes) or not key.startswith(prefix):
+                    return
+                yield key[1:].decode(errors="surrogateescape"), value
+        except Exception as error:  # all that rocksdict raises
+            raise self._failed(error) from error
+
+    def receipt(self, command_id: str) -> bytes | None:
+        """See StateStore.receipt."""
+        key = command_id.encode(errors="surrogateescape")
+        for period in self._looked_at:
+            found = self._get(period + key)
+            if found is not None:
+                return found
+        return None
+
+    def position(self, name: str) -> int:
+        """See StateStore.position."""
+        return int.from_bytes(self._get(_POSITION + name.encode()) or b"")
+
+    def apply(
+        self,
+        snapshots: Mapping[str, bytes | None],
+        receipts: Mapping[str, bytes | None],
+        positions: Mapping[str, int],
+        time_ms: int = 0,
+    ) -> None:
+        """See StateStore.apply."""
+        batch = WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        if time_ms:
+            if self._periods.advance(time_ms, self._period_ms):
+                self._set_periods(self._periods)
+                batch.delete_range(_receipts_of(0), _receipts_of(self._periods.numbers[-1]))
+            put(_PERIODS, self._periods.to_json())
+        for stream, value in snapshots.items():
+            key = _SNAPSHOT + stream.encode(errors="surrogateescape")
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        for command_id, value in receipts.items():
+            key = command_id.encode(errors="surrogateescape")
+            if value is None:
+                for period in self._looked_at:
+                    delete(period + key)
+            else:
+                put(self._young + key, value)
+        for name, position in positions.items():
+            put(_POSITION + name.encode(), _number(position))
+        try:
+            self._db.write(batch)
+        except Exception as error:  # all that rocksdict raises
+            raise self._failed(error) from error
+
+    def check(self) -> None:
+        """See StateStore.check."""
+        try:
+            free_bytes = shutil.disk_usage(self._folder).free
+        except OSError as error:
+            raise LocalStateError(self._folder, str(error)) from error
+        if free_bytes < self._low_water_bytes:
+            reason = f"{free_bytes >> 20} MiB are free on its disk, and {self._low_water_bytes >> 20} are needed"
+            raise LocalStateError(self._folder, reason)
+
+    def clear(self) -> None:
+        """See StateStore.clear."""
+        self._release()
+        self._remove()
+        self._db = self._open()
+        self._set_periods(Periods())
+        try:
+            self._db.put(_ORIGIN, self._origin.encode())
+        except Exception as error:  # all that rocksdict raises
+            raise self._failed(error) from error
+
+    def close(self) -> None:
+        """See StateStore.close; a damaged database is removed, for the log has everything."""
+        self._release()
+        if self._damaged:
+            self._remove()
+
+    def _release(self) -> None:
+        try:
+            self._db.close()
+        except Exception as error:  # noqa: BLE001 - all that rocksdict raises; where a write failed, this fails too
+            logger.warning('"%s" lacks what it could not write, which is read from the log: %s', self._folder, error)
+
+    def _is_useless(self) -> str:
+        """Why the database is not what the log says; empty where it is, or where it is new."""
+        if self._get(_ORIGIN) not in {None, self._origin.encode()}:
+            return "a copy of something else than the log is now"
+        time_ms = Periods.from_json(self._get(_PERIODS)).time_ms
+        if time_ms > time.time() * 1000 + DAY_MS:
+            return "of a time that is still to come, so that nobody knows how old it is"
+        if time_ms and time_ms < time.time() * 1000 - MAX_AGE_MS:
+            return f"of {datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d}, and may have missed deletions since"
+        return ""
+
+    def _open(self) -> Rdict:
+        try:
+            return Rdict(str(self._folder), self._budget.options())
+        except Exception as error:  # all that rocksdict raises
+            if not _is_damage(error):
+                raise self._failed(error) from error
+            logger.warning('"%s" is damaged, and is built anew: %s', self._folder, error)
+        self._remove()
+        try:
+            return Rdict(str(self._folder), self._budget.options())
+        except Exception as error:  # all that rocksdict raises
+            raise self._failed(error) from error
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            found: bytes | None = self._db.get(key)
+        except Exception as error:  # all that rocksdict raises
+            raise self._failed(error) from error
+        return found
+
+    def _set_periods(self, periods: Periods) -> None:
+        self._periods = periods
+        self._young, *earlier = (_receipts_of(number) for number in periods.numbers)
+        # a look-up takes a twentieth of a command's time, and every new command is looked up in each period
+        self._looked_at = [self._young, *(period for period in earlier if self._holds(period))]
+
+    def _holds(self, prefix: bytes) -> bool:
+        try:
+            first = next(iter(self._db.keys(from_key=prefix)), b"")
+        except Exception as error:  # all that rocksdict raises
+            raise self._failed(error) from error
+        return isinstance(first, bytes) and first.startswith(prefix)
+
+    def _remove(self) -> None:
+        try:
+            shutil.rmtree(self._folder)
+        except OSError as error:
+            raise LocalStateError(self._folder, str(error)) from error
+
+    def _failed(self, error: Exception) -> LocalStateError:
+        self._damaged = self._damaged or _is_damage(error)
+        return LocalStateError(self._folder, str(error))
+
+
+def _is_damage(error: Exception) -> bool:
+    return str(error).startswith("Corruption")
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(8, "big")
+
+
+def _receipts_of(period: int) -> bytes:
+    return _RECEIPT + _number(period)

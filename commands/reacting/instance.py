@@ -1,0 +1,234 @@
+"""One instance of a process: what it knows, its timers, and the commands that follow from an event. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import orjson
+from pydantic import ValidationError
+
+from commands.declaring.aggregate import Command, Event
+from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
+from commands.errors import BadReaction, UnreadableProcess
+from commands.handling.refusals import return_address
+from eventlog import topics
+from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
+from eventlog.ports import Entry
+
+MAX_COMMAND_BYTES: Final = 960 * 1024
+"""Of a command's record: the topic takes 1 MiB, and Kafka counts the key and framing as well."""
+MAX_INSTANCE_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
+MAX_COMMANDS: Final = 10_000
+MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
+"""Of all commands that follow from one event: they are one transaction."""
+
+
+class Cause(NamedTuple):
+    """What a command follows from: part of its id, when it was, and what it carries on."""
+
+    id: str
+    time: datetime
+    causation_id: str
+    correlation_id: str | None
+    traceparent: str | None = None
+
+
+class Timer(NamedTuple):
+    """When a timer runs out (ms since 1970), and which event set it."""
+
+    due_ms: int
+    causation_id: str
+    correlation_id: str | None
+
+
+class Step(NamedTuple):
+    """What follows from one event, ready to be appended. instance, value: None where it has ended."""
+
+    instance: Instance | None
+    value: bytes | None
+    commands: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What is known of one instance.
+
+    seen: the last event of each stream; whatever is no later was handled. missed: ids of events that earlier versions
+    of Headwater passed over when `react` failed; these are handled when they come again. stopped: digest of the id of
+    the event (or timer) at which `react` failed; until that is handled, whatever else comes waits behind it.
+    """
+
+    process: AnyProcess
+    key: str
+    state: Any
+    seen: Mapping[str, int] = field(default_factory=dict)
+    timers: Mapping[str, Timer] = field(default_factory=dict)
+    missed: frozenset[str] = frozenset()
+    stopped: str | None = None
+
+    @property
+    def record_key(self) -> str:
+        """Its key in the topics `process-inbox` and `processes`."""
+        return f"{self.process.name}/{self.key}"
+
+    def handle(self, event: Event | Refused, envelope: Envelope, now: datetime) -> Step | None:
+        """What follows from an event; None if it was seen before. Raises whatever `react` does, and BadReaction."""
+        last = self.seen.get(envelope.stream, 0)
+        if envelope.sequence <= last and envelope.id not in self.missed:
+            return None
+        cause = Cause(
+            envelope.id,
+            envelope.time,
+            envelope.causation_id or envelope.id if isinstance(event, Refused) else envelope.id,
+            envelope.correlation_id or envelope.id,
+            envelope.traceparent,
+        )
+        seen = {**self.seen, envelope.stream: max(last, envelope.sequence)}
+        noted = replace(self, seen=seen, missed=self.missed - {envelope.id}, stopped=None)
+        return noted._after(self.process.react(event, self.state), cause, now)
+
+    def ring(self, name: str, now: datetime) -> Step:
+        """What follows when its timer `name` has run out. Raises whatever `react` does, and BadReaction."""
+        timer = self.timers[name]
+        due = datetime.fromtimestamp(timer.due_ms / 1000, UTC)
+        cause = Cause(timer_id(self.key, name, timer), due, timer.causation_id, timer.correlation_id)
+        rest = {other: set_for for other, set_for in self.timers.items() if other != name}
+        rung = replace(self, timers=rest, stopped=None)
+        return rung._after(self.process.react(TimedOut(name), self.state), cause, now)
+
+    def stop(self, cause_id: str) -> Instance:
+        """The instance that could not handle the event or timer of this id."""
+        return replace(self, stopped=digest(cause_id))
+
+    def resume(self) -> Instance:
+        """The instance without what it has stopped at."""
+        return replace(self, stopped=None)
+
+    def _after(self, reaction: object, cause: Cause, now: datetime) -> Step:
+        if not isinstance(reaction, Reaction):
+            raise BadReaction(f'"react" of "{self.process.name}" returned {type(reaction).__name__}, not a Reaction')
+        commands = list(self._commands(reaction, cause, max(now, cause.time)))
+        if reaction.ended:
+            return Step(None, None, commands)
+        after = replace(self, state=reaction.state, timers=self._timers(reaction, cause))
+        return Step(after, _checked(after), commands)
+
+    def _commands(self, reaction: Reaction[Any], cause: Cause, time: datetime) -> Iterator[Entry]:
+        total_bytes = 0
+        # it may be a generator without an end
+        for step, command in enumerate(reaction.commands):
+            if not isinstance(command, Command):
+                raise BadReaction(f'"{self.process.name}" sends {type(command).__name__}, which is no Command')
+            entry = command_entry(self, command, cause, step, time)
+            size_bytes = len(entry.value or b"")
+            total_bytes += size_bytes
+            if size_bytes > MAX_COMMAND_BYTES:
+                raise BadReaction(f'"{command.type}" has {size_bytes} bytes, and {MAX_COMMAND_BYTES} are allowed')
+            if step >= MAX_COMMANDS or total_bytes > MAX_REACTION_BYTES:
+                raise BadReaction(
+                    f'"{self.process.name}" sends more than {MAX_COMMANDS} commands or {MAX_REACTION_BYTES} bytes at '
+                    "once: send less, and the rest when a timer runs out"
+                )
+            try:
+                type(command).model_validate_json(command.__pydantic_serializer__.to_json(command))
+            except ValidationError as error:
+                raise BadReaction(f'"{command.type}" does not fit its own model: {error}') from error
+            yield entry
+
+    def _timers(self, reaction: Reaction[Any], cause: Cause) -> dict[str, Timer]:
+        timers = dict(self.timers)
+        for name, within in reaction.timers.items():
+            if not isinstance(name, str) or not isinstance(within, timedelta | None):
+                raise BadReaction(f"the timer {name!r} is {within!r}: give it a name and a timedelta, or None")
+            timers.pop(name, None)
+            if within is not None:
+                timers[name] = Timer(timestamp_ms(cause.time + within), cause.causation_id, cause.correlation_id)
+        return timers
+
+
+def begin(process: AnyProcess, key: str, event: object) -> Instance | None:
+    """A new instance, where `event` starts one."""
+    return Instance(process, key, process.initial) if isinstance(event, process.starts) else None
+
+
+def digest(cause_id: str) -> str:
+    """Of the id of an event or a timer, which may be long."""
+    return hashlib.blake2b(cause_id.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+
+def timer_id(key: str, name: str, timer: Timer) -> str:
+    """What the ids of the commands of a timer are made of: another one whenever it is set anew."""
+    return f"{key}/{name}@{timer.due_ms}"
+
+
+def command_entry(instance: Instance, command: Command, cause: Cause, step: int, time: datetime) -> Entry:
+    """The record of `commands`; the same id whenever the same event comes again."""
+    process = instance.process
+    stream = stream_name(command.type.partition(".")[0], str(getattr(command, command.id_field)))
+    envelope = Envelope(
+        id=f"{process.name}:{cause.id}:{step}",
+        type=command.type,
+        stream=stream,
+        time=time,
+        data={},
+        source=return_address(process.name, instance.key if process.sees_refusals else None),
+        correlation_id=cause.correlation_id,
+        causation_id=cause.causation_id,
+        traceparent=cause.traceparent,
+    )
+    body = command.__pydantic_serializer__.to_json(command)
+    return Entry(topics.COMMANDS, stream, encode(envelope, body), timestamp_ms(time))
+
+
+def write_instance(instance: Instance) -> bytes:
+    """The value of a record of `processes`."""
+    timers = {name: timer._asdict() for name, timer in instance.timers.items()}
+    state = instance.state.__pydantic_serializer__.to_json(instance.state)
+    document: dict[str, Any] = {"shape": instance.process.shape, "seen": instance.seen, "timers": timers}
+    if instance.missed:
+        document["missed"] = sorted(instance.missed)
+    if instance.stopped is not None:
+        document["stopped"] = instance.stopped
+    return orjson.dumps(document | {"state": orjson.Fragment(state)})
+
+
+def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
+    """The instance of a record; raises UnreadableProcess where it does not fit the state as it is declared now."""
+    try:
+        document = orjson.loads(value)
+        state = type(process.initial).model_validate_json(orjson.dumps(document["state"]))
+        timers = {name: Timer(**timer) for name, timer in document["timers"].items()}
+        missed = frozenset(document.get("missed", ()))
+        return Instance(process, key, state, document["seen"], timers, missed, document.get("stopped"))
+    except Exception as error:  # a user's validators may raise anything
+        raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error}") from error
+
+
+def stopped_at(value: bytes) -> str | None:
+    """What the instance of a record has stopped at, though the rest of the record may not be readable."""
+    try:
+        stopped = orjson.loads(value)["stopped"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return stopped if isinstance(stopped, str) else None
+
+
+def _checked(instance: Instance) -> bytes:
+    """The instance's record; raises BadReaction if it could not be read again: it would be lost at the next start."""
+    state, wanted = instance.state, type(instance.process.initial)
+    if type(state) is not wanted:
+        raise BadReaction(f'the state of "{instance.process.name}" is {type(state).__name__}, not {wanted.__name__}')
+    value = write_instance(instance)
+    if len(value) > MAX_INSTANCE_BYTES:
+        raise BadReaction(
+            f'"{instance.record_key}" would have {len(value)} bytes, and {MAX_INSTANCE_BYTES} are allowed: keep less'
+        )
+    try:
+        wanted.model_validate_json(state.__pydantic_serializer__.to_json(state))
+    except ValidationError as error:
+        raise BadReaction(f'the state of "{instance.record_key}" does not fit its own model: {error}') from error
+    return value

@@ -1,0 +1,170 @@
+"""Routing: the owner of a partition of `events` copies what concerns processes into `process-inbox`.
+
+An order hears of its stock from other partitions than its own. So events are copied by the key of their instance, and
+the owner of that partition handles them (`process_runner`). Copies and the place in `events` are one transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import orjson
+
+from commands.declaring.process import ProcessRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.handling.handler import dead_letter
+from commands.reacting.starts import Starts
+from commands.reacting.turn import described, read_typed
+from eventlog import topics
+from eventlog.envelope import decode
+from eventlog.errors import NotAnEnvelope
+from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, abort_on_error
+
+NOTE_S: Final = 5.0
+"""How long a router may leave its place uncommitted while no event concerns a process: so much is read again."""
+IDLE_S: Final = 60.0
+MAX_KEY_BYTES: Final = 16 * 1024
+"""Of an instance: with it, a copy is still a record that Kafka takes."""
+MAX_SPAN: Final = 5_000
+"""Of the events that one transaction copies for processes that are behind."""
+PLACES: Final = "processes"
+"""Key of the record of `routed` that tells which processes are behind, and where; null is beside the others."""
+ROUTED_BY: Final = "router"
+"""End of the keys of dead letters that routers write: the read side may find fault with the same event."""
+
+logger = logging.getLogger(__name__)
+
+
+class Router:
+    """Tells what is to be copied for one event."""
+
+    def __init__(self, commands: CommandRegistry, processes: ProcessRegistry) -> None:
+        self._commands, self._processes = commands, processes
+        self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
+
+    def route(self, record: Record, takes: Callable[[str], bool]) -> Iterator[Entry]:
+        """A copy for each process that the event concerns and that `takes` it (by its name), or a dead letter."""
+        # the key starts with the aggregate: most events need not be read
+        if record.value is None or record.key.partition("/")[0] not in self._aggregates:
+            return
+        try:
+            yield from self._copies(record, takes)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # of a user's upcaster as well; the partition must go on
+            logger.warning("%s/%d/%d is a dead letter", record.topic, record.partition, record.offset, exc_info=True)
+            yield dead_letter(record, described(error), record.timestamp_ms, asked_by=ROUTED_BY)
+
+    def _copies(self, record: Record, takes: Callable[[str], bool]) -> list[Entry]:
+        envelope = decode(record.value)
+        processes = [each for each in self._processes.by_event.get(envelope.type, ()) if takes(each.name)]
+        if not processes:
+            return []
+        event = read_typed(self._commands, envelope)
+        keys = [f"{process.name}/{getattr(event, process.key)}" for process in processes]
+        if any(len(key.encode()) > MAX_KEY_BYTES for key in keys):
+            raise NotAnEnvelope(f"the key of an instance has more than {MAX_KEY_BYTES} bytes")
+        # with the time of now: retention would delete old events before they are handled
+        return [Entry(topics.INBOX, key, record.value, time.time_ns() // 1_000_000) for key in keys]
+
+
+class RoutingTask:
+    """Copies the events of one partition that concern processes into `process-inbox`; a PartitionTask.
+
+    All processes are routed to together, but those that are behind: new ones that begin at the origin, and ones that
+    were not declared for a while. These catch up, each event in its order, while the others go on.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        commands: CommandRegistry,
+        processes: ProcessRegistry,
+        partition: int,
+        starts: Starts,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """starts: of every process. clock: tells the time in seconds, from any start."""
+        self._log, self._processes, self._partition, self._starts = log, processes, partition, starts
+        self._router, self._clock = Router(commands, processes), clock
+        self._noted = clock()
+        self._next = 0
+        self._from: dict[str, int] = {}
+        """Of the processes that are not behind, the offset of the first event that concerns them."""
+        self._behind: dict[str, int] = {}
+        """Of the others, the offset to go on from; those that are not declared here stay there."""
+
+    def restore(self, stopped: Callable[[], bool]) -> str:
+        """See PartitionTask.restore."""
+        self._next = self._log.next_offset(self._partition, ROUTER)
+        kept = orjson.loads(self._log.last(topics.ROUTED, self._partition, PLACES) or b"{}")
+        for name in {*kept, *self._processes.processes}:
+            declared = name in self._processes.processes
+            start = self._starts.get(name, {}).get(self._partition, 0)
+            at = kept.get(name, start)
+            if at is None:
+                at = start if declared else self._next
+                self._place(name, at, behind=not declared)
+            else:
+                self._place(name, at, behind=at < self._next or not declared)
+        behind = ", ".join(self._catching_up())
+        return f"processes that catch up: {behind}" if behind else "all processes are routed to"
+
+    def wait_s(self) -> float:
+        """See PartitionTask.wait_s: a router does nothing unasked, but where processes are behind."""
+        return 0.0 if self._catching_up() else IDLE_S
+
+    def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
+        """See PartitionTask.work."""
+        entries: list[Entry] = []
+        for record in records:
+            offset = record.offset
+            entries += self._router.route(record, lambda name: self._from.get(name, offset + 1) <= offset)  # noqa: B023
+        if records:
+            self._next = records[-1].offset + 1
+        caught_up = self._catch_up()
+        entries += caught_up or []
+        if entries or caught_up is not None or (records and self._clock() - self._noted >= NOTE_S):
+            self._commit(writer, entries)
+
+    def close(self) -> None:
+        """See PartitionTask.close."""
+
+    def _place(self, name: str, at: int, *, behind: bool) -> None:
+        (self._behind if behind else self._from)[name] = at
+
+    def _catching_up(self) -> list[str]:
+        return [name for name in self._behind if name in self._processes.processes]
+
+    def _catch_up(self) -> list[Entry] | None:
+        """What is copied for the processes that are furthest behind; None if none is."""
+        behind = {name: self._behind[name] for name in self._catching_up()}
+        if not behind:
+            return None
+        start = min(behind.values())
+        together = {name for name, at in behind.items() if at == start}
+        # not beyond the place of the next ones, from which they go on together
+        end = min([at for at in behind.values() if at > start] + [self._next, start + MAX_SPAN])
+        read = self._log.read(topics.EVENTS, self._partition, start, end)
+        entries = [entry for record in read for entry in self._router.route(record, together.__contains__)]
+        for name in together:
+            self._behind[name] = end
+            if end >= self._next:
+                del self._behind[name]
+                self._from[name] = end
+        return entries
+
+    def _commit(self, writer: PartitionWriter, entries: Sequence[Entry]) -> None:
+        places = {**dict.fromkeys(self._from), **self._behind}
+        place = Entry(topics.ROUTED, PLACES, orjson.dumps(places), time.time_ns() // 1_000_000)
+        with abort_on_error(writer.begin()) as begun:
+            begun.append([*sorted(entries, key=_topic), place])
+            begun.commit(self._next)
+        self._noted = self._clock()
+
+
+def _topic(entry: Entry) -> str:
+    return entry.topic

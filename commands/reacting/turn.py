@@ -1,0 +1,227 @@
+"""What one transaction of a process's owner changes, and the one place where `react` is called and may fail."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from commands.codec import read_event
+from commands.declaring.aggregate import Event
+from commands.declaring.process import AnyProcess, ProcessRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.handling.handler import dead_letter
+from commands.handling.refusals import REFUSED, read_refused
+from commands.reacting.instance import Instance, Step, Timer, begin, digest, timer_id, write_instance
+from commands.reacting.waiting import parked, released
+from eventlog import topics
+from eventlog.envelope import Envelope, decode, encode, timestamp_ms
+from eventlog.errors import NotAnEnvelope
+from eventlog.ports import Entry, Record
+
+TIMED_OUT: Final = "headwater.timed_out"
+"""Type of the envelope in the dead letter of a timer at which `react` failed."""
+MAX_TURN_ENTRIES: Final = 5_000
+MAX_TURN_BYTES: Final = 8 * 1024 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+class Turn:
+    """Instances that change (None: ended), and what is appended for them, in one transaction."""
+
+    def __init__(
+        self,
+        commands: CommandRegistry,
+        processes: ProcessRegistry,
+        partition: int,
+        known: Mapping[str, Instance],
+        now: datetime,
+    ) -> None:
+        """known: the instances before it, by record key. now: in UTC."""
+        self.changed: dict[str, Instance | None] = {}
+        self.letters: list[Entry] = []
+        self.parked: list[Record] = []
+        self.released: Counter[str] = Counter()
+        """How many that waited were handled, by record key."""
+        self._registry, self._processes, self._partition = commands, processes.processes, partition
+        self._known, self._now, self._now_ms = known, now, timestamp_ms(now)
+        self._values: dict[str, bytes | None] = {}
+        self._parking: set[str] = set()
+        self._commands: list[Entry] = []
+        self._tombstones: list[Entry] = []
+        self._count = self._size_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what is left should be another transaction."""
+        return self._count >= MAX_TURN_ENTRIES or self._size_bytes >= MAX_TURN_BYTES
+
+    def current(self, key: str) -> Instance | None:
+        """The instance of a record key, as it is now."""
+        return self.changed[key] if key in self.changed else self._known.get(key)
+
+    def entries(self) -> list[Entry]:
+        """All that is appended, topic by topic; those of `parked` come first."""
+        kept = [parked(record) for record in self.parked]
+        instances = [Entry(topics.PROCESSES, key, value, self._now_ms) for key, value in self._values.items()]
+        return [*kept, *instances, *self._tombstones, *self._commands, *self.letters]
+
+    def parks(self, key: str) -> bool:
+        """Whether something waits for an instance since this very turn."""
+        return key in self._parking
+
+    def park(self, record: Record) -> None:
+        """Keep a record of `process-inbox` until those before it are handled."""
+        self.parked.append(record)
+        self._parking.add(record.key)
+        self._spend(len(record.value or b""))
+
+    def release(self, key: str, record: Record | None, inbox_offset: int) -> None:
+        """Handle the first that waits for an instance."""
+        self.released[key] += 1
+        self._tombstones.append(released(key, inbox_offset, self._now_ms))
+        self._spend(0)
+        if record is not None:
+            self.handle(record)
+
+    def resumes(self, record: Record) -> bool:
+        """Whether this is what its instance has stopped at."""
+        instance = self.current(record.key)
+        return instance is not None and self.is_cause(record, instance.stopped)
+
+    def is_cause(self, record: Record, stopped: str | None) -> bool:
+        """Whether an instance that has `stopped` there (a digest) has done so at this record."""
+        if stopped is None:
+            return False
+        try:
+            return digest(decode(record.value).id) == stopped
+        except NotAnEnvelope:
+            return False
+
+    def refuse(self, record: Record) -> None:
+        """Let a record of `process-inbox` be a dead letter again, for its instance cannot be read."""
+        reason = f'"{record.key}" cannot be read by this version of the code: retry this once one that can is deployed'
+        self.letters.append(dead_letter(record, reason, self._now_ms))
+        self._spend(0)
+
+    def handle(self, record: Record) -> None:
+        """Let the instance handle a record of `process-inbox`; if it cannot, it stops there, with a dead letter."""
+        instance = self.current(record.key)
+        name, _, key = record.key.partition("/")
+        process = self._processes[name]
+        try:
+            envelope = decode(record.value)
+        except NotAnEnvelope as error:  # a stranger's: routers copy what they can read
+            self.letters.append(dead_letter(record, str(error), self._now_ms))
+            return
+        step, failure = _attempt(record.key, lambda: self._step(process, key, instance, envelope))
+        if failure is not None:
+            self.letters.append(dead_letter(record, failure, self._now_ms))
+            self._stop(instance or Instance(process, key, process.initial), envelope.id)
+        elif step is not None:
+            self._take(record.key, step)
+        elif instance is not None and instance.stopped == digest(envelope.id):
+            self._take(record.key, _going_on(instance))  # it is declared otherwise now, and does not want it any more
+
+    def ring(self, key: str, timer: str) -> None:
+        """Let the instance know that its timer has run out, if it still has."""
+        instance = self.current(key)
+        if instance is None or instance.stopped is not None or timer not in instance.timers:
+            return  # what came in this very turn has ended or stopped it, or taken the timer back
+        if instance.timers[timer].due_ms > self._now_ms:
+            return
+        step, failure = _attempt(key, lambda: instance.ring(timer, self._now))
+        if step is not None:
+            self._take(key, step)
+        if failure is not None:
+            letter = dead_letter(timed_out(instance, timer, self._partition), failure, self._now_ms)
+            at = f"{topics.INBOX}/{self._partition}/timer/{key}/{timer}@{instance.timers[timer].due_ms}"
+            self.letters.append(letter._replace(key=at))
+            self._stop(instance, timer_id(instance.key, timer, instance.timers[timer]))
+
+    def _step(self, process: AnyProcess, key: str, instance: Instance | None, envelope: Envelope) -> Step | None:
+        if envelope.type == TIMED_OUT:
+            name = str(envelope.data.get("timer"))
+            timer = instance.timers.get(name) if instance else None
+            if instance is None or timer is None or timer_id(key, name, timer) != envelope.id:
+                return None  # it was handled, or set anew
+            return instance.ring(name, self._now)
+        if envelope.type == REFUSED:
+            if instance is None or not process.sees_refusals:
+                return None
+            return instance.handle(read_refused(self._registry, envelope), envelope, self._now)
+        starts = any(envelope.type == event.type for event in process.starts)
+        if envelope.type not in process.events or (instance is None and not starts):
+            return None
+        event = read_typed(self._registry, envelope)
+        handling = instance or begin(process, key, event)
+        return handling.handle(event, envelope, self._now) if handling else None
+
+    def _take(self, key: str, step: Step) -> None:
+        self.changed[key], self._values[key] = step.instance, step.value
+        self._commands += step.commands
+        for entry in step.commands:
+            self._spend(len(entry.value or b""))
+        self._spend(len(step.value or b""))
+
+    def _stop(self, instance: Instance, cause_id: str) -> None:
+        stopped = instance.stop(cause_id)
+        self._take(instance.record_key, Step(stopped, write_instance(stopped), []))
+
+    def _spend(self, size_bytes: int) -> None:
+        self._count += 1
+        self._size_bytes += size_bytes
+
+
+def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:
+    """What a user's `react` makes of it, or why it failed."""
+    try:
+        return step(), None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's rules may raise anything, SystemExit too; the partition must go on
+        error_id = secrets.token_hex(8)
+        logger.exception(
+            'error %s: process instance "%s" stops, and what comes for it waits until the cause is mended and its dead '
+            "letter retried", error_id, key,
+        )  # fmt: skip
+        return None, f'process "{key.partition("/")[0]}" failed, error {error_id}: {described(error)}'
+
+
+def described(error: BaseException) -> str:
+    """The type and message of an error of a user's, whose message may itself fail."""
+    return "".join(traceback.format_exception_only(error)).strip()
+
+
+def read_typed(registry: CommandRegistry, envelope: Envelope) -> Event:
+    """The typed event of an envelope, in the current version; raises NotAnEnvelope (UnreadableEvent is one)."""
+    aggregate = registry.aggregates.get(envelope.type.partition(".")[0])
+    if aggregate is None:
+        raise NotAnEnvelope(f'no aggregate has the event "{envelope.type}"')
+    return read_event(aggregate, envelope)
+
+
+def timed_out(instance: Instance, name: str, partition: int) -> Record:
+    """What is sent to an instance to let it handle a timer that it has failed at: a record of `process-inbox`."""
+    timer: Timer = instance.timers[name]
+    due = datetime.fromtimestamp(timer.due_ms / 1000, UTC)
+    envelope = Envelope(
+        id=timer_id(instance.key, name, timer),
+        type=TIMED_OUT,
+        stream="headwater.timers",
+        time=due,
+        data={"timer": name},
+    )
+    return Record(topics.INBOX, partition, -1, instance.record_key, encode(envelope), timer.due_ms)
+
+
+def _going_on(instance: Instance) -> Step:
+    if not instance.seen:
+        return Step(None, None, [])  # what would have begun it is given up
+    going_on = instance.resume()
+    return Step(going_on, write_instance(going_on), [])

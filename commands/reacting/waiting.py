@@ -1,0 +1,93 @@
+"""What waits behind an event that a process could not handle: kept in `processes`, in the order of `process-inbox`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice, takewhile
+from typing import Final, NamedTuple
+
+from eventlog import topics
+from eventlog.ports import Entry, EventLog, Record
+
+PREFIX: Final = "parked:"
+"""Start of the keys of these records; no process's name has a colon."""
+MAX_SPAN: Final = 10_000
+"""Of the records of `processes` that are read to find some that wait."""
+
+
+class _Place(NamedTuple):
+    """Where one that waits was in `process-inbox`, and where it is in `processes`."""
+
+    inbox_offset: int
+    offset: int
+
+
+class Waiting:
+    """What waits, by the record key of its instance. Only places are in memory, so any number may wait."""
+
+    def __init__(self, log: EventLog, partition: int) -> None:
+        self._log, self._partition = log, partition
+        self._places: dict[str, deque[_Place]] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._places.values()))
+
+    def count(self, key: str) -> int:
+        """How many wait for this instance."""
+        return len(self._places.get(key, ()))
+
+    def restore(self, record: Record) -> None:
+        """Take a record of `processes` whose key starts with PREFIX; they come in the order of their offsets."""
+        key, _, inbox_offset = record.key.removeprefix(PREFIX).rpartition("/")
+        if record.value is not None:
+            self.add(key, int(inbox_offset), record.offset)
+            return
+        places = self._places.get(key)
+        if places and places[0].inbox_offset == int(inbox_offset):  # they are handled in order
+            self.remove(key, 1)
+
+    def add(self, key: str, inbox_offset: int, offset: int) -> None:
+        """Note that one more waits, at `offset` of `processes`."""
+        self._places.setdefault(key, deque()).append(_Place(inbox_offset, offset))
+
+    def remove(self, key: str, count: int) -> None:
+        """Forget the first `count` of this instance's."""
+        places = self._places[key]
+        for _ in range(count):
+            places.popleft()
+        if not places:
+            del self._places[key]
+
+    def first(self, key: str, limit: int) -> list[tuple[int, Record | None]]:
+        """The first of this instance's, at most `limit`: offset in `process-inbox`, and the record as it was there.
+
+        A record that was erased since is None.
+        """
+        places = self._places[key]
+        end = places[0].offset + MAX_SPAN
+        chosen = list(takewhile(lambda place: place.offset < end, islice(places, limit)))
+        wanted = {place.offset: place.inbox_offset for place in chosen}
+        read = self._log.read(topics.PROCESSES, self._partition, chosen[0].offset, chosen[-1].offset + 1)
+        found = {
+            record.offset: record._replace(topic=topics.INBOX, key=key, offset=wanted[record.offset])
+            for record in read
+            if record.offset in wanted
+        }
+        return [(place.inbox_offset, found.get(place.offset)) for place in chosen]
+
+
+def parked(record: Record) -> Entry:
+    """What is appended for a record of `process-inbox` that waits."""
+    return Entry(topics.PROCESSES, f"{PREFIX}{record.key}/{record.offset}", record.value, record.timestamp_ms)
+
+
+def released(key: str, inbox_offset: int, now_ms: int) -> Entry:
+    """What is appended for one that was handled."""
+    return Entry(topics.PROCESSES, f"{PREFIX}{key}/{inbox_offset}", None, now_ms)

@@ -1,0 +1,287 @@
+"""A client for services that live next to Kafka: commands straight to the log, without HTTP.
+
+`CommandClient` is for asyncio, `BlockingCommandClient` the same for threads: it runs the former in a loop of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from commands.declaring.aggregate import Command
+from commands.declaring.registry import CommandRegistry
+from commands.errors import CommandError, Unanswered
+from commands.receipt import Receipt, raise_refusal
+from commands.sending.gateway import CommandGateway, new_command_id
+from commands.sending.pipeline import run_each
+from eventlog.envelope import Position
+from eventlog.errors import EventLogError, LogUnavailable
+from eventlog.kafka import KafkaLog
+from eventlog.ports import EventLog
+from eventlog.settings import LogSettings
+
+Result = TypeVar("Result")
+
+ATTEMPTS: Final = 3
+IN_FLIGHT: Final = 1_000
+_END: Final = object()
+
+
+class Options(TypedDict, total=False):
+    """What may go along with a command; see `CommandGateway.submit`. Without a `command_id` it gets a new one."""
+
+    command_id: str | None
+    expected_version: int | None
+    correlation_id: str | None
+    causation_id: str | None
+    traceparent: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command with its options."""
+
+    command: Command
+    command_id: str | None = None
+    expected_version: int | None = None
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one of many commands: a receipt where it was accepted, else an error."""
+
+    request: Request
+    command_id: str
+    receipt: Receipt | None = None
+    error: CommandError | EventLogError | None = None
+
+
+class CommandClient:
+    """Sends commands and awaits their receipts; use it as `async with CommandClient(log, registry) as client`.
+
+    Where no receipt came in time, or the log was away, a command is sent again with the same id, up to `attempts`
+    times in all: it is carried out at most once.
+    """
+
+    def __init__(
+        self, log: EventLog, registry: CommandRegistry, *, timeout_s: float = 10.0, attempts: int = ATTEMPTS
+    ) -> None:
+        """timeout_s: how long one attempt waits for the receipt."""
+        self._gateway = CommandGateway(log, registry, timeout_s=timeout_s)
+        self._timeout_s, self._attempts = timeout_s, attempts
+        self._written: dict[int, int] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._gateway.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._gateway.close()
+
+    @property
+    def position(self) -> str:
+        """All that this client has had accepted, as a token for `after=` of the API; empty before the first event."""
+        return ",".join(str(Position(partition, offset)) for partition, offset in sorted(self._written.items()))
+
+    async def send(self, command: Command, **options: Unpack[Options]) -> Receipt:
+        """Send a command and return its receipt; with the id of an earlier one, the same command's first receipt.
+
+        expected_version: None any, 0 must not exist. Raises Rejected, WrongVersion, IdempotencyKeyReused,
+        DecideFailed, UnreadableCommand, MalformedCommand, TooLarge, UnknownCommand; and after the last attempt
+        Unanswered or LogUnavailable: then send it again later with the same id (of Unanswered: its `command_id`).
+        """
+        request = Request(command, **options)
+        return await self._send(request, request.command_id or new_command_id())
+
+    async def send_many(
+        self, commands: AsyncIterable[Command | Request] | Iterable[Command | Request], *, in_flight: int = IN_FLIGHT
+    ) -> AsyncIterator[Outcome]:
+        """Send commands, at most `in_flight` at once, and yield what becomes of each, in order of completion.
+
+        Commands of one aggregate are decided in their order, but for those that had to be sent again. `commands` is
+        read no faster than the outcomes are taken; it runs in the event loop, so give an asynchronous one where
+        reading it waits.
+        """
+        async with aclosing(self._outcomes(commands, in_flight)) as found:
+            async for outcomes in found:
+                for outcome in outcomes:
+                    yield outcome
+
+    async def receipt(self, command_id: str) -> Receipt | None:
+        """The receipt of an earlier command, whatever its outcome; None where none is known (yet, or any more).
+
+        Those from just before the start, and the latest million since, are known. For another one ask the API, or send
+        the command again with its id, which returns its first receipt. Raises EarlierReceiptsUnread where receipts are
+        not followed within the time for an answer, and LogUnavailable.
+        """
+        if not self._gateway.ready:
+            await asyncio.to_thread(self._gateway.wait_ready, self._timeout_s)
+        return await self._gateway.receipt(command_id)
+
+    async def _send(self, request: Request, command_id: str) -> Receipt:
+        body = request.command.model_dump_json(exclude_unset=True).encode()
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type((Unanswered, LogUnavailable)),
+            stop=stop_after_attempt(self._attempts),
+            wait=wait_random_exponential(multiplier=0.1, max=2.0),
+            reraise=True,
+        ):
+            with attempt:
+                receipt = await self._gateway.submit(
+                    request.command.type,
+                    body,
+                    command_id=command_id,
+                    expected_version=request.expected_version,
+                    correlation_id=request.correlation_id,
+                    causation_id=request.causation_id,
+                    traceparent=request.traceparent,
+                )
+        raise_refusal(receipt)
+        if (position := receipt.position) is not None:
+            self._written[position.partition] = max(position.offset, self._written.get(position.partition, 0))
+        return receipt
+
+    async def _outcome(self, request: Request) -> Outcome:
+        command_id = request.command_id or new_command_id()
+        try:
+            return Outcome(request, command_id, await self._send(request, command_id))
+        except (CommandError, EventLogError) as error:
+            return Outcome(request, command_id, error=error)
+
+    async def _outcomes(
+        self, commands: AsyncIterable[Command | Request] | Iterable[Command | Request], in_flight: int
+    ) -> AsyncGenerator[Sequence[Outcome], None]:
+        """The outcomes, some at a time. Whoever stops early leaves nothing behind."""
+        ready: asyncio.Queue[Any] = asyncio.Queue()
+        taken = asyncio.Semaphore(0)
+
+        async def deliver(outcomes: Sequence[Outcome]) -> None:
+            ready.put_nowait(outcomes)
+            await taken.acquire()
+
+        running = asyncio.create_task(run_each(_requests(commands), self._outcome, deliver, in_flight))
+        running.add_done_callback(lambda _: ready.put_nowait(_END))
+        try:
+            while (outcomes := await ready.get()) is not _END:
+                yield outcomes
+                taken.release()
+            await running
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+class BlockingCommandClient:
+    """`CommandClient` for code without asyncio: the same methods, which block; safe to use from several threads.
+
+    Use it as `with BlockingCommandClient(log, registry) as client`.
+    """
+
+    def __init__(
+        self, log: EventLog, registry: CommandRegistry, *, timeout_s: float = 10.0, attempts: int = ATTEMPTS
+    ) -> None:
+        """See CommandClient."""
+        self._client = CommandClient(log, registry, timeout_s=timeout_s, attempts=attempts)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="command-client", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._run(self._client.__aenter__())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._run(self._client.__aexit__(*error))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def position(self) -> str:
+        """See CommandClient.position."""
+        return self._client.position
+
+    def send(self, command: Command, **options: Unpack[Options]) -> Receipt:
+        """See CommandClient.send."""
+        return self._run(self._client.send(command, **options))
+
+    def send_many(self, commands: Iterable[Command | Request], *, in_flight: int = IN_FLIGHT) -> Iterator[Outcome]:
+        """See CommandClient.send_many; `commands` is read in a thread of its own, so reading it may wait."""
+        outcomes = self._client._outcomes(_threaded(commands), in_flight)
+        try:
+            while (some := self._run(_next(outcomes))) is not None:
+                yield from some
+        finally:
+            self._run(_close(outcomes))
+
+    def receipt(self, command_id: str) -> Receipt | None:
+        """See CommandClient.receipt."""
+        return self._run(self._client.receipt(command_id))
+
+    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+@asynccontextmanager
+async def open_client(env: Mapping[str, str] = os.environ) -> AsyncIterator[CommandClient]:
+    """A client of the deployment that the `HEADWATER_*` variables name; raises what a wrong setting raises."""
+    with _opened(env) as (log, registry):
+        async with CommandClient(log, registry) as client:
+            yield client
+
+
+@contextmanager
+def open_blocking_client(env: Mapping[str, str] = os.environ) -> Iterator[BlockingCommandClient]:
+    """`open_client` for code without asyncio."""
+    with _opened(env) as (log, registry), BlockingCommandClient(log, registry) as client:
+        yield client
+
+
+@contextmanager
+def _opened(env: Mapping[str, str]) -> Iterator[tuple[EventLog, CommandRegistry]]:
+    settings = LogSettings.from_environment(env)
+    registry = CommandRegistry.load(settings.modules)
+    with closing(KafkaLog(settings)) as log:
+        yield log, registry
+
+
+async def _requests(commands: AsyncIterable[Command | Request] | Iterable[Command | Request]) -> AsyncIterator[Request]:
+    if isinstance(commands, AsyncIterable):
+        async for each in commands:
+            yield each if isinstance(each, Request) else Request(each)
+    else:
+        for each in commands:
+            yield each if isinstance(each, Request) else Request(each)
+
+
+async def _threaded(items: Iterable[Command | Request]) -> AsyncIterator[Command | Request]:
+    source = iter(items)
+    while (item := await asyncio.to_thread(next, source, None)) is not None:
+        yield item
+
+
+async def _next(outcomes: AsyncGenerator[Sequence[Outcome], None]) -> Sequence[Outcome] | None:
+    return await anext(outcomes, None)
+
+
+async def _close(outcomes: AsyncGenerator[Sequence[Outcome], None]) -> None:
+    await outcomes.aclose()

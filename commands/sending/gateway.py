@@ -1,0 +1,247 @@
+"""The way in for commands: append one, wait for its receipt, look receipts up later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from commands.codec import Body, fingerprint, read_command
+from commands.declaring.registry import CommandRegistry
+from commands.errors import EarlierReceiptsUnread, TooLarge, Unanswered
+from commands.receipt import KEY_REUSED, Receipt, ReceiptError, reuse_key
+from commands.sending.receipt_follower import ReceiptFollower
+from commands.sending.receipt_index import ReceiptIndex, RecentReceipts
+from eventlog import topics
+from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
+from eventlog.ports import Entry, EventLog, Record
+
+MAX_BODY_BYTES = 900_000
+"""Kafka's records hold 1 MiB; the envelope, and the event that repeats the body, need room as well."""
+WOKEN_PER_TURN = 64
+"""Of those who wait for receipts: each has an answer to write, and other requests wait meanwhile."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
+    command_id: str
+    asked: str
+    answer: asyncio.Future[Receipt]
+
+    def asked_for(self, receipt: Receipt) -> bool:
+        """Whether `receipt` answers this command, not another one with the same id."""
+        return receipt.command_id == self.command_id and receipt.fingerprint == self.asked
+
+    def fail_unless_stored(self, stored: Future[int]) -> None:
+        """Wake up with the error of a command that did not get into the log; called in any thread.
+
+        One that did needs no waking for that: its receipt says so.
+        """
+        error = stored.exception()
+        if error is not None and not (loop := self.answer.get_loop()).is_closed():
+            loop.call_soon_threadsafe(self._fail, error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class CommandGateway:
+    """Submits commands for one asyncio loop; any number of processes may have one.
+
+    A thread follows `receipts` from near their end: it wakes those who wait for one, and keeps an index of the rest.
+    Call `start` once and `close` at the end, both from the loop.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        registry: CommandRegistry,
+        *,
+        timeout_s: float = 10.0,
+        remembered: int = 1_000_000,
+        open_index: Callable[[], ReceiptIndex] | None = None,
+    ) -> None:
+        """timeout_s: how long `submit` waits. open_index: opens an index of all receipts (see `receipt_index`).
+
+        remembered: how many receipts are known without one, at about 115 bytes.
+        """
+        self.registry = registry
+        self._log = log
+        self._timeout_s = timeout_s
+        self._waiting: dict[str, list[_Waiter]] = {}
+        self._answered: deque[Record] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._follower = ReceiptFollower(
+            log, open_index or (lambda: RecentReceipts(remembered)), self._waiting, self._wake, remembered
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether receipts are followed and the latest known, so that answers come without delay."""
+        return self._follower.ready
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Block until `ready`, for a thread other than the loop's; returns whether it came to that in time."""
+        return self._follower.wait_ready(timeout_s)
+
+    async def start(self) -> None:
+        """Begin to follow `receipts`; returns at once (see `ready`)."""
+        self._loop = asyncio.get_running_loop()
+        self._follower.start()
+
+    async def close(self) -> None:
+        """Stop following; whoever still waits gets Unanswered when its time is up."""
+        await asyncio.to_thread(self._follower.close)
+
+    async def submit(
+        self,
+        command_type: str,
+        body: Body,
+        *,
+        command_id: str | None = None,
+        expected_version: int | None = None,
+        correlation_id: str | None = None,
+        causation_id: str | None = None,
+        traceparent: str | None = None,
+    ) -> Receipt:
+        """Append a command and return its receipt, as read back from the log.
+
+        body: the command's fields, as JSON bytes or a mapping. command_id: the client's idempotency key (default: a
+        new id); with the id of an earlier command, the same body returns the first receipt, and another body a
+        receipt with outcome `failed` and code `idempotency_key_reused`. expected_version: None any, 0 must not exist.
+        Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable (nothing is known of the command then: send
+        it again with the same id), and Unanswered.
+        """
+        kind = self.registry.command(command_type)
+        if isinstance(body, bytes) and len(body) > MAX_BODY_BYTES:
+            raise TooLarge(len(body), MAX_BODY_BYTES)
+        typed = read_command(kind, body)
+        if len(typed.body) > MAX_BODY_BYTES:
+            raise TooLarge(len(typed.body), MAX_BODY_BYTES)
+        command_id = command_id or new_command_id()
+        asked = fingerprint(command_type, typed.body, expected_version)
+        # what is not found is for the handler to decide, which knows every receipt that is still promised
+        earlier = await self._find(command_id)
+        if earlier is not None:
+            return earlier if earlier.fingerprint == asked else key_reused(earlier, command_type, typed.stream, asked)
+        envelope = Envelope(
+            id=command_id,
+            type=command_type,
+            stream=typed.stream,
+            time=datetime.now(UTC),
+            data={},
+            source=f"/headwater/{typed.aggregate.name}",
+            expected_version=expected_version,
+            correlation_id=correlation_id,
+            causation_id=causation_id,
+            traceparent=traceparent,
+        )
+        return await self._send(envelope, typed.body, asked)
+
+    async def receipt(self, command_id: str) -> Receipt | None:
+        """The receipt of an earlier command; None where there is none (yet, or any more).
+
+        Without an index of all receipts it is None for all but the latest, too. Raises EarlierReceiptsUnread while the
+        index lacks some, and LogUnavailable.
+        """
+        known = self._follower.knows_enough
+        found = await self._find(command_id)
+        if found is None and not known:
+            raise EarlierReceiptsUnread(command_id)
+        return found
+
+    async def _find(self, command_id: str) -> Receipt | None:
+        place = self._follower.find(command_id)
+        return None if place is None else await asyncio.to_thread(self._read, command_id, *place)
+
+    async def _send(self, envelope: Envelope, body: bytes, asked: str) -> Receipt:
+        waiter = _Waiter(envelope.id, asked, asyncio.get_running_loop().create_future())
+        keys = (envelope.id, reuse_key(envelope.id, asked))
+        for key in keys:
+            self._waiting.setdefault(key, []).append(waiter)
+        partition = partition_of(envelope.stream, self._log.partitions)
+        entry = Entry(topics.COMMANDS, envelope.stream, encode(envelope, body), timestamp_ms(envelope.time))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                stored = self._log.submit(entry, partition)
+                stored.add_done_callback(waiter.fail_unless_stored)
+                return await waiter.answer
+        except TimeoutError as error:
+            raise Unanswered(envelope.id, self._timeout_s) from error
+        finally:
+            for key in keys:
+                self._waiting[key].remove(waiter)
+                if not self._waiting[key]:
+                    del self._waiting[key]
+
+    def _resolve(self, records: Sequence[Record]) -> None:
+        """Wake those who wait for these receipts, some per turn of the loop, which has other things to do as well."""
+        if not self._answered and self._loop is not None:
+            self._loop.call_soon(self._resolve_some)
+        self._answered.extend(records)
+
+    def _resolve_some(self) -> None:
+        some = [self._answered.popleft() for _ in range(min(WOKEN_PER_TURN, len(self._answered)))]
+        if self._answered and self._loop is not None:
+            self._loop.call_soon(self._resolve_some)
+        for record in some:
+            waiters = self._waiting.get(record.key, ())
+            receipt = _receipt(record) if waiters else None
+            if receipt is None:
+                continue
+            for waiter in waiters:
+                if waiter.asked_for(receipt) and not waiter.answer.done():
+                    waiter.answer.set_result(receipt)
+
+    def _wake(self, records: Sequence[Record]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._resolve, records)
+
+    def _read(self, command_id: str, partition: int, offset: int) -> Receipt | None:
+        # read to the end, for a reader that is left in the middle is closed, and the next one connects anew
+        records = list(self._log.read(topics.RECEIPTS, partition, offset, offset + 1))
+        # two ids may share a place in the index: the record tells whose it is
+        return next((_receipt(record) for record in records if record.key == command_id), None)
+
+
+def _receipt(record: Record) -> Receipt | None:
+    """The receipt in a record; None where it is a tombstone or something else, which no handler wrote."""
+    if record.value is None:
+        return None
+    try:
+        return Receipt.from_json(record.value)
+    except ValueError as error:
+        logger.warning('"%s" at %d:%d is no receipt: %s', record.key, record.partition, record.offset, error)
+        return None
+
+
+def key_reused(earlier: Receipt, command_type: str, stream: str, asked: str) -> Receipt:
+    """The refusal of a command that has the id of another."""
+    message = f'the command id "{earlier.command_id}" belongs to another "{earlier.type}": use a new one'
+    return Receipt(
+        command_id=earlier.command_id,
+        type=command_type,
+        stream=stream,
+        outcome="failed",
+        version=earlier.version if earlier.stream == stream else 0,
+        fingerprint=asked,
+        time=earlier.time,
+        error=ReceiptError(KEY_REUSED, message),
+    )
+
+
+def new_command_id() -> str:
+    """A new id in the form of a UUIDv7 (RFC 9562): ordered by time, and otherwise random."""
+    random = int.from_bytes(os.urandom(10), "big")
+    number = (time.time_ns() // 1_000_000) << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62
+    digits = f"{number | random & (1 << 62) - 1:032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

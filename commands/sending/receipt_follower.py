@@ -1,0 +1,172 @@
+"""Following `receipts` in a thread: those who wait are told at once, and an index knows where each receipt lies."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from contextlib import closing
+from typing import Final
+
+from commands.errors import LocalStateError
+from commands.sending.receipt_index import ReceiptIndex, RecentReceipts
+from eventlog import topics
+from eventlog.errors import EventLogError
+from eventlog.ports import EventLog, Record
+
+START_OFFSETS: Final = 20_000
+"""So much of the end of `receipts` is read before it is ready, in all partitions together: what may be retried now."""
+OLDER_RECORDS: Final = 1_000
+"""Of older receipts at once, between looks at the new ones: these wait for some ten milliseconds at most."""
+IDLE_S: Final = 0.1
+RETRY_S: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class ReceiptFollower:
+    """Reads `receipts` from near their end, and then what is older, as far as the index wants and lacks it.
+
+    After an error of the log it goes on where it was. Call `start` once and `close` at the end.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        open_index: Callable[[], ReceiptIndex],
+        awaited: Container[str],
+        deliver: Callable[[Sequence[Record]], None],
+        remembered: int,
+    ) -> None:
+        """open_index: opens it, in the thread; raises LocalStateError or EventLogError.
+
+        awaited: the keys of records that `deliver` is called with, in the thread, once they can be found. remembered:
+        how many receipts to know where the index cannot be written.
+        """
+        self._log, self._open_index = log, open_index
+        self._awaited, self._deliver = awaited, deliver
+        self._remembered = remembered
+        self._index: ReceiptIndex | None = None
+        self._positions: dict[int, int] = {}
+        self._older: dict[int, tuple[int, int]] = {}
+        self._lost = False
+        self._caught_up, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it follows, and has reached the end as it was when it began to."""
+        return self._caught_up.is_set()
+
+    @property
+    def knows_enough(self) -> bool:
+        """Whether a receipt that is not found is not there, or is older than the index was ever meant to know."""
+        return self._caught_up.is_set() and not self._older and not self._lost
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Block until `ready`; returns whether it came to that in time."""
+        return self._caught_up.wait(timeout_s)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following, and wait for the end of it."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def find(self, command_id: str) -> tuple[int, int] | None:
+        """(partition, offset) of a receipt; None where it is not known. Safe to call from any thread."""
+        index = self._index
+        try:
+            return None if index is None else index.find(command_id)
+        except LocalStateError as error:
+            logger.warning("a receipt is not looked up: %s", error)
+            return None
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                try:
+                    self._follow()
+                except EventLogError as error:
+                    self._caught_up.clear()
+                    logger.warning("receipts are not followed, trying again in %g s: %s", RETRY_S, error)
+                    self._stopped.wait(RETRY_S)
+        finally:
+            if self._index is not None:
+                self._index.close()
+
+    def _follow(self) -> None:
+        ends = {each: self._log.end(topics.RECEIPTS, each) for each in range(self._log.partitions)}
+        if self._index is None:
+            self._open(ends)
+        with closing(self._log.tail(topics.RECEIPTS, self._positions)) as tail, closing(self._older_records()) as older:
+            while not self._stopped.is_set():
+                behind = bool(self._older) and self.ready
+                records = tail.poll(5_000, 0.0 if behind else IDLE_S)
+                reached = {each: tail.position(each) for each in self._positions}
+                self._take(records, reached)
+                self._positions = reached
+                if not self.ready and all(reached[each] >= end for each, end in ends.items()):
+                    self._caught_up.set()
+                if behind:
+                    next(older, None)
+
+    def _open(self, ends: Mapping[int, int]) -> None:
+        """Open the index, and see where to begin and what it lacks."""
+        try:
+            index = self._open_index()
+        except LocalStateError as error:
+            index = self._give_up(error)
+        if any(index.position(each) > end for each, end in ends.items()):
+            index.clear()  # the log has lost its end
+        for each, end in ends.items():
+            known = index.position(each)
+            self._positions[each] = start = max(known, end - START_OFFSETS // self._log.partitions)
+            if index.keeps_all and known < start:
+                self._older[each] = (known, start)
+        self._index = index
+
+    def _take(self, records: Sequence[Record], reached: Mapping[int, int]) -> None:
+        awaited = [record for record in records if record.key in self._awaited]
+        if awaited:
+            self._add(awaited, {})  # before anybody wakes, who may ask for it again
+            self._deliver(awaited)
+        if records:
+            complete = {record.partition for record in records} - self._older.keys()
+            self._add(records, {each: reached[each] for each in complete})
+
+    def _older_records(self) -> Generator[None, None, None]:
+        """Take in the older receipts, some at each step."""
+        for partition, (start, end) in list(self._older.items()):
+            with closing(self._log.tail(topics.RECEIPTS, {partition: start})) as tail:
+                while partition in self._older:
+                    records = [each for each in tail.poll(OLDER_RECORDS, 0.01) if each.offset < end]
+                    at = min(tail.position(partition), end)
+                    self._add(records, {partition: at}, older=True)
+                    if at < end and self._older:
+                        self._older[partition] = (at, end)
+                    else:
+                        self._older.pop(partition, None)
+                    yield
+        if not self._lost:
+            logger.info("all receipts can be found")
+
+    def _add(self, records: Sequence[Record], positions: Mapping[int, int], older: bool = False) -> None:
+        index = self._index
+        assert index is not None  # noqa: S101 - it is opened before anything is read
+        try:
+            (index.add_older if older else index.add)(records, positions)
+        except LocalStateError as error:
+            self._index = self._give_up(error)
+            self._index.add(records, positions)
+            index.close()
+
+    def _give_up(self, error: LocalStateError) -> ReceiptIndex:
+        logger.error("only the latest %d receipts can be found until the next start: %s", self._remembered, error)
+        self._older.clear()
+        self._lost = True
+        return RecentReceipts(self._remembered)

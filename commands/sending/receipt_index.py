@@ -1,0 +1,168 @@
+"""Where the receipt of each command lies in the log: in memory for the latest, on a disk for all that are kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rocksdict import Cache, WriteBufferManager
+
+from commands.errors import LocalStateError
+from commands.local_state.disk_state import DiskBudget, DiskStore
+from commands.local_state.slots import Slot
+from commands.local_state.state import StateStore
+from eventlog import topics
+from eventlog.ports import EventLog, Record
+
+_OFFSET_BITS = 48
+_LAYOUT = "receipts-1"
+BUDGET_BYTES = 16 * 1024 * 1024
+"""For blocks that were read, and again for what is not yet in files."""
+
+
+class ReceiptIndex(Protocol):
+    """Command id → (partition, offset). Only `find` may be called from other threads than the one that adds.
+
+    keeps_all: whether it is to be given all receipts that the log has, not only the latest. What it finds may belong to
+    another command: look at the record itself. Every method may raise LocalStateError.
+    """
+
+    keeps_all: bool
+
+    def add(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
+        """Remember where `records` lie, each in the place of an earlier one; and `positions`, by partition."""
+
+    def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
+        """As `add`, for records that may be older than what is remembered, whose place they do not take then."""
+
+    def find(self, command_id: str) -> tuple[int, int] | None:
+        """(partition, offset) of the receipt, or None."""
+
+    def position(self, partition: int) -> int:
+        """The offset before which it has everything, as it was told; 0 if nothing."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class RecentReceipts:
+    """A ReceiptIndex in memory, for at most `limit` commands and at least the latest half as many.
+
+    Keys are 64-bit hashes, as small as Python's own dictionaries allow: about 115 bytes a command. When the young half
+    is full, it becomes the old half and the previous old half is forgotten.
+    """
+
+    keeps_all = False
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(1, limit // 2)
+        self._young: dict[int, int] = {}
+        self._old: dict[int, int] = {}
+
+    def add(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
+        """See ReceiptIndex.add; no position is remembered."""
+        for record in records:
+            if len(self._young) >= self._half:
+                self._old, self._young = self._young, {}
+            self._young[hash(record.key)] = _place(record)
+
+    def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
+        """See ReceiptIndex.add_older: it has no room for them."""
+
+    def find(self, command_id: str) -> tuple[int, int] | None:
+        """See ReceiptIndex.find."""
+        digest = hash(command_id)
+        place = self._young.get(digest)
+        if place is None:
+            place = self._old.get(digest)
+        return None if place is None else _parts(place)
+
+    def position(self, partition: int) -> int:
+        """See ReceiptIndex.position."""
+        return 0
+
+    def clear(self) -> None:
+        """See ReceiptIndex.clear."""
+        self._young, self._old = {}, {}
+
+    def close(self) -> None:
+        """See ReceiptIndex.close."""
+
+
+class StoredReceipts:
+    """A ReceiptIndex in a store, which a process finds again after a restart."""
+
+    keeps_all = True
+
+    def __init__(self, store: StateStore, release: Callable[[], None] = lambda: None) -> None:
+        """store: which `close` closes, and then calls `release`."""
+        self._store, self._release = store, release
+
+    def add(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
+        """See ReceiptIndex.add."""
+        self._store.check()
+        places = {record.key: _place(record).to_bytes(8, "big") for record in records}
+        named = {_position_of(partition): offset for partition, offset in positions.items()}
+        self._store.apply({}, places, named, time.time_ns() // 1_000_000)
+
+    def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
+        """See ReceiptIndex.add_older."""
+        unknown = []
+        for record in records:
+            known = self.find(record.key)
+            # a receipt that was given again lies there again, and compaction removes the older one
+            if known is None or (known[0] == record.partition and known[1] < record.offset):
+                unknown.append(record)
+        self.add(unknown, positions)
+
+    def find(self, command_id: str) -> tuple[int, int] | None:
+        """See ReceiptIndex.find."""
+        place = self._store.receipt(command_id)
+        return None if place is None else _parts(int.from_bytes(place, "big"))
+
+    def position(self, partition: int) -> int:
+        """See ReceiptIndex.position."""
+        return self._store.position(_position_of(partition))
+
+    def clear(self) -> None:
+        """See ReceiptIndex.clear."""
+        self._store.clear()
+
+    def close(self) -> None:
+        """See ReceiptIndex.close."""
+        self._store.close()
+        self._release()
+
+
+def open_stored(log: EventLog, folder: Path, receipts_days: int) -> StoredReceipts:
+    """The index in a numbered folder of `folder` that no other living process has.
+
+    receipts_days: for how long a receipt is found at least. Raises LocalStateError, and LogUnavailable: the log is
+    asked which topic it is.
+    """
+    origin = f"{_LAYOUT}/{log.incarnation(topics.RECEIPTS)}"
+    budget = DiskBudget(Cache(BUDGET_BYTES), WriteBufferManager(BUDGET_BYTES, False))
+    slot = Slot(folder.absolute())
+    try:
+        store = DiskStore(slot.folder / "receipts", origin, budget, receipts_days)
+    except LocalStateError:
+        slot.release()
+        raise
+    return StoredReceipts(store, slot.release)
+
+
+def _place(record: Record) -> int:
+    return record.partition << _OFFSET_BITS | record.offset
+
+
+def _parts(place: int) -> tuple[int, int]:
+    return place >> _OFFSET_BITS, place & (1 << _OFFSET_BITS) - 1
+
+
+def _position_of(partition: int) -> str:
+    return f"{topics.RECEIPTS}/{partition}"

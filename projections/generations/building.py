@@ -1,0 +1,259 @@
+"""One generation in the making: created, loaded in bulk, indexed, and caught up with the live query."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from eventlog.ports import EventLog
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS, PATCHES
+from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
+from projections.generations.engine import Engine
+from projections.generations.registry import Right
+from projections.generations.selection import ALL, Selection
+from projections.loading.loader import Loader
+from projections.settings import StoreSettings
+from projections.stores.open import open_store
+from projections.stores.store import Target, ViewStore
+from projections.table.view import TableView
+
+log = logging.getLogger(__name__)
+
+CAUGHT_UP_PATCHES: Final = 200
+CAUGHT_UP_S: Final = 0.5
+"""So far behind `patches`, by either, a generation has caught up: under load new ones come all the time."""
+LOOK_S: Final = 0.02
+LEDGERS_EVERY_S: Final = 1.0
+AWAY_S: Final = 30.0
+"""How long a store may be away while a generation catches up."""
+FEW_RECORDS: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far a rebuild is.
+
+    phase: create, bulk, index, catch-up (or top-up), swap or hand-over; told when it begins, and as it goes on.
+    done, total: events (bulk), patches (catch-up), or places that name the live generation (swap: the registry, then
+    each store).
+    """
+
+    view: str
+    phase: str
+    done: int = 0
+    total: int = 0
+
+
+@dataclass
+class Rebuilt:
+    """What a rebuild did.
+
+    events: read by bulk; rows: written by bulk; skipped: records that could not be read; seconds: to the swap, and by
+    phase.
+    """
+
+    view: str
+    generation: int
+    events: int = 0
+    rows: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to build.
+
+    selection: of the events. skip_poison: leave out what cannot be read, or else stop there. way_back: let the plain
+    names lead to it although they lead to a later version.
+    """
+
+    selection: Selection = ALL
+    skip_poison: bool = False
+    way_back: bool = False
+
+
+DEFAULT: Final = Options()
+
+
+@dataclass
+class Build:
+    """A generation that is being built, and how far it is.
+
+    right: to rebuild the view. stores: where it lives, opened. base: by partition of `events`, the offset after the
+    last event of bulk. start: by partition of `patches`, the offset that catching up starts from. doing: the phase that
+    it is in.
+    """
+
+    settings: LogSettings
+    log: EventLog
+    engine: Engine
+    right: Right
+    target: Target
+    stores: Sequence[ViewStore]
+    base: Mapping[int, int]
+    start: Mapping[int, int]
+    on_step: Callable[[Step], None]
+    measured: Callable[[int, float], None]
+    result: Rebuilt
+    options: Options
+    doing: str = "start"
+
+    @property
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """What bulk reads: by partition of `events`, the first offset and the one after the last."""
+        return self.options.selection.ranges(self.base)
+
+    def load(self) -> None:
+        """Create the generation, load every event below `base` into it, and build its indexes."""
+        with self.phase("create"):
+            self._create()
+        with self.phase("bulk"):
+            if self._holds_events():
+                self._bulk()
+        with self.phase("index"):
+            for store in self.stores:
+                store.finish(self.target)
+
+    def _create(self) -> None:
+        for store in self.stores:
+            store.create(self.target, self.base, self.start)
+
+    def catch_up(self, loaders: Sequence[Loader]) -> None:
+        """Wait until `loaders` have brought the generation up to where the live query is."""
+        with self.phase("catch-up"):
+            catch_up(
+                self.target,
+                self.stores,
+                loaders,
+                self._ends,
+                lambda done, total: self.on_step(Step(self.target.view.name, "catch-up", done, total)),
+            )
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Tell that a phase begins, and note how long it took."""
+        self.doing = name
+        self.on_step(Step(self.target.view.name, name))
+        began = time.monotonic()
+        yield
+        taken = self.result.phases[name] = time.monotonic() - began
+        log.info("%s g%d: %s took %.2f s", self.target.view.name, self.target.generation, name, taken)
+
+    def _ends(self) -> dict[int, int]:
+        return {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
+
+    def _bulk(self) -> None:
+        view = self.target.view
+        loaded = self.engine.bulk_load(
+            view,
+            self.ranges,
+            [store.bulk_writer(self.target) for store in self.stores],
+            lambda done, total: self.on_step(Step(view.name, "bulk", done, total)),
+            selection=self.options.selection,
+            skip_poison=self.options.skip_poison,
+            start_over=self._create,
+        )
+        self.result.events, self.result.rows, self.result.skipped = loaded.events, loaded.rows, loaded.skipped
+        self.measured(loaded.events, loaded.seconds)
+
+    def _holds_events(self) -> bool:
+        """Whether the log holds more than heartbeats; a look is quicker than Spark where there is little to look at."""
+        if sum(end - start for start, end in self.ranges.values()) > FEW_RECORDS:
+            return True
+        return any(
+            not record.key.startswith("heartbeat/")
+            for partition, (start, end) in self.ranges.items()
+            for record in self.log.read(EVENTS, partition, start, end)
+        )
+
+
+@contextmanager
+def opened(view: TableView, settings: StoreSettings) -> Iterator[list[ViewStore]]:
+    """The stores that a view lives in."""
+    stores = [open_store(each.name, settings) for each in view.stores]
+    try:
+        yield stores
+    finally:
+        for store in stores:
+            store.close()
+
+
+@contextmanager
+def loading(target: Target, settings: LogSettings, stores: StoreSettings) -> Iterator[list[Loader]]:
+    """Loaders of one generation only, one a store, each in a thread with a store of its own."""
+    stop, partitions = threading.Event(), range(settings.patch_partitions)
+    with opened(target.view, stores) as own:
+        loaders = [Loader(store, lambda: [target], settings, partitions) for store in own]
+        threads = [threading.Thread(target=loader.run, args=[stop], daemon=True) for loader in loaders]
+        for thread in threads:
+            thread.start()
+        try:
+            yield loaders
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+
+def catch_up(
+    target: Target,
+    stores: Sequence[ViewStore],
+    loaders: Sequence[Loader],
+    ends: Callable[[], Mapping[int, int]],
+    on_progress: Callable[[int, int], None],
+) -> None:
+    """Wait until every loader is near the end of `patches` (CAUGHT_UP_PATCHES, CAUGHT_UP_S).
+
+    ends: gives the end of each of its partitions. on_progress: called with patches (done, in all).
+    Raises LoaderDied where a loader died, GenerationMissing where the generation is gone, and StoreUnavailable where
+    a store is away for longer than AWAY_S.
+    """
+    total, looked = 0, time.monotonic()
+    earlier: deque[tuple[float, Mapping[int, int]]] = deque()
+    while True:
+        if any(loader.failed for loader in loaders):
+            raise LoaderDied(target.view.name)
+        now, at = ends(), time.monotonic()
+        behind = max(_behind(now, loader) for loader in loaders)
+        total = max(total, behind)
+        on_progress(total - behind, total)
+        if behind <= CAUGHT_UP_PATCHES:
+            return
+        earlier.append((at, now))
+        while at - earlier[0][0] >= CAUGHT_UP_S:
+            _, then = earlier.popleft()
+            if not any(_behind(then, loader) for loader in loaders):
+                return
+        if at - looked > LEDGERS_EVERY_S:
+            _check(target, stores)
+            looked = time.monotonic()
+        time.sleep(LOOK_S)
+
+
+def _behind(ends: Mapping[int, int], loader: Loader) -> int:
+    """How many offsets of `patches` a loader has still to read."""
+    return sum(max(0, end - loader.stats.positions.get(each, 0)) for each, end in ends.items())
+
+
+def _check(target: Target, stores: Sequence[ViewStore]) -> None:
+    """Loaders wait for a store as long as it takes, and leave out a generation that is gone; a rebuild must not."""
+    for store in stores:
+        again = Retrying(
+            retry=retry_if_exception_type(StoreUnavailable),
+            stop=stop_after_delay(AWAY_S),
+            wait=wait_fixed(1.0),
+            reraise=True,
+        )
+        if not again(store.ledgers, target):
+            raise GenerationMissing(target.view.name, target.generation)

@@ -1,0 +1,176 @@
+"""Where each view stands in each of its stores: its position in the log, how far it is behind, and whether it moves."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+from eventlog.ports import EventLog
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS, PATCHES
+from projections.errors import StoreUnavailable
+from projections.generations.registry import Generation, Generations
+from projections.registry import ViewRegistry
+from projections.settings import StoreSettings
+from projections.stores.open import open_store
+from projections.stores.store import Ledger, Target
+from projections.table.view import TableView
+
+COUNTED_RECORDS: Final = 20_000
+"""Up to here, what lies between a position and the end is read and counted; beyond, offsets are subtracted."""
+
+Standing = Literal["caught up", "behind", "stalled", "lost", "away", "not built"]
+
+
+@dataclass(frozen=True)
+class Lag:
+    """One view in one store.
+
+    position: the next event offset that is not known to be applied, by partition. lag_events: events after it.
+    lag_patches: records of `patches` that the loader has still to read. freshness_s: the age of the oldest event that
+    is not applied; 0 when there is none. problem: what is wrong, or empty.
+    """
+
+    view: str
+    store: str
+    version: int
+    generation: int | None
+    standing: Standing
+    position: dict[int, int]
+    lag_events: int | None = None
+    lag_patches: int | None = None
+    freshness_s: float | None = None
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, for `--json`."""
+        return asdict(self)
+
+    def since(self, before: Lag, ends: Mapping[int, int]) -> Lag:
+        """This look as one after `before`, some seconds earlier: a view that did not move towards `ends` is stalled.
+
+        Owners of partitions append a heartbeat every second, so a path that works moves even where nothing happens.
+        """
+        waiting = [each for each, end in ends.items() if before.position.get(each, 0) < end]
+        if before.generation != self.generation or self.standing not in ("caught up", "behind") or not waiting:
+            return self
+        if any(self.position[each] > before.position.get(each, 0) for each in waiting):
+            return self
+        part = f"the loader of {self.store}" if self.lag_patches else "the live query"
+        return replace(self, standing="stalled", problem=f"{part} takes in nothing: see its log")
+
+
+@dataclass(frozen=True)
+class Lags:
+    """Looks at every registered view of one deployment. A store that is away is a standing, not an error."""
+
+    settings: LogSettings
+    stores: StoreSettings
+    views: ViewRegistry
+    generations: Generations
+    log: EventLog
+
+    def ends(self) -> dict[int, int]:
+        """The end of each partition of `events`."""
+        return {each: self.log.end(EVENTS, each) for each in range(self.settings.partitions)}
+
+    def look(self) -> list[Lag]:
+        """One look at all views in all their stores. Raises StoreUnavailable where the registry is away."""
+        live, ends = self.generations.serving(self.views.views.values()), self.ends()
+        patches = {
+            each: (self.log.first(PATCHES, each), self.log.end(PATCHES, each))
+            for each in range(self.settings.patch_partitions)
+        }
+        found = [
+            (view, store.name, live.get(view.name), self._ledgers(view, store.name, live.get(view.name)))
+            for view in self.views.views.values()
+            for store in view.stores
+        ]
+        reached = [position(ledgers, ends) for *_, ledgers in found if isinstance(ledgers, dict) and ledgers]
+        starts = {each: min((one[each] for one in reached), default=end) for each, end in ends.items()}
+        tails = {each: self._tail(each, starts[each], end) for each, end in ends.items()}
+        return [self._lag(*each, tails, patches) for each in found]
+
+    def watch(self, seconds: float) -> list[Lag]:
+        """Two looks `seconds` apart, where the first shows any view that is behind: only then can stalls be told."""
+        before, ends = self.look(), self.ends()
+        if all(each.standing != "behind" for each in before):
+            return before
+        time.sleep(seconds)
+        return [now.since(then, ends) for then, now in zip(before, self.look(), strict=True)]
+
+    def _ledgers(
+        self, view: TableView, store: str, live: Generation | None
+    ) -> dict[int, Ledger] | StoreUnavailable | None:
+        if live is None:
+            return None
+        try:
+            with closing(open_store(store, self.stores)) as opened:
+                return opened.ledgers(Target(view, live.generation))
+        except StoreUnavailable as error:
+            return error
+
+    def _lag(
+        self,
+        view: TableView,
+        store: str,
+        live: Generation | None,
+        ledgers: dict[int, Ledger] | StoreUnavailable | None,
+        tails: Mapping[int, _Tail],
+        patches: Mapping[int, tuple[int, int]],
+    ) -> Lag:
+        if live is None:
+            problem = "start `python -m projections`, or rebuild it"
+            return Lag(view.name, store, view.version, None, "not built", {}, problem=problem)
+        lag = Lag(view.name, store, live.version, live.generation, "away", {})
+        if isinstance(ledgers, StoreUnavailable) or ledgers is None:
+            return replace(lag, problem=str(ledgers))
+        lost = [each for each, (first, _) in patches.items() if each not in ledgers or ledgers[each].next < first]
+        if lost:
+            problem = f"its ledger is gone, or the patches that it needs: run `replay rebuild {view.name}`"
+            return replace(lag, standing="lost", position=position(ledgers, tails), problem=problem)
+        reached = position(ledgers, tails)
+        behind = [tail.after(reached[each]) for each, tail in tails.items()]
+        events, oldest_ms = sum(count for count, _ in behind), min((at for _, at in behind if at), default=None)
+        return replace(
+            lag,
+            standing="behind" if events else "caught up",
+            position=reached,
+            lag_events=events,
+            lag_patches=sum(max(0, end - ledgers[each].next) for each, (_, end) in patches.items()),
+            freshness_s=0.0 if oldest_ms is None else round(max(0.0, time.time() - oldest_ms / 1000), 3),
+            problem="" if live.published else f"not every plain name leads to it: run `replay publish {view.name}`",
+        )
+
+    def _tail(self, source: int, start: int, end: int) -> _Tail:
+        found = [
+            (record.offset, record.timestamp_ms)
+            for record in self.log.read(EVENTS, source, start, min(end, start + COUNTED_RECORDS))
+            if not record.key.startswith("heartbeat/")
+        ]
+        return _Tail([offset for offset, _ in found], [at for _, at in found], start + COUNTED_RECORDS, end)
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """The events of one partition from some offset on: all up to `counted`, and how many offsets follow to `end`."""
+
+    offsets: Sequence[int]
+    times_ms: Sequence[int]
+    counted: int
+    end: int
+
+    def after(self, position: int) -> tuple[int, int | None]:
+        """How many events there are from `position` on, and the time of the first of them."""
+        at = bisect_left(self.offsets, position)
+        rest = max(0, self.end - max(position, self.counted))
+        return len(self.offsets) - at + rest, self.times_ms[at] if at < len(self.offsets) else None
+
+
+def position(ledgers: Mapping[int, Ledger], sources: Iterable[int]) -> dict[int, int]:
+    """By source partition, the offset below which all is applied: what every patches partition has reached."""
+    return {source: min((each.reached(source) for each in ledgers.values()), default=0) for source in sources}

@@ -1,0 +1,93 @@
+"""How fast this deployment takes in events, live and in bulk: measured here, or else as measured elsewhere."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from projections.generations.lag import COUNTED_RECORDS, Lag
+from projections.generations.registry import Generation
+
+log = logging.getLogger(__name__)
+
+LIVE_EVENTS_PER_S: Final = 55_000.0
+BULK_EVENTS_PER_S: Final = 200_000.0
+BULK_START_S: Final = 10.0
+"""Measured on two cores shared with the servers: the benches `live_throughput` and `replay`, and a session's start with
+what a rebuild does beside its bulk."""
+
+BULK_MEASURED_EVENTS: Final = 100_000
+"""The duration of a smaller bulk says more about its start."""
+BUSY_EVENTS: Final = COUNTED_RECORDS
+"""A view that is still so far behind has had something to do all the time."""
+WEIGHT: Final = 0.5
+"""Of the latest of the rates that were seen."""
+
+
+class Rates:
+    """The rates of one deployment. file: keeps the live ones, in events a second by `view/store`."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._live: dict[str, float] = _read(file)
+        self._busy: set[tuple[str, str]] = set()
+
+    def live(self, view: str, store: str) -> float:
+        """Events a second that patches bring to a view in a store."""
+        return self._live.get(f"{view}/{store}", LIVE_EVENTS_PER_S)
+
+    def note(self, before: Lag, now: Lag, seconds: float) -> None:
+        """Learn from two looks at a view in a store, so many seconds apart.
+
+        A path that has just begun to move is still starting: the first of several busy intervals is left out.
+        """
+        key = now.view, now.store
+        moved = sum(offset - before.position.get(each, 0) for each, offset in now.position.items())
+        if before.generation != now.generation or (now.lag_events or 0) < BUSY_EVENTS or moved <= 0:
+            self._busy.discard(key)
+        elif key not in self._busy:
+            self._busy.add(key)
+        else:
+            seen, name = moved / seconds, f"{now.view}/{now.store}"
+            known = self._live.get(name)
+            self._live[name] = round(seen if known is None else known + WEIGHT * (seen - known))
+            self._write()
+
+    def _write(self) -> None:
+        part = self._file.with_suffix(".part")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(self._live))
+            part.replace(self._file)
+        except OSError as error:
+            log.warning("the measured rates are not kept for the next start: %s", error)
+
+
+def bulk_rate(view: str, generations: Iterable[Generation]) -> float:
+    """Events a second that a replay of a view folds: its last one that tells, else that of any view."""
+    telling = [each for each in generations if each.seconds and (each.events or 0) >= BULK_MEASURED_EVENTS]
+    own = [each for each in telling if each.view == view] or telling
+    if not own:
+        return BULK_EVENTS_PER_S
+    last = max(own, key=lambda each: each.created_at)
+    return (last.events or 0) / (last.seconds or 1.0)
+
+
+def quicker_in_bulk(behind: int, log_size: int, live_per_s: float, bulk_per_s: float) -> bool:
+    """Whether a view that is `behind` by so many events is up to date sooner after a replay of the log's events."""
+    return behind / live_per_s > BULK_START_S + log_size / bulk_per_s
+
+
+def _read(file: Path) -> dict[str, float]:
+    """What was kept; nothing where it cannot be read, for it will be measured again."""
+    try:
+        kept = json.loads(file.read_text())
+        return {str(name): float(rate) for name, rate in kept.items() if float(rate) > 0}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        log.warning("the rates in %s cannot be read, and are measured again: %s", file, error)
+        return {}

@@ -1,0 +1,282 @@
+"""A rebuild: a new generation beside the live one, from offset zero, swapped in when it has caught up."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+from eventlog.errors import EventLogError
+from eventlog.ports import EventLog
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS, PATCHES
+from projections.errors import (
+    GenerationMissing,
+    NotPublished,
+    ProjectionError,
+    RebuildFailed,
+    ViewDeclarationError,
+)
+from projections.generations.building import DEFAULT, Build, Options, Rebuilt, Step, loading, opened
+from projections.generations.engine import Engine
+from projections.generations.publishing import publish_everywhere
+from projections.generations.registry import Generation, Generations, Right
+from projections.generations.top_up import top_up
+from projections.loading.loader import REFRESH_S
+from projections.settings import StoreSettings
+from projections.stores.open import open_store
+from projections.stores.store import Target, ViewStore
+from projections.table.expressions import envelope
+from projections.table.view import Postgres, TableView
+
+log = logging.getLogger(__name__)
+
+LINGER_S = 4 * REFRESH_S
+
+
+@dataclass(frozen=True)
+class Rebuilder:
+    """Rebuilds views of one deployment. engine: what folds the log."""
+
+    settings: LogSettings
+    stores: StoreSettings
+    log: EventLog
+    generations: Generations
+    engine: Engine
+
+    def rebuild(
+        self, view: TableView, on_step: Callable[[Step], None] = lambda _: None, *, skip_poison: bool = False
+    ) -> Rebuilt:
+        """Build the next generation of `view` and make it live.
+
+        Raises RebuildFailed with the phase: the live generation is then as it was, and what was begun is dropped (by
+        the next rebuild, where a store is away). Raises NotPublished where it failed after the swap.
+        """
+        began = time.monotonic()
+        with self.building(view, on_step, Options(skip_poison=skip_poison)) as build:
+            build.load()
+            current = self.generations.live().get(view.name)
+            if current is not None and current.tag != view.tag:
+                self._go_live_alone(build)
+            else:
+                self._go_live(build, hand_over=current is not None)
+            build.result.seconds = time.monotonic() - began - build.result.phases.get("hand-over", 0.0)
+            self._leave_or(view, lambda: self._drop_old(view))
+        return build.result
+
+    def _go_live(self, build: Build, hand_over: bool) -> None:
+        """Catch up with the live query through `patches`, swap, and load until the running loaders take over."""
+        with loading(build.target, self.settings, self.stores) as loaders:
+            build.catch_up(loaders)
+            with build.phase("swap"):
+                self._swap(build)
+            if hand_over:
+                with build.phase("hand-over"):
+                    # the loaders that serve everything see the swap within REFRESH_S; until then these go on
+                    time.sleep(LINGER_S)
+
+    def _go_live_alone(self, build: Build) -> None:
+        """Catch up from the log and swap: it may be that no live query makes patches of this version.
+
+        The generation before serves and is kept up to date by the code of its version, until that code ends.
+        """
+        with build.phase("top-up"):
+            for _ in range(2):  # what came during bulk, then what came during that
+                top_up(build.target, build.stores, self.settings, self.log, self.engine)
+        with build.phase("swap"):
+            self._swap(build)
+
+    def build_part(
+        self,
+        view: TableView,
+        name: str,
+        options: Options,
+        on_step: Callable[[Step], None] = lambda _: None,
+    ) -> Rebuilt:
+        """Build a view of its own, `name`, from some of the events of `view`; it stays as it is then."""
+        began = time.monotonic()
+        with self.building(replace(view, name=name), on_step, options, source=view.name) as build:
+            build.load()
+            with build.phase("swap"):
+                self._swap(build)
+            build.result.seconds = time.monotonic() - began
+            self._leave_or(build.target.view, lambda: self._drop_old(build.target.view))
+        return build.result
+
+    def roll_back(self, view: TableView, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
+        """Make the generation before the live one live again, once it has caught up.
+
+        Raises RebuildFailed where there is none, or the code that runs declares another version.
+        """
+        began = time.monotonic()
+        with self.generations.rebuilding(view.name) as right, opened(view, self.stores) as stores:
+            before = self._before(view)
+            target, build_of = Target(view, before.generation), Rebuilt(view.name, before.generation)
+            build = self._build(target, stores, right, {}, {}, on_step, build_of, Options(way_back=True))
+            try:
+                with build.phase("top-up"):
+                    build_of.events = top_up(target, stores, self.settings, self.log, self.engine)
+                self._go_live(build, hand_over=True)
+                build_of.seconds = time.monotonic() - began
+            except NotPublished:
+                raise
+            except (ProjectionError, EventLogError, OSError) as error:
+                raise RebuildFailed(view.name, build.doing, str(error)) from error
+        return build_of
+
+    def _before(self, view: TableView) -> Generation:
+        """The generation to roll back to: the one of this code's that was live last."""
+        current = self.generations.live().get(view.name)
+        others = [
+            each
+            for each in self.generations.of(view.name)
+            if each.state != "building" and (current is None or each.generation != current.generation)
+        ]
+        if not others:
+            raise RebuildFailed(view.name, "start", "there is no generation before the live one")
+        own = [each for each in others if each.fingerprint == view.fingerprint]
+        last = max(own or others, key=lambda each: each.live_at or each.created_at)
+        if not own:
+            raise RebuildFailed(
+                view.name,
+                "start",
+                f"generation {last.generation} is {last.tag}, and the code declares {view.tag}, or declares it "
+                "otherwise: run the code of that version",
+            )
+        return last
+
+    @contextmanager
+    def building(
+        self,
+        view: TableView,
+        on_step: Callable[[Step], None],
+        options: Options = DEFAULT,
+        source: str | None = None,
+    ) -> Iterator[Build]:
+        """A new generation of `view`, registered and still empty, under the right to rebuild the view.
+
+        Afterwards it is dropped, unless it was made live. source: of a view of some events, the view made from.
+        """
+        with self.generations.rebuilding(view.name) as right, opened(view, self.stores) as stores:
+            self._drop_remains(view)
+            # `patches` first: whatever is appended to `events` after its end was noted is emitted after this place
+            start = {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
+            base = {each: self.log.end(EVENTS, each) for each in range(self.settings.partitions)}
+            selection = None if options.selection.is_all else str(options.selection)
+            covered = {each: end for each, (_, end) in options.selection.ranges(base).items()}
+            target = Target(view, self.generations.begin(view, covered, start, source, selection).generation)
+            result = Rebuilt(view.name, target.generation)
+            build = self._build(target, stores, right, base, start, on_step, result, options)
+            try:
+                yield build
+            except NotPublished:
+                raise
+            except (ProjectionError, EventLogError, OSError) as error:
+                raise RebuildFailed(view.name, build.doing, str(error)) from error
+            finally:
+                self._leave_or(view, lambda: self._drop_remains(view))
+
+    def _build(
+        self,
+        target: Target,
+        stores: Sequence[ViewStore],
+        right: Right,
+        base: Mapping[int, int],
+        start: Mapping[int, int],
+        on_step: Callable[[Step], None],
+        result: Rebuilt,
+        options: Options,
+    ) -> Build:
+        def measured(events: int, seconds: float) -> None:
+            self.generations.measured(target.view.name, target.generation, events, seconds)
+
+        mine = self.settings
+        return Build(
+            mine, self.log, self.engine, right, target, stores, base, start, on_step, measured, result, options
+        )
+
+    def _swap(self, build: Build) -> None:
+        """Update the registry, which is the swap, then the plain names where they lead to this version."""
+        name, generation = build.target.view.name, build.target.generation
+        build.right.check()
+        if not self.generations.swap(name, generation, way_back=build.options.way_back):
+            log.warning(
+                '%s g%d is live for this code; a later version of "%s" is the current one, and keeps the plain names: '
+                "`replay rollback %s` takes them",
+                build.target.view.tag, generation, name, name,
+            )  # fmt: skip
+            return
+        places = 1 + len(build.stores)
+        build.on_step(Step(name, "swap", 1, places))
+        publish_everywhere(build.target, build.stores, lambda done: build.on_step(Step(name, "swap", 1 + done, places)))
+        self.generations.published(name, generation)
+
+    def _leave_or(self, view: TableView, drop: Callable[[], None]) -> None:
+        """Drop what is not needed any more; where a store is away, that is left for the next rebuild."""
+        try:
+            drop()
+        except (ProjectionError, OSError) as error:
+            log.warning('old generations of "%s" are left for the next rebuild to drop: %s', view.name, error)
+
+    def _drop_remains(self, view: TableView) -> None:
+        self.drop(view, [each for each in self.generations.of(view.name) if each.state == "building"])
+
+    def _drop_old(self, view: TableView) -> None:
+        """Keep the generation before the live one, for a rollback; drop what is older."""
+        retired = [each for each in self.generations.of(view.name) if each.state == "retired"]
+        self.drop(view, sorted(retired, key=lambda each: each.live_at or each.created_at)[:-1])
+
+    def drop(self, view: TableView, generations: Sequence[Generation]) -> None:
+        """Drop generations, none of them current, in every store that they were built in."""
+        drop(view, generations, self.generations, self.stores)
+
+
+def drop(view: TableView, dropped: Sequence[Generation], generations: Generations, settings: StoreSettings) -> None:
+    """Drop generations of a view, none of them current, in every store that they were built in."""
+    # the registry first: from here on nobody is led to them
+    generations.retire(view.name, [each.generation for each in dropped])
+    for name in sorted({name for each in dropped for name in each.stores}):
+        with closing(open_store(name, settings)) as store:
+            for each in dropped:
+                store.drop(Target(view, each.generation))
+    for each in dropped:
+        generations.forget(view.name, each.generation)
+
+
+def drop_remains(generations: Generations, settings: StoreSettings) -> None:
+    """Drop what killed rebuilds left, of any view; where a store is away, the next rebuild does it."""
+    alive = {(each.view, each.generation) for each in generations.being_built()}
+    left = [each for each in generations.all() if each.state == "building"]
+    for name in sorted({each.view for each in left if (each.view, each.generation) not in alive}):
+        try:
+            with generations.rebuilding(name):
+                remains = [each for each in generations.of(name) if each.state == "building"]
+                drop(stand_in(name), remains, generations, settings)
+            log.info('dropped what a rebuild of "%s" left', name)
+        except ProjectionError as error:
+            log.warning('what a rebuild of "%s" left is left for the next one to drop: %s', name, error)
+
+
+def stand_in(name: str) -> TableView:
+    """A view of which only the name matters: stores drop by name, and its declaration may be gone."""
+    return TableView(name=name, key=envelope("id"), key_name="id", columns={}, stores=(Postgres(),))
+
+
+def publish_live(view: TableView, generations: Generations, settings: StoreSettings) -> Generation:
+    """Point every plain name of `view` at its current generation.
+
+    Raises GenerationMissing, NotPublished, and ViewDeclarationError where that one is of another version.
+    """
+    live = generations.live().get(view.name)
+    if live is None:
+        raise GenerationMissing(view.name)
+    if live.tag != view.tag:
+        raise ViewDeclarationError(
+            view.name, f"its plain names lead to {live.tag}: publish with the code of that version"
+        )
+    with opened(view, settings) as stores:
+        publish_everywhere(Target(view, live.generation), stores)
+    generations.published(view.name, live.generation)
+    return live

@@ -1,0 +1,268 @@
+"""The registry of generations, in PostgreSQL: which were built, and which are live; one transaction is the swap.
+
+A view may have a live generation for each of two versions, so that code of the version before serves until it ends:
+the code of a version reads, loads and replays its own. One of them is the current one: the plain names lead to it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row, scalar_row
+from psycopg.types.json import Jsonb
+
+from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
+from projections.generations import registry_sql as statements
+from projections.table.view import TableView
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generation of a view, as the registry has it.
+
+    state: building, live (for the code of its version) or retired.
+    base, start: offsets by partition (as text, from JSON). stores: where it was built. declaration: its lines.
+    published: whether the plain names lead to it. events, seconds: what bulk read, and how long that took.
+    source, selection: of a view of some of the events.
+    """
+
+    view: str
+    generation: int
+    version: int
+    tag: str
+    fingerprint: str
+    state: str
+    base: Mapping[str, int]
+    start: Mapping[str, int]
+    created_at: datetime
+    live_at: datetime | None
+    stores: Sequence[str]
+    declaration: Sequence[str]
+    published: bool
+    events: int | None
+    seconds: float | None
+    source: str | None
+    selection: str | None
+
+
+class Right:
+    """The right to rebuild one view; it goes with its connection."""
+
+    def __init__(self, view: str, connection: psycopg.Connection[Any]) -> None:
+        self._view, self._connection = view, connection
+
+    def check(self) -> None:
+        """Raise RebuildFailed where the connection broke meanwhile: another process may have taken the right."""
+        try:
+            self._connection.execute("SELECT 1")
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable("PostgreSQL", f'the right to rebuild "{self._view}" was lost: {error}') from error
+
+
+class Generations:
+    """The registry of one deployment. Every method raises StoreUnavailable when PostgreSQL does not answer."""
+
+    def __init__(self, url: str, environment: str) -> None:
+        self._url, self._environment = url, environment
+
+    def prepare(self) -> None:
+        """Create the registry's schema and tables where they are missing."""
+        with self._connect() as connection:
+            # two processes that start at once would both find it missing
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._lock_name("schema")])
+            connection.execute(self._sql(statements.SCHEMA))
+
+    def all(self) -> list[Generation]:
+        """Every generation, by view and number."""
+        return self._generations(statements.ALL)
+
+    def live(self) -> dict[str, Generation]:
+        """The current generation of each view that has one: the plain names lead to it."""
+        return {each.view: each for each in self._generations(statements.LIVE)}
+
+    def serving(self, views: Iterable[TableView]) -> dict[str, Generation]:
+        """By name, the generation that code with these declarations reads, of those views that have one."""
+        live = self._generations(statements.SERVED)
+        found = {view.name: served_by(view, live) for view in views}
+        return {name: each for name, each in found.items() if each is not None}
+
+    def being_built(self) -> list[Generation]:
+        """The generations that are being built by a process that lives; others in that state are remains."""
+        building = {each.view: each for each in self._generations(statements.ALL) if each.state == "building"}
+        locks = {self._lock_name(view): view for view in building}
+        with self._connect() as connection:
+            held = connection.cursor(row_factory=scalar_row).execute(statements.HELD, [list(locks)]).fetchall()
+        # whoever holds the right drops earlier remains first, so that the last one is its own
+        return [building[locks[name]] for name in held]
+
+    def of(self, view: str) -> list[Generation]:
+        """The generations of one view, oldest first."""
+        return [each for each in self.all() if each.view == view]
+
+    def begin(
+        self,
+        view: TableView,
+        base: Mapping[int, int],
+        start: Mapping[int, int],
+        source: str | None = None,
+        selection: str | None = None,
+    ) -> Generation:
+        """Register the next generation of `view`, as building; source, selection: see Generation."""
+        values = {
+            "view": view.name,
+            "version": view.version,
+            "tag": view.tag,
+            "fingerprint": view.fingerprint,
+            "base": Jsonb({str(partition): offset for partition, offset in base.items()}),
+            "start": Jsonb({str(partition): offset for partition, offset in start.items()}),
+            "stores": Jsonb([store.name for store in view.stores]),
+            "declaration": Jsonb(view.declaration),
+            "source": source,
+            "selection": selection,
+        }
+        with self._connect() as connection, connection.cursor(row_factory=class_row(Generation)) as cursor:
+            begun = cursor.execute(self._sql(statements.BEGIN), values).fetchone()
+        if begun is None:
+            raise GenerationMissing(view.name)
+        return begun
+
+    def swap(self, view: str, generation: int, *, way_back: bool = False) -> bool:
+        """Make `generation` live for the code of its version, in one transaction; returns whether it is current now.
+
+        The one before it is retired. A live generation of one other version stays, for code of that version that
+        still runs. way_back: make it the current one although that is of a later version.
+        """
+        with self._connect() as connection:
+            current = connection.execute(self._sql(statements.CURRENT), [view]).fetchone()
+            names = {"view": view, "generation": generation, "current": current and current[0]}
+            connection.execute(self._sql(statements.OUTDATE), names)
+            made = connection.execute(self._sql(statements.MARK_LIVE), names).fetchone()
+            if made is None:
+                raise GenerationMissing(view, generation)
+            takes_over = way_back or current is None or current[1] <= made[0]
+            if takes_over:
+                connection.execute(self._sql(statements.SWAP), names)
+            return takes_over
+
+    def published(self, view: str, generation: int) -> None:
+        """Note that the plain names lead to `generation` now."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.PUBLISHED), [generation, view])
+
+    def measured(self, view: str, generation: int, events: int, seconds: float) -> None:
+        """Note what bulk read and how long it took."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.MEASURED), [events, seconds, view, generation])
+
+    def withdraw(self, view: str) -> None:
+        """Let no generation of `view` be live any more."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.WITHDRAW), [view])
+            connection.execute(self._sql(statements.WITHDRAWN), [view])
+
+    def retire(self, view: str, generations: Sequence[int]) -> None:
+        """Let none of `generations` be live for the code of its version, but for the current one."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.RETIRE), {"view": view, "generations": list(generations)})
+
+    def forget(self, view: str, generation: int) -> None:
+        """Take a generation that is not live out of the registry."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.FORGET), [view, generation])
+
+    @contextmanager
+    def rebuilding(self, view: str) -> Iterator[Right]:
+        """Hold the right to rebuild `view`; raises RebuildFailed, with who holds it, where another process does."""
+        lock = [self._lock_name(view)]
+        # PostgreSQL shows 63 bytes of it to the one that is refused
+        name = f"replay, process {os.getpid()} on {socket.gethostname()}"[:63]
+        with self._connect(autocommit=True, application_name=name) as connection:
+            cursor = connection.cursor(row_factory=scalar_row)
+            if not cursor.execute(statements.LOCK, lock).fetchone():
+                holder = cursor.execute(statements.HOLDER, lock).fetchone() or "one that has just ended"
+                raise RebuildFailed(
+                    view, "start", f"another rebuild of it is running ({holder}): wait for it or stop it"
+                )
+            yield Right(view, connection)
+
+    def check(self, view: TableView) -> Generation | None:
+        """The generation that serves `view`, if any; raises ViewDeclarationError where it was declared otherwise.
+
+        One of an earlier version is returned as well: it serves until the new version is built.
+        """
+        live = self.serving([view]).get(view.name)
+        if live is not None and live.version == view.version and live.fingerprint != view.fingerprint:
+            raise ViewDeclarationError(view.name, _changed(view, live))
+        return live
+
+    @contextmanager
+    def followed(self) -> Iterator[Callable[[], list[Generation]]]:
+        """What is live, of every version, for one who asks again and again: over a connection that stays open."""
+        held: list[psycopg.Connection[Any]] = []
+
+        def live() -> list[Generation]:
+            with self._answering():
+                if not held:
+                    held.append(psycopg.connect(self._url, connect_timeout=3, autocommit=True))
+                try:
+                    return self._read(held[0], statements.SERVED)
+                except psycopg.OperationalError:
+                    held.pop().close()
+                    raise
+
+        try:
+            yield live
+        finally:
+            for connection in held:
+                connection.close()
+
+    def _generations(self, query: str) -> list[Generation]:
+        with self._connect() as connection:
+            return self._read(connection, query)
+
+    def _read(self, connection: psycopg.Connection[Any], query: str) -> list[Generation]:
+        with connection.cursor(row_factory=class_row(Generation)) as cursor:
+            return cursor.execute(self._sql(query)).fetchall()
+
+    @contextmanager
+    def _connect(self, **options: Any) -> Iterator[psycopg.Connection[Any]]:
+        with self._answering(), psycopg.connect(self._url, connect_timeout=3, **options) as connection:
+            yield connection
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
+
+    def _sql(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(schema=sql.Identifier(self._environment))
+
+    def _lock_name(self, what: str) -> str:
+        return f"headwater/{self._environment}/{what}"
+
+
+def served_by(view: TableView, live: Iterable[Generation]) -> Generation | None:
+    """Which of the `live` generations code with this declaration reads: that of its version, or else of the last one
+    before. Never a later one: its columns may mean something else."""
+    usable = [each for each in live if each.view == view.name and each.version <= view.version]
+    return max(usable, key=lambda each: each.version, default=None)
+
+
+def _changed(view: TableView, live: Generation) -> str:
+    """Why a live generation of the same version, and another declaration, cannot be this view's."""
+    if live.source is not None:
+        return f'a view of this name was made from "{live.source}" with --as: remove it with `replay drop {view.name}`'
+    lines = [line for line in difflib.ndiff(live.declaration, view.declaration) if line[0] in "-+"]
+    changes = "".join(f"\n  {line}" for line in lines if live.declaration)
+    return f"its declaration changed, but it is still version {view.version}: raise its version{changes}"

@@ -1,0 +1,134 @@
+"""The statements of the registry of generations; `{schema}` is the environment's."""
+
+SCHEMA = """
+-- everything that Headwater keeps in this database
+CREATE SCHEMA IF NOT EXISTS {schema};
+
+-- every generation of every view; base: log offsets that bulk covered, start: patches offsets to go on from
+CREATE TABLE IF NOT EXISTS {schema}.generations (
+    view        text NOT NULL,
+    generation  integer NOT NULL,
+    version     integer NOT NULL,
+    tag         text NOT NULL,
+    fingerprint text NOT NULL,
+    state       text NOT NULL CHECK (state IN ('building', 'live', 'retired')),
+    base        jsonb NOT NULL,
+    start       jsonb NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    live_at     timestamptz,
+    PRIMARY KEY (view, generation)
+);
+
+-- stores: where it was built; declaration: its lines; published: whether the plain names lead to it;
+-- events, seconds: what bulk read and how long it took;
+-- source, selection: of a view of some of the events, the view that it was made from, and which events
+ALTER TABLE {schema}.generations
+    ADD COLUMN IF NOT EXISTS stores      jsonb NOT NULL DEFAULT '["postgres", "elasticsearch", "valkey"]',
+    ADD COLUMN IF NOT EXISTS declaration jsonb NOT NULL DEFAULT '[]',
+    ADD COLUMN IF NOT EXISTS published   boolean NOT NULL DEFAULT true,
+    ADD COLUMN IF NOT EXISTS events      bigint,
+    ADD COLUMN IF NOT EXISTS seconds     double precision,
+    ADD COLUMN IF NOT EXISTS source      text,
+    ADD COLUMN IF NOT EXISTS selection   text;
+
+-- the last number given to a generation of each view: none is given twice, for what writes to one may outlive it
+CREATE TABLE IF NOT EXISTS {schema}.generation_numbers (view text PRIMARY KEY, last integer NOT NULL);
+
+-- the current generation of each view; there may be a live one of another version beside it
+CREATE TABLE IF NOT EXISTS {schema}.live_views (
+    view       text PRIMARY KEY,
+    generation integer NOT NULL,
+    FOREIGN KEY (view, generation) REFERENCES {schema}.generations
+);
+"""
+
+COLUMNS = (
+    "view, generation, version, tag, fingerprint, state, base, start, created_at, live_at, "
+    "stores, declaration, published, events, seconds, source, selection"
+)
+
+ALL = f"SELECT {COLUMNS} FROM {{schema}}.generations ORDER BY view, generation"  # noqa: S608
+
+LIVE = f"""
+SELECT {COLUMNS} FROM {{schema}}.generations JOIN {{schema}}.live_views USING (view, generation) ORDER BY view
+"""  # noqa: S608
+
+BEGIN = f"""
+WITH number AS (
+    INSERT INTO {{schema}}.generation_numbers AS given (view, last)
+    SELECT %(view)s, coalesce(max(generation), 0) + 1 FROM {{schema}}.generations WHERE view = %(view)s
+    ON CONFLICT (view) DO UPDATE SET last = given.last + 1
+    RETURNING last
+)
+INSERT INTO {{schema}}.generations
+    (view, generation, version, tag, fingerprint, state, base, start, stores, declaration, published, source, selection)
+SELECT %(view)s, last, %(version)s, %(tag)s, %(fingerprint)s,
+       'building', %(base)s, %(start)s, %(stores)s, %(declaration)s, false, %(source)s, %(selection)s
+FROM number
+RETURNING {COLUMNS}
+"""  # noqa: S608
+
+# each version has one live generation
+SERVED = f"SELECT {COLUMNS} FROM {{schema}}.generations WHERE state = 'live' ORDER BY view, version"  # noqa: S608
+
+CURRENT = """
+SELECT generation, version FROM {schema}.generations JOIN {schema}.live_views USING (view, generation)
+WHERE view = %s FOR UPDATE
+"""
+
+# what a swap leaves live: one generation of one other version, the current one if it is of another
+OUTDATE = """
+UPDATE {schema}.generations AS old SET state = 'retired'
+FROM {schema}.generations AS new
+WHERE new.view = %(view)s AND new.generation = %(generation)s
+  AND old.view = new.view AND old.state = 'live' AND old.generation <> new.generation
+  AND old.generation IS DISTINCT FROM (
+    SELECT kept.generation FROM {schema}.generations AS kept
+    WHERE kept.view = new.view AND kept.state = 'live' AND kept.version <> new.version
+    ORDER BY kept.generation = %(current)s DESC NULLS LAST, kept.live_at DESC LIMIT 1
+  )
+"""
+
+WITHDRAWN = "UPDATE {schema}.generations SET state = 'retired' WHERE view = %s AND state = 'live'"
+
+RETIRE = """
+UPDATE {schema}.generations SET state = 'retired' WHERE view = %(view)s AND generation = ANY(%(generations)s)
+  AND state = 'live' AND generation NOT IN (SELECT generation FROM {schema}.live_views WHERE view = %(view)s)
+"""
+
+MARK_LIVE = """
+UPDATE {schema}.generations SET state = 'live', live_at = now()
+WHERE view = %(view)s AND generation = %(generation)s RETURNING version
+"""
+
+SWAP = """
+INSERT INTO {schema}.live_views (view, generation) VALUES (%(view)s, %(generation)s)
+ON CONFLICT (view) DO UPDATE SET generation = excluded.generation
+"""
+
+PUBLISHED = "UPDATE {schema}.generations SET published = (generation = %s) WHERE view = %s"
+
+WITHDRAW = "DELETE FROM {schema}.live_views WHERE view = %s"
+
+FORGET = "DELETE FROM {schema}.generations WHERE view = %s AND generation = %s AND state <> 'live'"
+
+MEASURED = "UPDATE {schema}.generations SET events = %s, seconds = %s WHERE view = %s AND generation = %s"
+
+LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+
+# an advisory lock on a bigint is listed by its two halves
+HOLDER = """
+SELECT application_name || ', since ' || to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
+FROM pg_locks JOIN pg_stat_activity USING (pid), hashtextextended(%s, 0) AS held
+WHERE locktype = 'advisory' AND granted AND objsubid = 1
+  AND (classid::bigint << 32 | objid::bigint) = held
+"""
+
+HELD = """
+SELECT name FROM unnest(%s::text[]) AS name
+WHERE hashtextextended(name, 0) IN (
+  SELECT classid::bigint << 32 | objid::bigint FROM pg_locks
+  WHERE locktype = 'advisory' AND granted AND objsubid = 1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)
+"""

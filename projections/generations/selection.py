@@ -1,0 +1,83 @@
+"""Which events go into a view: all of them, or those within offsets, times and a condition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from eventlog.times import read_time
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
+POSITIONS: Final = re.compile(r"\d+:\d+(,\d+:\d+)*")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place in the log: an offset in each partition, or a time in milliseconds since 1970. text: as it was given."""
+
+    text: str
+    offsets: Mapping[int, int] | None = None
+    time_ms: int | None = None
+
+    @classmethod
+    def parse(cls, text: str, partitions: int) -> Point:
+        """`partition:offset,…` with every partition of the log, or an RFC 3339 time with its zone.
+
+        Raises ValueError saying what to write.
+        """
+        if POSITIONS.fullmatch(text):
+            pairs = [tuple(map(int, each.split(":"))) for each in text.split(",")]
+            offsets = {partition: offset for partition, offset in pairs}
+            missing = sorted(set(range(partitions)) - offsets.keys())
+            if missing or len(offsets) != len(pairs) or len(offsets) > partitions:
+                raise ValueError(
+                    f'"{text}" must name each of the partitions 0 to {partitions - 1} once, for the log has no order '
+                    "across partitions; or give a time"
+                )
+            return cls(text, offsets=offsets)
+        try:
+            time = read_time(text)
+        except ValueError as error:
+            raise ValueError(f'{error}; or positions, such as "0:1042,1:977"') from error
+        # up to the next millisecond: records have whole ones, and both ends of a range are rounded alike
+        return cls(text, time_ms=-((EPOCH - time) // MILLISECOND))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Events from `since` on, before `until`, that fulfil `where`; all of them by default.
+
+    So what ends at a point and what begins there make up the whole, and neither has an event twice.
+
+    where: Spark SQL over `id, type, stream, sequence, time, partition, offset` and `data.<field>`.
+    """
+
+    since: Point | None = None
+    until: Point | None = None
+    where: str | None = field(default=None)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return self == Selection()
+
+    def ranges(self, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """By partition, the first offset to read and the one after the last, in a log with these ends."""
+        first = self.since.offsets if self.since is not None and self.since.offsets else {}
+        last = self.until.offsets if self.until is not None and self.until.offsets else None
+        found = {}
+        for partition, end in ends.items():
+            stop = end if last is None else min(end, last[partition])
+            found[partition] = (min(first.get(partition, 0), stop), stop)
+        return found
+
+    def __str__(self) -> str:
+        parts = [f"from {self.since.text}" if self.since else "", f"until {self.until.text}" if self.until else ""]
+        return " ".join(part for part in (*parts, f"where {self.where}" if self.where else "") if part)
+
+
+ALL: Final = Selection()

@@ -1,0 +1,70 @@
+"""Brings a generation up to the end of the log from the log itself, whatever `patches` holds of its version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from eventlog.ports import EventLog
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS, PATCHES
+from projections.errors import GenerationMissing
+from projections.generations.engine import Engine
+from projections.generations.lag import position
+from projections.loading.decoding import read_into
+from projections.stores.store import Batch, Target, ViewStore
+
+CHUNK_PATCHES: Final = 5_000
+
+
+def top_up(
+    target: Target,
+    stores: Sequence[ViewStore],
+    settings: LogSettings,
+    log: EventLog,
+    engine: Engine,
+) -> int:
+    """Apply to a generation that nobody loads every event that it lacks, in the order of the log; returns how many
+    patches that made. Afterwards its ledgers go on from the end of `patches` as it was before.
+
+    Raises GenerationMissing where a ledger is gone, and StoreUnavailable.
+    """
+    # `patches` first: whatever is appended to `events` after its end was noted is emitted after this place
+    start = {each: log.end(PATCHES, each) for each in range(settings.patch_partitions)}
+    ends = {each: log.end(EVENTS, each) for each in range(settings.partitions)}
+    reached = []
+    for store in stores:
+        ledgers = store.ledgers(target)
+        if len(ledgers) < settings.patch_partitions:
+            raise GenerationMissing(target.view.name, target.generation)
+        reached.append(position(ledgers, ends))
+    ranges = {each: (min(at[each] for at in reached), end) for each, end in ends.items()}
+    made = 0
+    if _holds_events(log, ranges):
+        for batches in _batches(engine.patches(target.view, ranges)):
+            for store in stores:
+                store.apply([target], batches)
+            made += sum(len(found) for batch in batches.values() for found in batch.patches.values())
+    progress = {target.view.tag: {each: end - 1 for each, end in ends.items() if end}}
+    for store in stores:
+        store.apply([target], {each: Batch(offset, {}, progress) for each, offset in start.items()})
+    return made
+
+
+def _holds_events(log: EventLog, ranges: Mapping[int, tuple[int, int]]) -> bool:
+    return any(
+        not record.key.startswith("heartbeat/")
+        for partition, (start, end) in ranges.items()
+        for record in log.read(EVENTS, partition, start, end)
+    )
+
+
+def _batches(patches: Iterable[tuple[str, str, int]]) -> Iterable[dict[int, Batch]]:
+    batches: dict[int, Batch] = {}
+    for number, (key, value, partition) in enumerate(patches, 1):
+        read_into(batches.setdefault(partition, Batch(0)), key.encode(), value.encode())
+        if number % CHUNK_PATCHES == 0:
+            yield batches
+            batches = {}
+    if batches:
+        yield batches

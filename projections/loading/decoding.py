@@ -1,0 +1,62 @@
+"""Records of `patches`: what the live query writes and the loaders read."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import orjson
+
+from projections.stores.store import Batch
+from projections.table.monoids import State
+from projections.table.patch import Patch, Place
+
+PROGRESS = b"progress/"
+TOO_LARGE = "too_large"
+"""Stands for a patch that Kafka would not take, with its size in bytes."""
+
+
+class NotAPatch(ValueError):
+    """A record of `patches` that no loader can read."""
+
+
+def read_into(batch: Batch, key: bytes | None, value: bytes | None, tags: Container[bytes] | None = None) -> None:
+    """Add one record to `batch`; raises NotAPatch.
+
+    tags: the views that are loaded (None: all). Patches of others are not even parsed: whoever loads them does.
+    """
+    if tags is not None and key and _is_foreign(key, tags):
+        return
+    if not key or not value:
+        raise NotAPatch("it has no key or no value")
+    try:
+        document = orjson.loads(value)
+        if TOO_LARGE in document:
+            raise NotAPatch(f"it had {document[TOO_LARGE]} bytes, more than Kafka takes: a rebuild takes it in")
+        source, offset = _whole(document["p"]), _whole(document["o"])
+        if key.startswith(PROGRESS):
+            for tag in document["v"]:
+                reached = batch.progress.setdefault(tag, {})
+                reached[source] = max(offset, reached.get(source, -1))
+            return
+        tag, _, row = key.decode().partition("/")
+        patch = Patch(row, source, Place(offset, _whole(document["i"])), _fields(document["c"]))
+    except (orjson.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise NotAPatch(f"{type(error).__name__}: {error}") from error
+    batch.patches.setdefault(tag, []).append(patch)
+
+
+def _is_foreign(key: bytes, tags: Container[bytes]) -> bool:
+    tag, slash, _ = key.partition(b"/")
+    return bool(slash) and tag not in tags and b"@" in tag  # what has no tag at all is no patch
+
+
+def _whole(number: object) -> int:
+    if not isinstance(number, int):
+        raise TypeError(f"{number!r} is no whole number")
+    return number
+
+
+def _fields(found: object) -> State:
+    if not isinstance(found, dict):
+        raise TypeError(f"{found!r} are no fields")
+    return found

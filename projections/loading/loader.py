@@ -1,0 +1,339 @@
+"""A loader: reads `patches` and applies them to the live generations in one store, exactly once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_when_event_set,
+    wait_exponential_jitter,
+)
+
+from eventlog.errors import LogUnavailable
+from eventlog.kafka_client import Contact, client_config, translated
+from eventlog.settings import LogSettings
+from eventlog.topics import PATCHES
+from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
+from projections.loading.dead_letters import DeadLetters
+from projections.loading.decoding import NotAPatch, read_into
+from projections.loading.stats import LoaderStats
+from projections.stores.store import Batch, Ledger, Target, ViewStore
+
+log = logging.getLogger(__name__)
+
+BATCH_RECORDS = 5_000
+POLL_S = 0.1
+GATHER_S = 0.005
+"""A pause after a batch of a few patches: under load the next one is larger, and costs the store little more."""
+FEW_RECORDS = 500
+REFRESH_S = 0.5
+LOOK_AGAIN_S = 10.0
+"""Between two looks at generations that cannot be loaded: what was lost may have been put back."""
+KAFKA_TIMEOUT_S = 10.0
+FOREVER_MS = 24 * 60 * 60 * 1000
+
+Result = TypeVar("Result")
+
+Targets = Callable[[], Sequence[Target]]
+"""The generations to serve now; raises StoreUnavailable where the registry is away."""
+
+
+class Loader:
+    """One loader of one store; run it in a thread or process of its own.
+
+    With `partitions` None it shares the partitions of `patches` with the other loaders of the store, through the group
+    `<env>.loader.<store>.<code>`; else it reads the given ones (a rebuild's catch-up). code: names the declarations
+    that it serves, since loaders of other ones do not load the same generations.
+
+    The store's ledgers say where to read on, not the group: a partition's position is the lowest `next` of all
+    generations served, looked up when the partition is assigned and when a generation appears. What was applied
+    before is skipped by the ledger.
+    """
+
+    def __init__(
+        self,
+        store: ViewStore,
+        targets: Targets,
+        settings: LogSettings,
+        partitions: Sequence[int] | None = None,
+        code: str = "any",
+    ) -> None:
+        self.stats = LoaderStats()
+        self.failed = False
+        self._store, self._targets, self._settings = store, targets, settings
+        self._known: tuple[Target, ...] = ()
+        """What the registry said last."""
+        self._serving: tuple[Target, ...] = ()
+        """Those of them that can be loaded."""
+        self._owned: set[int] = set(partitions or ())
+        self._replace = True
+        self._refreshed = self._looked = float("-inf")
+        self._dead_letters = DeadLetters(settings)
+        self._shares, self._code = partitions is None, code
+        self._contact = Contact(settings.topic(PATCHES))
+        self._connect()
+
+    def run(self, stop: threading.Event) -> None:
+        """Load until `stop` is set, however long the store is away."""
+        try:
+            while not stop.is_set():
+                self.step(stop)
+        except StoreUnavailable:
+            if not stop.is_set():
+                raise
+        except BaseException:
+            self.failed = True
+            raise
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Leave the group; `run` does it at its end."""
+        self._consumer.close()
+
+    def step(self, stop: threading.Event) -> None:
+        """Look for new generations where it is time, then apply what has come."""
+        self._refresh()
+        if self.stats.due():
+            log.info("%s", self.stats.report(self._store.name))
+        if self._replace and not self._placed(stop):
+            return
+        records = self._poll()
+        if not records:
+            self._retrying(stop, self._store.settle)
+        if not records or not self._serving:
+            return
+        batches = self._decode(records)
+        try:
+            self._apply(batches, stop)
+        except (GenerationMissing, LedgerWentBack) as error:
+            # dropped since the registry was read, or the store lost something: look again, and read these again
+            log.warning("%s: %s", self._store.name, error)
+            self._refreshed, self._replace = float("-inf"), True
+            return
+        for partition, batch in batches.items():
+            self.stats.positions[partition] = batch.next
+        if 1 < len(records) < FEW_RECORDS:  # one alone is not load, many are a backlog
+            stop.wait(GATHER_S)
+
+    def _connect(self) -> None:
+        self._consumer = Consumer(_consumer_settings(self._settings, self._store.name, self._code))
+        if self._shares:
+            self._consumer.subscribe(
+                [self._settings.topic(PATCHES)],
+                on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked,
+            )  # fmt: skip
+
+    def _refresh(self) -> None:
+        if time.monotonic() - self._refreshed < REFRESH_S:
+            return
+        self._refreshed = time.monotonic()
+        try:
+            serving = tuple(self._targets())
+        except StoreUnavailable as error:
+            log.warning("keeping to the generations known: %s", error)
+            return
+        if serving != self._known or (self._replace and serving):
+            log.info("%s serves %s", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in serving))
+            self._known = self._serving = serving
+            self._replace = True
+        elif len(self._serving) < len(self._known) and time.monotonic() - self._looked > LOOK_AGAIN_S:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """Serve everything again if one of the generations that were left out can be loaded by now."""
+        self._looked = time.monotonic()
+        try:
+            left_out = [target for target in self._known if target not in self._serving]
+            back = [target for target in left_out if self._problem(self._store.ledgers(target)) is None]
+        except (StoreUnavailable, LogUnavailable) as error:
+            log.warning("no look at what cannot be loaded: %s", error)
+            return
+        if back:
+            log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
+            self._serving, self._replace = self._known, True
+
+    def _placed(self, stop: threading.Event) -> bool:
+        try:
+            self._place(stop)
+        except LogUnavailable as error:
+            log.warning("%s", error)
+            self._reconnect_where_lost()
+            stop.wait(POLL_S)
+            return False
+        return True
+
+    def _place(self, stop: threading.Event) -> None:
+        """Read on from the lowest `next` of all generations served; with none, nothing is read."""
+        ledgers = [self._retrying(stop, self._ledger, target) for target in self._serving]
+        self._serving = tuple(t for t, ledger in zip(self._serving, ledgers, strict=True) if ledger)
+        self._looked = time.monotonic()
+        present = [ledger for ledger in ledgers if ledger]
+        if not present:
+            self._consumer.pause(self._consumer.assignment())
+        else:
+            self.stats.positions = {
+                partition: min(ledger[partition].next for ledger in present) for partition in self._owned
+            }
+            places = [
+                TopicPartition(self._settings.topic(PATCHES), partition, offset)
+                for partition, offset in self.stats.positions.items()
+            ]
+            self._consumer.assign(places)
+            self._consumer.resume(places)  # they were paused while there was nothing to load
+        self._replace = False
+
+    def _ledger(self, target: Target) -> Mapping[int, Ledger]:
+        """The ledgers of a generation that can be loaded; none where only a rebuild helps, which is said in the log."""
+        ledger = self._store.ledgers(target)
+        problem = self._problem(ledger)
+        if problem is None:
+            return ledger
+        view, generation = target.view.name, target.generation
+        log.error("%s g%d in %s %s: run `replay rebuild %s`", view, generation, self._store.name, problem, view)
+        return {}
+
+    def _problem(self, ledger: Mapping[int, Ledger]) -> str | None:
+        """Why a generation with this ledger cannot be loaded."""
+        if not ledger or not self._owned <= ledger.keys():
+            return "has lost its ledger"
+        for partition in self._owned:
+            if ledger[partition].next < (first := self._first_kept(partition)):
+                return f"needs patches {ledger[partition].next} to {first} of partition {partition}, deleted by now"
+        return None
+
+    def _first_kept(self, partition: int) -> int:
+        """The lowest offset that retention has left in a partition of `patches`."""
+        place = TopicPartition(self._settings.topic(PATCHES), partition)
+        with translated('asking for the start of "patches"', partition):
+            marks = self._consumer.get_watermark_offsets(place, timeout=KAFKA_TIMEOUT_S)
+        return 0 if marks is None else int(marks[0])
+
+    def _poll(self) -> list[Message]:
+        # `consume` waits for the whole number it is asked for: take the first, then what is there already
+        first = self._consumer.poll(POLL_S)
+        if first is None:
+            self._reconnect_where_lost()
+            return []
+        self._contact.heard()
+        records = [first, *self._consumer.consume(BATCH_RECORDS, 0)]
+        for record in records:
+            error = record.error()
+            if error is not None and error.fatal():
+                raise KafkaException(error)
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                log.warning("reading patches: %s", error)
+        # records of a partition that was given up, or read before a rewind, are read again by whom it belongs to
+        return [r for r in records if r.error() is None and self._expected(r)]
+
+    def _reconnect_where_lost(self) -> None:
+        if not self._contact.is_lost(self._consumer):
+            return
+        self._consumer.close()
+        if self._shares:
+            self._owned, self.stats.positions = set(), {}
+        self._connect()
+        self._replace = True
+
+    def _expected(self, record: Message) -> bool:
+        position = self.stats.positions.get(record.partition() or 0)
+        return position is not None and (record.offset() or 0) >= position and not self._replace
+
+    def _decode(self, records: Iterable[Message]) -> dict[int, Batch]:
+        batches: dict[int, Batch] = {}
+        tags = {target.view.tag.encode() for target in self._serving}
+        for record in records:
+            partition, offset = record.partition() or 0, record.offset() or 0
+            batch = batches.get(partition)
+            if batch is None:
+                batch = batches[partition] = Batch(offset, first=self.stats.positions[partition])
+            batch.next = offset + 1
+            try:
+                read_into(batch, record.key(), record.value(), tags)
+            except NotAPatch as error:
+                self._bury(record, str(error))
+            self.stats.patches += 1
+        return batches
+
+    def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
+        began = time.monotonic()
+        try:
+            self._retrying(stop, self._store.apply, self._serving, batches)
+        except Unloadable as error:
+            log.warning("a patch cannot be loaded into %s (%s): applying one at a time", self._store.name, error)
+            self._apply_singly(batches, stop)
+        self.stats.batches += 1
+        self.stats.load_s.append(time.monotonic() - began)
+
+    def _apply_singly(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
+        """Apply each patch alone; those that the store refuses are dead letters, and the rest goes on."""
+        for partition, batch in batches.items():
+            for tag, patches in batch.patches.items():
+                for patch in patches:
+                    # `next` stays behind until the end: a crash here reads the batch again
+                    single = Batch(batch.first, {tag: [patch]}, first=batch.first)
+                    try:
+                        self._retrying(stop, self._store.apply, self._serving, {partition: single})
+                    except Unloadable as error:
+                        place = f"{patch.source}/{patch.place.offset}/{patch.place.number}"
+                        key = f"{PATCHES}/{self._store.name}/{tag}/{place}"
+                        self._dead_letters.add(key, f"{self._store.name} refused it: {error}", patch.key.encode())
+                        self.stats.dead_letters += 1
+            rest = Batch(batch.next, {}, batch.progress, batch.first)
+            self._retrying(stop, self._store.apply, self._serving, {partition: rest})
+
+    def _bury(self, record: Message, reason: str) -> None:
+        log.warning("patches/%s/%s is no patch: %s", record.partition(), record.offset(), reason)
+        self._dead_letters.add_record(PATCHES, record, reason)
+        self.stats.dead_letters += 1
+
+    def _retrying(self, stop: threading.Event, call: Callable[..., Result], *args: object) -> Result:
+        """Call until the store answers or `stop` is set, and then raise StoreUnavailable."""
+        return Retrying(
+            retry=retry_if_exception_type(StoreUnavailable),
+            wait=wait_exponential_jitter(multiplier=0.05, max=2.0),
+            stop=stop_when_event_set(stop),
+            sleep=sleep_using_event(stop),
+            before_sleep=self._waiting,
+            reraise=True,
+        )(call, *args)
+
+    def _waiting(self, state: RetryCallState) -> None:
+        self.stats.waits_for_store += 1
+        error = state.outcome.exception() if state.outcome else None
+        log.warning("%s; attempt %d", error, state.attempt_number)
+
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._owned = {each.partition for each in partitions}
+        self._replace = True
+
+    def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
+        self._owned, self.stats.positions = set(), {}
+        consumer.unassign()
+
+
+def _consumer_settings(settings: LogSettings, store: str, code: str) -> dict[str, Any]:
+    config = {
+        "group.id": f"{settings.environment}.loader.{store}.{code}",
+        "client.id": f"{settings.environment}.loader.{store}",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": "range",
+        # a store may be away for hours: waiting for it is not being dead
+        "max.poll.interval.ms": FOREVER_MS,
+        "session.timeout.ms": 6_000,
+        "fetch.wait.max.ms": 50,
+        "fetch.queue.backoff.ms": 10,
+        "queued.min.messages": 20_000,
+    }
+    return client_config(settings, **config)

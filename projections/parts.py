@@ -1,0 +1,49 @@
+"""The parts of the read side: the live query, and the loaders of each store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from projections.supervision.process import State
+from projections.supervision.supervisor import Supervisor
+
+LIVE: Final = "live"
+
+
+class Parts(Protocol):
+    """The parts that run here: the live query is LIVE, and the loaders of a store have its name."""
+
+    def is_up(self, part: str) -> bool:
+        """Whether the part runs and has started; False as well where it does not run here."""
+
+    def restart(self, part: str) -> None:
+        """Begin to restart the part; returns at once."""
+
+
+class NoParts:
+    """Nothing of the read side runs here."""
+
+    def is_up(self, part: str) -> bool:
+        return False
+
+    def restart(self, part: str) -> None:
+        """There is nothing to restart."""
+
+
+@dataclass(frozen=True)
+class SupervisedParts:
+    """The parts that this process supervises. names: of their processes, by part."""
+
+    names: Mapping[str, Sequence[str]]
+    supervisor: Supervisor
+
+    def is_up(self, part: str) -> bool:
+        """See Parts."""
+        return all(self.supervisor[name].status.state is State.HEALTHY for name in self.names[part])
+
+    def restart(self, part: str) -> None:
+        """See Parts."""
+        for name in self.names[part]:
+            self.supervisor[name].begin_restart()

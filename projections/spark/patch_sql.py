@@ -1,0 +1,132 @@
+"""The live query's text: from one event to the records of `patches` and `dead-letters`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from eventlog.letters import VALUE_BYTES
+from eventlog.settings import LogSettings
+from eventlog.topics import DEAD_LETTERS, EVENTS, MAX_RECORD_BYTES, PATCHES
+from projections.loading.decoding import TOO_LARGE
+from projections.spark.events import LogSchema, parse, unreadable, unreadable_reason
+from projections.spark.view_sql import Lifted, lifts
+from projections.table.expressions import identifier, literal
+from projections.table.items import INDEX, ITEM, ItemField
+from projections.table.view import TableView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SENDABLE_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
+"""Of a key and a value together: Kafka counts the framing as well."""
+SHOWN_KEY: Final = 1_000
+"""Characters."""
+
+_RECORD: Final = "struct<topic: string, key: string, value: string, `partition`: int>"
+
+
+def patch_records(records: DataFrame, views: Sequence[TableView], settings: LogSettings) -> DataFrame:
+    """The records that Kafka's records of `events` become: `topic, key, value, partition`."""
+    schema = LogSchema.of(views)
+    made = parse(records, schema).selectExpr(f"explode({records_of_event(views, schema, settings)}) as made")
+    return made.selectExpr("made.topic as topic", "made.key as key", "made.value as value", "made.`partition`")
+
+
+def sendable(made: DataFrame) -> DataFrame:
+    """The same records, but for those that Kafka would not take: in their place stands how large they are.
+
+    The query would die of one, again and again; a loader buries what stands for it.
+    """
+    size = "octet_length(key) + octet_length(value)"
+    key, value = f"left(key, {SHOWN_KEY})", f"concat('{{\"{TOO_LARGE}\":', {size}, '}}')"
+    large = f"{size} > {SENDABLE_BYTES}"
+    return made.selectExpr(
+        "topic", f"if({large}, {key}, key) as key", f"if({large}, {value}, value) as value", "`partition`"
+    )
+
+
+def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:
+    """Spark SQL of the array of records that one record of `events` becomes."""
+    lifted = {view.tag: lifts(view, schema) for view in views}
+    branches = "\n".join(
+        f"  when type = {literal(name)} then {_of_type(name, lifted, settings)}" for name in sorted(schema.events)
+    )
+    rest = _of_type(None, lifted, settings)
+    by_type = f"case\n{branches}\n  else {rest}\nend" if branches else rest
+    return (
+        f"case\nwhen tombstone then null\nwhen heartbeat then {_progress(views, settings)}\n"
+        f"when refusal is not null then array({_dead_letter('refusal', settings)})\nelse {by_type}\nend"
+    )
+
+
+def _of_type(event_type: str | None, lifted: dict[str, dict[str | None, Lifted]], settings: LogSettings) -> str:
+    """The array for an event of this type (None: one that no view names)."""
+    made, exploded, required = list[str](), list[str](), set[str | ItemField]()
+    event = None
+    for tag, kinds in lifted.items():
+        case = kinds.get(event_type, kinds.get(None))
+        if case is None:
+            continue
+        patch = _patch(tag, case, settings)
+        if case.items is not None:
+            patch = f"transform({case.items}, ({ITEM}, {INDEX}) -> {patch})"
+        readable = f"if({case.unreadable}, null, {patch})" if case.unreadable else patch
+        (made if case.items is None else exploded).append(readable)
+        if case.event is not None:
+            event, required = case.event, required | set(case.required)
+    if event is not None:
+        names = sorted(required, key=str)
+        letter = _dead_letter(unreadable_reason(event, names), settings)
+        made.append(f"if({unreadable(event, names)}, {letter}, null)")
+    if not made and not exploded:
+        return f"cast(null as array<{_RECORD}>)"
+    arrays = [*([f"array({', '.join(made)})"] if made else []), *(f"coalesce({each}, array())" for each in exploded)]
+    return f"array_compact({arrays[0] if len(arrays) == 1 else 'concat(' + ', '.join(arrays) + ')'})"
+
+
+def _patch(tag: str, case: Lifted, settings: LogSettings) -> str:
+    key = f"concat({literal(tag + '/')}, {case.key})"
+    fields = ", ".join(f"{text} as {identifier(name)}" for name, text in case.fields.items())
+    number = "0" if case.items is None else INDEX
+    head = f"`partition` as p, `offset` as o, {number} as i, timestamp_ms as t"
+    value = f"to_json(struct({head}, struct({fields}) as c))"
+    made = _record(PATCHES, key, value, _partition(key, settings), settings)
+    return made if case.condition is None else f"if({case.condition}, {made}, null)"
+
+
+def _partition(key: str, settings: LogSettings) -> str:
+    return f"cast(crc32(cast({key} as binary)) % {settings.patch_partitions} as int)"
+
+
+def _progress(views: Sequence[TableView], settings: LogSettings) -> str:
+    """Of these views only: the emitter of another version may be further on, or not as far."""
+    tags = ", ".join(literal(view.tag) for view in views)
+    value = f"to_json(struct(`partition` as p, `offset` as o, timestamp_ms as t, array({tags}) as v))"
+    made = (
+        _record(PATCHES, "concat('progress/', `partition`)", value, str(number), settings)
+        for number in range(settings.patch_partitions)
+    )
+    return f"array({', '.join(made)})"
+
+
+def _dead_letter(reason: str, settings: LogSettings) -> str:
+    """The letter is the same each time it is written, so that a restart leaves one."""
+    large = f"octet_length(value) > {VALUE_BYTES}"
+    told = f"if({large}, concat({reason}, ' (too large to be kept here: ', octet_length(value), ' bytes)'), {reason})"
+    fields = (
+        f"{literal(EVENTS)} as topic, `partition`, `offset`, {told} as reason, time, "
+        f"{_base64('cast(key as binary)')} as key, if({large}, null, {_base64('value')}) as value"
+    )
+    key = f"concat({literal(EVENTS + '/')}, `partition`, '/', `offset`)"
+    return _record(DEAD_LETTERS, key, f"to_json(struct({fields}))", "0", settings)
+
+
+def _base64(content: str) -> str:
+    """Spark breaks the lines; a letter has one."""
+    return f"translate(base64({content}), '\\r\\n', '')"
+
+
+def _record(topic: str, key: str, value: str, partition: str, settings: LogSettings) -> str:
+    columns = f"{literal(settings.topic(topic))} as topic, {key} as key, {value} as value"
+    return f"struct({columns}, {partition} as `partition`)"

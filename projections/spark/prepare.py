@@ -1,0 +1,89 @@
+"""Making the archive of Spark's classes: a session folds and streams a little while its JVM records what it loads."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+from eventlog.envelope import Envelope, encode
+from eventlog.settings import LogSettings
+from projections.registry import ViewRegistry
+from projections.spark.folding import folded
+from projections.spark.patch_sql import patch_records
+from projections.spark.session import SparkSettings, end, start_session
+from projections.spark.setup import class_archive
+from projections.spark.setup.java import locate_java
+from projections.table.expressions import literal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+DUMP_S: Final = 300.0
+
+
+def make_archive() -> Path | None:
+    """Make the archive where it is absent, in about half a minute; returns it.
+
+    None, and a warning, where this installation cannot be written to, or where its Java makes none.
+    """
+    if archive := class_archive.found():
+        return archive
+    log.info("making an archive of Spark's classes, so that Spark starts sooner from now on")
+    shutil.rmtree(class_archive.FOLDER, ignore_errors=True)  # those of earlier versions
+    try:
+        class_archive.FOLDER.mkdir(parents=True)
+    except OSError as error:
+        log.warning("no archive of Spark's classes, it starts without one and slower: %s", error)
+        return None
+    made = class_archive.FOLDER / f"{os.getpid()}.part"
+    recording = (f"-XX:ArchiveClassesAtExit={made}", class_archive.SILENT)
+    session = start_session(SparkSettings(java=recording), name="prepare", threads=4)
+    try:
+        _exercise(session)
+    finally:
+        end(session, DUMP_S)
+    if not made.exists():
+        log.warning("no archive of Spark's classes, it starts without one and slower: '%s' makes none", locate_java())
+        return None
+    return made.replace(class_archive.FOLDER / f"{class_archive.stem()}.{made.stat().st_size}.jsa")
+
+
+def _exercise(session: SparkSession) -> None:
+    """Fold and stream a little, without a server, so that the classes for it are loaded."""
+    views = list(ViewRegistry.load().views.values())
+    for view in views[:2]:
+        folded(_records(session.range(1000)), view).mapInArrow(_counted, "rows bigint").collect()
+    with TemporaryDirectory(prefix="headwater-") as folder:
+        Path(folder, "rows.json").write_text('{"id": 1}\n')
+        rows = session.readStream.schema("id bigint").json(folder)
+        made = patch_records(_records(rows), views, LogSettings())
+        checkpoint = Path(folder, "checkpoint").as_uri()
+        query = made.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        query.start().awaitTermination()
+
+
+def _records(numbers: DataFrame) -> DataFrame:
+    """Records as Kafka's source gives them, of which no view can read one; that it tries is enough."""
+    event = Envelope("thing/1/1", "thing.done", "thing/1", datetime.now(UTC), {"done": True}, sequence=1)
+    return numbers.selectExpr(
+        f"cast({literal(event.id)} as binary) as key",
+        f"cast({literal(encode(event).decode())} as binary) as value",
+        "0 as partition",
+        "id as offset",
+        "current_timestamp() as timestamp",
+    )
+
+
+def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa  # noqa: PLC0415 - only the making of the archive needs it
+
+    yield pa.RecordBatch.from_pydict({"rows": pa.array([sum(batch.num_rows for batch in batches)], pa.int64())})

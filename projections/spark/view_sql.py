@@ -1,0 +1,57 @@
+"""A view's declaration as Spark SQL: the key of an event's row, and the state fields that the event brings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from commands.declaring.aggregate import Event
+from projections.spark.events import LogSchema, unreadable
+from projections.table.folds.fold import EVERY, Case
+from projections.table.items import ItemField, items_spark, single_item
+from projections.table.view import TableView, item_kinds, required_fields
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """What one kind of event does to a row of a view, as Spark SQL over the parsed log.
+
+    key: of the row. fields: by state field, in the layout's order; untouched ones are absent. event: its class (None:
+    any that the view does not name). required: fields of `data` that must not be null. condition: whether the event
+    counts (None: always). items: the list whose items bring a patch each, and are what key, fields and condition read
+    as `item` and `i` (None: one patch). An event without a list has one item then, which is null.
+    """
+
+    key: str
+    fields: dict[str, str]
+    event: type[Event] | None
+    required: tuple[str | ItemField, ...]
+    condition: str | None = None
+    items: str | None = None
+
+    @property
+    def unreadable(self) -> str | None:
+        """The condition that the event cannot be read; None where any can."""
+        return None if self.event is None else unreadable(self.event, self.required)
+
+
+def lift(view: TableView, event: type[Event] | None, schema: LogSchema) -> Lifted:
+    """What `event` (None: any that the view does not name) does to its row. `reference.lift` is its meaning."""
+    case: Case = EVERY if event is None else event
+    condition, found = view.condition(case), view.list_of(case)
+    items = None
+    if view.each:
+        items = single_item(item_kinds(view)) if found is None else items_spark(found, item_kinds(view))
+    return Lifted(
+        key=view.key_expression(case).spark(event, schema.parsed),
+        fields={name: read.spark(event, schema.parsed) for name, read in view.layout.lifted(case).items()},
+        event=event,
+        required=required_fields(view, event) if event else (),
+        condition=None if condition is None else f"coalesce({condition.spark(event, schema.parsed)}, false)",
+        items=items,
+    )
+
+
+def lifts(view: TableView, schema: LogSchema) -> dict[str | None, Lifted]:
+    """Every kind of event that the view handles, by type; None stands for all others, where it handles every."""
+    found: dict[str | None, Lifted] = {name: lift(view, event, schema) for name, event in view.events.items()}
+    return found | {None: lift(view, None, schema)} if view.handles_every else found

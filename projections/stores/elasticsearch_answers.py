@@ -1,0 +1,86 @@
+"""Elasticsearch's answers: to many items at once, each may have failed for a reason of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from elasticsearch import ApiError, TransportError
+from elasticsearch.helpers import ScanError
+
+from projections.errors import StoreUnavailable, Unloadable
+
+NAME: Final = "Elasticsearch"
+CONFLICT: Final = 409
+TOO_LARGE: Final = 413
+INDEX_GONE: Final = "index_not_found_exception"
+REFUSED: Final = frozenset(
+    {
+        "document_parsing_exception",
+        "mapper_parsing_exception",
+        "strict_dynamic_mapping_exception",
+        "x_content_parse_exception",
+        "illegal_argument_exception",
+    }
+)
+"""What a document brings: tried again, it would be refused again. Anything else is waited for."""
+
+
+class IndexGone(StoreUnavailable):
+    """The index of a generation was dropped."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise the client's errors as StoreUnavailable."""
+    try:
+        yield
+    except (TransportError, ApiError, ScanError) as error:
+        raise StoreUnavailable(NAME, str(error)) from error
+
+
+def documents(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What `mget` found and did not find, in the order of the ids.
+
+    Raises IndexGone, and StoreUnavailable where a document could not be read, as while its shard is not assigned: that
+    says nothing of whether it is there.
+    """
+    for each in answer["docs"]:
+        if "error" in each:
+            raise _problem(each["error"])
+    return list(answer["docs"])
+
+
+def statuses(answer: Mapping[str, Any]) -> list[int]:
+    """The status of each item of a `bulk`: success or CONFLICT.
+
+    Raises IndexGone, Unloadable where a document does not fit the mapping, StoreUnavailable for what else went wrong.
+    """
+    outcomes = [outcome for item in answer["items"] for outcome in item.values()]
+    failed = [each for each in outcomes if each["status"] >= 300 and each["status"] != CONFLICT]
+    for outcome in sorted(failed, key=lambda each: not _is_of_data(each)):  # what is refused can be left out
+        error = outcome.get("error", {})
+        if _is_of_data(outcome):
+            raise Unloadable(NAME, _reason(error))
+        raise _problem(error)
+    return [outcome["status"] for outcome in outcomes]
+
+
+def _is_of_data(outcome: Mapping[str, Any]) -> bool:
+    error = outcome.get("error", {})
+    if outcome["status"] == TOO_LARGE:
+        return True
+    # two indexes behind one write alias, as a restored copy makes them, are no fault of the document
+    of_the_alias = error.get("type") == "illegal_argument_exception" and "alias" in str(error.get("reason"))
+    return outcome["status"] == 400 and error.get("type") in REFUSED and not of_the_alias
+
+
+def _problem(error: Mapping[str, Any]) -> StoreUnavailable:
+    if error.get("type") == INDEX_GONE:
+        return IndexGone(NAME, _reason(error))
+    return StoreUnavailable(NAME, f"{error.get('type')}: {_reason(error)}")
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    return f"{error.get('reason')} {error.get('caused_by', {}).get('reason', '')}".strip()

@@ -1,0 +1,198 @@
+"""The ledgers of all generations, in one index of Elasticsearch: each a document, written by compare-and-set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elasticsearch import ApiError, Elasticsearch
+
+from projections.errors import StoreUnavailable
+from projections.settings import StoreSettings
+from projections.stores import ledgers
+from projections.stores.elasticsearch_answers import CONFLICT, NAME, IndexGone, documents, translated
+from projections.stores.elasticsearch_bulk import index_row
+from projections.stores.elasticsearch_mapping import LEDGER_MAPPING, LEDGER_SETTINGS
+from projections.stores.names import ledger_document, ledger_index, write_alias
+from projections.stores.store import Ledger, Target
+
+PROGRESS_INTERVAL_S: Final = 1.0
+ROWS_INTERVAL_S: Final = 0.05
+"""Between two writes of a ledger, for progress alone and for rows: guards skip what is read again after a crash."""
+
+Version = tuple[int, int]
+"""`_seq_no` and `_primary_term` of a document."""
+
+
+class LedgerChanged(Exception):
+    """Somebody else has written a ledger, or its index was restored from a snapshot."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A ledger as this process knows it, and the version of its document. Never ahead of the rows."""
+
+    ledger: Ledger
+    version: Version
+    dirty: bool = False
+    written_at: float = float("-inf")
+
+
+class ElasticsearchLedgers:
+    """The ledgers that one store works with.
+
+    They are kept in memory, and believed while their documents have the versions that this process knows.
+    """
+
+    def __init__(self, settings: StoreSettings, client: Callable[[], Elasticsearch]) -> None:
+        self.index = ledger_index(settings.environment)
+        self._partitions, self._client = settings.patch_partitions, client
+        self._held: dict[tuple[str, int], dict[int, Held]] = {}
+        self._put_off: Sequence[Target] = ()
+
+    def create(self, target: Target, fresh: Mapping[int, Ledger]) -> None:
+        """Begin the ledgers of a new generation."""
+        with translated():
+            if not self._client().indices.exists(index=self.index):
+                self._create_index()
+            for partition, ledger in fresh.items():
+                self._client().index(
+                    index=self.index, id=_id(target, partition), document=_source(target, partition, ledger)
+                )
+
+    def drop(self, target: Target) -> None:
+        """Delete those of a generation."""
+        self.forget(target)
+        with translated():
+            for found in self._read(target):
+                self._client().delete(index=self.index, id=found["_id"])
+
+    def known(self, target: Target) -> dict[int, Held]:
+        """Those of a generation, as this process knows them."""
+        return self._held.get(_name(target)) or self.look_up(target)
+
+    def forget(self, target: Target | None = None) -> None:
+        """Know nothing of one generation, or (None) of all; progress that was not written yet is read again."""
+        if target is None:
+            self._held.clear()
+        else:
+            self._held.pop(_name(target), None)
+
+    def look_up(self, target: Target) -> dict[int, Held]:
+        """Read those of a generation."""
+        found = {
+            each["_source"]["partition"]: Held(
+                ledgers.from_json(each["_source"]["next"], each["_source"]["applied"]), version_of(each)
+            )
+            for each in self._read(target)
+        }
+        self._held[_name(target)] = found
+        return found
+
+    def look_again(self, target: Target) -> None:
+        """Believe the store: another loader has written a ledger, or a snapshot was restored.
+
+        Of one that nobody else has written, ours may be further on; it is written with the next batch.
+        """
+        ours = self._held.get(_name(target), {})
+        held = self.look_up(target)
+        for partition, theirs in held.items():
+            if partition in ours and ours[partition].version == theirs.version:
+                held[partition] = ours[partition]
+
+    def asked(self, target: Target, versions: Mapping[int, Version]) -> list[dict[str, Any]]:
+        """What of an `mget` tells the versions of these ledgers."""
+        return [{"_index": self.index, "_id": _id(target, partition), "_source": False} for partition in versions]
+
+    def write(self, targets: Sequence[Target], *, rows: bool) -> None:
+        """Write what has advanced, unless it was written a moment ago. rows: there was more than progress."""
+        interval_s = ROWS_INTERVAL_S if rows else PROGRESS_INTERVAL_S
+        before = time.monotonic() - interval_s
+        dirty = self._dirty(targets)
+        due = [each for each in dirty if each[2].written_at < before]
+        if rows:
+            self._put_off = targets if len(due) < len(dirty) else ()
+        if due:
+            self._write(due)
+
+    def settle(self) -> None:
+        """Write what was put off, but for progress alone."""
+        targets, self._put_off = self._put_off, ()
+        if due := self._dirty(targets):
+            self._write(due)
+
+    def _dirty(self, targets: Sequence[Target]) -> list[tuple[Target, int, Held]]:
+        return [
+            (target, partition, held)
+            for target in targets
+            for partition, held in self._held.get(_name(target), {}).items()
+            if held.dirty
+        ]
+
+    def _write(self, due: Sequence[tuple[Target, int, Held]]) -> None:
+        operations: list[Any] = []
+        for target, partition, held in due:
+            row = index_row(_id(target, partition), held.version)
+            operations += [row, _source(target, partition, held.ledger)]
+        with translated():
+            answer = self._client().bulk(index=write_alias(self.index), operations=operations, require_alias=True)
+        overtaken: dict[tuple[str, int], Target] = {}
+        for (target, partition, held), item in zip(due, answer["items"], strict=True):
+            outcome = item["index"]
+            if outcome["status"] < 300:
+                held.version = version_of(outcome)
+                held.dirty, held.written_at = False, time.monotonic()
+            elif outcome["status"] == CONFLICT:
+                overtaken[_name(target)] = target
+            else:
+                self.forget(target)
+                raise StoreUnavailable(NAME, f"ledger {partition} of {target.view.name}: {outcome.get('error')}")
+        for target in overtaken.values():
+            self.look_again(target)
+
+    def _read(self, target: Target) -> list[dict[str, Any]]:
+        """The documents of a generation that are there, for every partition that `patches` may have."""
+        with translated():
+            ids = [_id(target, partition) for partition in range(self._partitions)]
+            answer = self._client().mget(index=self.index, ids=ids)
+        try:
+            return [each for each in documents(answer.body) if each["found"]]
+        except IndexGone:  # nothing was ever built here, or the store was emptied
+            return []
+
+    def _create_index(self) -> None:
+        try:
+            self._client().indices.create(
+                index=self.index,
+                mappings=dict(LEDGER_MAPPING),
+                settings=dict(LEDGER_SETTINGS),
+                aliases={write_alias(self.index): {}},
+            )
+        except ApiError as error:
+            if error.error != "resource_already_exists_exception":  # another process was faster
+                raise
+
+
+def version_of(found: Mapping[str, Any]) -> Version:
+    """The version of a document that was read or written."""
+    return found["_seq_no"], found["_primary_term"]
+
+
+def _name(target: Target) -> tuple[str, int]:
+    return target.view.name, target.generation
+
+
+def _id(target: Target, partition: int) -> str:
+    return ledger_document(target.view.name, target.generation, partition)
+
+
+def _source(target: Target, partition: int, ledger: Ledger) -> dict[str, Any]:
+    return {
+        "view": target.view.name,
+        "generation": target.generation,
+        "partition": partition,
+        "next": ledger.next,
+        "applied": ledgers.to_json(ledger),
+    }

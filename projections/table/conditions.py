@@ -1,0 +1,169 @@
+"""Conditions on one event, for `where`, `when` and filters: native in Spark and plain in Python."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from commands.declaring.aggregate import Event
+from projections.table.declared import storage_word
+from projections.table.expressions import Expression, Readable, Source, expression
+from projections.table.types import ColumnType
+
+COMPARED: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.BOOLEAN)
+_OPERATORS: Final = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@storage_word("Comparison")
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`left operator right` of two values of one type; false where either is null. Text compares by code point."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        kinds = {self.left.kind(event), self.right.kind(event)}
+        if len(kinds) > 1:
+            raise ValueError(f"it compares {' with '.join(sorted(kind.value for kind in kinds))}: use one type")
+        if not kinds <= set(COMPARED):
+            raise ValueError(f"a {kinds.pop().value} cannot be compared: use text, numbers or booleans")
+        return ColumnType.BOOLEAN
+
+    def fields(self) -> frozenset[str]:
+        return self.left.fields() | self.right.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        left, right = self.left.spark(event, parsed), self.right.spark(event, parsed)
+        return f"coalesce(({left}) {self.operator} ({right}), false)"
+
+    def evaluate(self, source: Source) -> Any:
+        left, right = self.left.evaluate(source), self.right.evaluate(source)
+        return left is not None and right is not None and bool(_OPERATORS[self.operator](left, right))
+
+
+@storage_word("Together")
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Whether all of some conditions hold (`word` is "and"), or any of them ("or")."""
+
+    word: str
+    parts: tuple[Expression, ...]
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        for part in self.parts:
+            must_be_condition(part, event)
+        return ColumnType.BOOLEAN
+
+    def fields(self) -> frozenset[str]:
+        return frozenset().union(*(part.fields() for part in self.parts))
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return f" {self.word} ".join(f"coalesce({part.spark(event, parsed)}, false)" for part in self.parts).join("()")
+
+    def evaluate(self, source: Source) -> Any:
+        return (all if self.word == "and" else any)(bool(part.evaluate(source)) for part in self.parts)
+
+
+@storage_word("Negation")
+@dataclass(frozen=True, slots=True)
+class Negation:
+    """Whether a condition does not hold; what is null does not hold."""
+
+    of: Expression
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        must_be_condition(self.of, event)
+        return ColumnType.BOOLEAN
+
+    def fields(self) -> frozenset[str]:
+        return self.of.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return f"(not coalesce({self.of.spark(event, parsed)}, false))"
+
+    def evaluate(self, source: Source) -> Any:
+        return not self.of.evaluate(source)
+
+
+@storage_word("Known")
+@dataclass(frozen=True, slots=True)
+class Known:
+    """1 where the value is there, 0 where it is null."""
+
+    of: Expression
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        self.of.kind(event)
+        return ColumnType.INTEGER
+
+    def fields(self) -> frozenset[str]:
+        return self.of.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return f"if({self.of.spark(event, parsed)} is null, 0L, 1L)"
+
+    def evaluate(self, source: Source) -> Any:
+        return int(self.of.evaluate(source) is not None)
+
+
+def equals(left: Readable, right: Readable) -> Comparison:
+    """Whether two values are equal; a text to compare with is `value("…")`, for a plain one names a field."""
+    return Comparison("=", expression(left), expression(right))
+
+
+def differs(left: Readable, right: Readable) -> Comparison:
+    """Whether two values are there and differ."""
+    return Comparison("<>", expression(left), expression(right))
+
+
+def below(left: Readable, right: Readable) -> Comparison:
+    """Whether `left < right`."""
+    return Comparison("<", expression(left), expression(right))
+
+
+def at_most(left: Readable, right: Readable) -> Comparison:
+    """Whether `left <= right`."""
+    return Comparison("<=", expression(left), expression(right))
+
+
+def above(left: Readable, right: Readable) -> Comparison:
+    """Whether `left > right`."""
+    return Comparison(">", expression(left), expression(right))
+
+
+def at_least(left: Readable, right: Readable) -> Comparison:
+    """Whether `left >= right`."""
+    return Comparison(">=", expression(left), expression(right))
+
+
+def all_of(*conditions: Readable) -> Together:
+    """Whether every condition holds."""
+    return Together("and", tuple(map(expression, conditions)))
+
+
+def any_of(*conditions: Readable) -> Together:
+    """Whether at least one condition holds."""
+    return Together("or", tuple(map(expression, conditions)))
+
+
+def negated(condition: Readable) -> Negation:
+    """Whether the condition does not hold."""
+    return Negation(expression(condition))
+
+
+def must_be_condition(part: Expression, event: type[Event] | None) -> None:
+    """Raise ValueError where `part` is no boolean of this event."""
+    kind = part.kind(event)
+    if kind is not ColumnType.BOOLEAN:
+        raise ValueError(f"a condition must be a boolean, not {kind.value}: compare it, with equals() for example")

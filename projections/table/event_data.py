@@ -1,0 +1,60 @@
+"""What a view reads of an event of any version, and why it may not be able to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from commands.declaring.aggregate import Event
+from commands.declaring.upcasting import evaluate, fits, version_problem
+from eventlog.envelope import Envelope
+from projections.table.view import TableView, required_fields
+
+
+def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, Any]:
+    """The event's data with the fields of the current version, in JSON types; `event` None: one that no view names.
+
+    What was recorded with another type than it should have is null. (A text that stayed as it was may be anything:
+    Spark reads the JSON there as its text.)
+    """
+    if event is None or not 1 <= envelope.data_version <= event.version:
+        return envelope.data
+    history, made = event.history, dict(envelope.data)
+    changed = history.changed(envelope.data_version, tuple(history.fields))
+    for name, kind in history.fields.items():
+        if name in changed:
+            value = evaluate(changed[name], envelope.data)
+            made[name] = value if fits(value, kind) else None
+        elif kind in (int, float, bool) and not fits(made.get(name), kind):
+            made[name] = None
+    return made
+
+
+def rows_of(view: TableView, envelope: Envelope) -> tuple[str, ...]:
+    """Keys of the rows that the event changes, one for each patch; none where the view does not or cannot read it.
+
+    What the view's `where` says is not looked at: a row may be named that the event leaves as it is.
+    """
+    event = view.events.get(envelope.type)
+    if (event is None and not view.handles_every) or problem([view], envelope) is not None:
+        return ()
+    return view.keys_of(current_data(event, envelope), envelope)
+
+
+def problem(views: Sequence[TableView], envelope: Envelope) -> str | None:
+    """Why some of `views`, which handle the event by name, cannot read it; None where all can."""
+    naming = [view for view in views if envelope.type in view.events]
+    if not naming:
+        return None
+    event = naming[0].events[envelope.type]
+    reason = version_problem(event.type, envelope.data_version, event.version)
+    if reason is not None:
+        return reason
+    data = current_data(event, envelope)
+    required = sorted({name for view in naming for name in required_fields(view, event)}, key=str)
+    lacking = [
+        str(each) for each in required if (data.get(each) is None if isinstance(each, str) else each.is_missing(data))
+    ]
+    if lacking:
+        return f'"{event.type}" lacks a field, or has it with another type: {", ".join(lacking)}'
+    return None

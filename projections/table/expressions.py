@@ -1,0 +1,293 @@
+"""What a fold reads of one event: fields, constants and a little arithmetic, native in Spark and plain in Python."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from commands.declaring.aggregate import Event
+from eventlog.envelope import Envelope, Position
+from projections.table.declared import storage_word
+from projections.table.types import SPARK_TYPES, ColumnType, field_types, format_time
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One event as an expression sees it: its envelope, its place in the log, and the record's text.
+
+    item, index: where it is one item of a list in the event that is looked at (`projections/table/items.py`).
+    """
+
+    envelope: Envelope
+    position: Position
+    timestamp_ms: int
+    record: str
+    item: Mapping[str, Any] | None = None
+    index: int = 0
+
+
+class Expression(Protocol):
+    """Something that one event determines."""
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        """Its type on this event class (None: any event). Raises ValueError saying what the event lacks."""
+
+    def fields(self) -> frozenset[str]:
+        """The fields of `data` that it reads."""
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        """Its Spark SQL; `parsed` tells as which type each field of `data` was parsed."""
+
+    def evaluate(self, source: Source) -> Any:
+        """Its value in Python, in JSON types; what Spark computes must equal it."""
+
+
+@storage_word("Field")
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the event's data."""
+
+    name: str
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        if event is None:
+            raise ValueError(f'field "{self.name}" needs an event class: not every event has it')
+        known = field_types(event)
+        if self.name not in known:
+            raise ValueError(f'event "{event.type}" has no field "{self.name}"; it has {", ".join(sorted(known))}')
+        return known[self.name]
+
+    def fields(self) -> frozenset[str]:
+        return frozenset({self.name})
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        column, own = f"data.{identifier(self.name)}", self.kind(event)
+        if parsed[self.name] is not own:
+            column = f"try_cast({column} as {SPARK_TYPES[own]})"
+        return f"date_trunc('millisecond', {column})" if own is ColumnType.TIME else column
+
+    def evaluate(self, source: Source) -> Any:
+        return source.envelope.data.get(self.name)
+
+
+@storage_word("Value")
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A constant."""
+
+    value: str | int | float | bool
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        kinds = {bool: ColumnType.BOOLEAN, int: ColumnType.INTEGER, float: ColumnType.FLOAT, str: ColumnType.TEXT}
+        return kinds[self.value.__class__]
+
+    def fields(self) -> frozenset[str]:
+        return frozenset()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        if isinstance(self.value, bool):
+            return str(self.value).lower()
+        if isinstance(self.value, str):
+            return literal(self.value)
+        return f"cast({self.value!r} as {SPARK_TYPES[self.kind(event)]})"
+
+    def evaluate(self, source: Source) -> Any:
+        return self.value
+
+
+@storage_word("Arithmetic")
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`left operator right`, on integers (exact) or floats; operator is one of + - *.
+
+    Null where either is null, and where an integer does not fit in 64 bits: an event must not stop the live query.
+    """
+
+    operator: str
+    left: Expression
+    right: Expression
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        kinds = {self.left.kind(event), self.right.kind(event)}
+        if not kinds <= {ColumnType.INTEGER, ColumnType.FLOAT}:
+            raise ValueError(f'"{self.operator}" needs numbers, not {" and ".join(sorted(k.value for k in kinds))}')
+        return ColumnType.FLOAT if ColumnType.FLOAT in kinds else ColumnType.INTEGER
+
+    def fields(self) -> frozenset[str]:
+        return self.left.fields() | self.right.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        function = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}[self.operator]
+        own = SPARK_TYPES[self.kind(event)]
+        sides = (f"cast({side.spark(event, parsed)} as {own})" for side in (self.left, self.right))
+        return f"{function}({', '.join(sides)})"
+
+    def evaluate(self, source: Source) -> Any:
+        left, right = self.left.evaluate(source), self.right.evaluate(source)
+        if left is None or right is None:
+            return None
+        result = {"+": operator.add, "-": operator.sub, "*": operator.mul}[self.operator](left, right)
+        return result if isinstance(result, float) or -(2**63) <= result < 2**63 else None
+
+
+@storage_word("When")
+@dataclass(frozen=True, slots=True)
+class When:
+    """`then` where the boolean `condition` holds, else `otherwise`."""
+
+    condition: Expression
+    then: Expression
+    otherwise: Expression
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        if self.condition.kind(event) is not ColumnType.BOOLEAN:
+            raise ValueError("the condition of when() must be a boolean field")
+        kinds = {self.then.kind(event), self.otherwise.kind(event)}
+        if len(kinds) > 1:
+            raise ValueError("both results of when() must have one type")
+        return kinds.pop()
+
+    def fields(self) -> frozenset[str]:
+        return self.condition.fields() | self.then.fields() | self.otherwise.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        parts = (part.spark(event, parsed) for part in (self.condition, self.then, self.otherwise))
+        return "if({}, {}, {})".format(*parts)
+
+    def evaluate(self, source: Source) -> Any:
+        return (self.then if self.condition.evaluate(source) else self.otherwise).evaluate(source)
+
+
+@storage_word("Point")
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A place on Earth, from two fields in degrees; null where either is."""
+
+    latitude: Field
+    longitude: Field
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        if {self.latitude.kind(event), self.longitude.kind(event)} != {ColumnType.FLOAT}:
+            raise ValueError("point() needs two float fields, in degrees")
+        return ColumnType.POINT
+
+    def fields(self) -> frozenset[str]:
+        return self.latitude.fields() | self.longitude.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        latitude, longitude = self.latitude.spark(event, parsed), self.longitude.spark(event, parsed)
+        place = f"named_struct('lat', {latitude}, 'lon', {longitude})"
+        return f"if({latitude} is null or {longitude} is null, null, {place})"
+
+    def evaluate(self, source: Source) -> Any:
+        latitude, longitude = self.latitude.evaluate(source), self.longitude.evaluate(source)
+        return None if latitude is None or longitude is None else {"lat": latitude, "lon": longitude}
+
+
+ENVELOPE_TYPES: Final[Mapping[str, ColumnType]] = {
+    "id": ColumnType.TEXT,
+    "type": ColumnType.TEXT,
+    "stream": ColumnType.TEXT,
+    "sequence": ColumnType.INTEGER,
+    "time": ColumnType.TIME,
+    "partition": ColumnType.INTEGER,
+    "offset": ColumnType.INTEGER,
+    "record": ColumnType.JSON,
+}
+
+
+@storage_word("FromEnvelope")
+@dataclass(frozen=True, slots=True)
+class FromEnvelope:
+    """Something that every event has, whatever its type: one of `ENVELOPE_TYPES`; `record` is the whole document.
+
+    In Spark these are columns of the parsed log, beside `data`, and carry these very names.
+    """
+
+    name: str
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        if self.name not in ENVELOPE_TYPES:
+            raise ValueError(f'an envelope has no "{self.name}"; it has {", ".join(ENVELOPE_TYPES)}')
+        return ENVELOPE_TYPES[self.name]
+
+    def fields(self) -> frozenset[str]:
+        return frozenset()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return identifier(self.name)
+
+    def evaluate(self, source: Source) -> Any:
+        match self.name:
+            case "time":
+                return format_milliseconds(source.timestamp_ms)
+            case "partition" | "offset":
+                return getattr(source.position, self.name)
+            case "record":
+                return source.record
+            case _:
+                return getattr(source.envelope, self.name)
+
+
+Readable = Expression | str | int | float | bool
+
+
+def field(name: str) -> Field:
+    """A field of the event, to compute with; where nothing is computed, its name alone is enough."""
+    return Field(name)
+
+
+def value(constant: str | int | float | bool) -> Value:
+    """A constant; numbers and booleans may stand for themselves, text must not (a text names a field)."""
+    return Value(constant)
+
+
+def envelope(name: str) -> FromEnvelope:
+    """Something of the envelope: id, type, stream, sequence, time, partition, offset or record."""
+    return FromEnvelope(name)
+
+
+def point(latitude: str, longitude: str) -> Point:
+    """A place on Earth from the two fields with its degrees."""
+    return Point(Field(latitude), Field(longitude))
+
+
+def minus(left: Readable, right: Readable) -> Arithmetic:
+    """`left - right`."""
+    return Arithmetic("-", expression(left), expression(right))
+
+
+def negative(amount: Readable) -> Arithmetic:
+    """`-amount`."""
+    return Arithmetic("-", Value(0), expression(amount))
+
+
+def when(condition: Readable, then: Readable, otherwise: Readable) -> When:
+    """`then` where the boolean field `condition` holds, else `otherwise`."""
+    return When(expression(condition), expression(then), expression(otherwise))
+
+
+def expression(readable: Readable) -> Expression:
+    """A text names a field, a number or boolean is a constant, an expression is itself."""
+    if isinstance(readable, str):
+        return Field(readable)
+    return Value(readable) if isinstance(readable, bool | int | float) else readable
+
+
+def identifier(name: str) -> str:
+    """`name` quoted for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """`text` as a Spark SQL string literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+    return f"'{escaped}'"
+
+
+def format_milliseconds(timestamp_ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    return format_time(datetime.fromtimestamp(timestamp_ms / 1000, UTC))

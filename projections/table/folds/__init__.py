@@ -1,0 +1,45 @@
+"""The folds that a view's columns are declared with, a file per family: what each event contributes.
+
+    price = last({Listed: "price", PriceChanged: "price"})
+    sold = count(Sold)
+    prices = members({Listed: [(1, "price")], Withdrawn: [(-1, "price")]})
+    lowest_price = lowest(prices)
+
+A case names an event class and what is read of it: the name of a field, a number, or an expression (`value("sold")`,
+`minus("price", "previous_price")`). EVERY stands for any event, and then only the envelope can be read.
+
+Declarations import from here. `docs/adding-a-fold.md` says how to add one.
+"""
+
+from projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored
+from projections.table.folds.lists import collect, top
+from projections.table.folds.nested import nested
+from projections.table.folds.numbers import add, average, count, maximum, minimum, ratio
+from projections.table.folds.picks import first, last
+from projections.table.folds.values import approximate_distinct, distinct, highest, lowest, members
+
+__all__ = [
+    "EVERY",
+    "Case",
+    "Column",
+    "Derived",
+    "Fold",
+    "Ordering",
+    "Stored",
+    "add",
+    "approximate_distinct",
+    "average",
+    "collect",
+    "count",
+    "distinct",
+    "first",
+    "highest",
+    "last",
+    "lowest",
+    "maximum",
+    "members",
+    "minimum",
+    "nested",
+    "ratio",
+    "top",
+]

@@ -1,0 +1,130 @@
+"""What a fold is, and how a column follows from folds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from commands.declaring.aggregate import Event
+from projections.table.declared import storage_word
+from projections.table.expressions import Expression, Readable, expression
+from projections.table.monoids import Monoid, StateField
+from projections.table.shown import Shown
+from projections.table.types import ColumnType
+
+
+class _Every:
+    def __repr__(self) -> str:
+        return "EVERY"
+
+
+EVERY: Final = _Every()
+Case = type[Event] | _Every
+ENTRY_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
+Cases = Mapping[Case, Expression]
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """What orders the events of a row: parts of a key, the most significant first, no two events alike."""
+
+    parts: tuple[tuple[ColumnType, Expression], ...]
+
+    def fields(self, name: str, *, hidden: bool = True) -> tuple[StateField, ...]:
+        """A state field for each part: `name`, `name_1`, …"""
+        return tuple(
+            StateField(f"{name}_{number}" if number else name, kind, ordering=hidden)
+            for number, (kind, _) in enumerate(self.parts)
+        )
+
+    def lifted(self, name: str) -> dict[str, Expression]:
+        """What an event brings to these fields."""
+        return {field.name: part for field, (_, part) in zip(self.fields(name), self.parts, strict=True)}
+
+    def within(self, part: tuple[ColumnType, Expression]) -> Ordering:
+        """The same, with a less significant part."""
+        return self if part in self.parts else Ordering((*self.parts, part))
+
+    def under(self, part: tuple[ColumnType, Expression]) -> Ordering:
+        """The same, with a more significant part."""
+        return Ordering((part, *self.parts))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How a fold is kept in a row: its monoid, and what each event brings to the monoid's fields."""
+
+    monoid: Monoid
+    lifted: Mapping[Case, Mapping[str, Expression]]
+
+
+class Fold(Protocol):
+    """What is kept of some events; each names the events and what is read of them."""
+
+    @property
+    def cases(self) -> Mapping[Case, Any]:
+        """What is read, by event."""
+
+    def kind(self) -> ColumnType:
+        """The type of the column that shows it as it is; raises ValueError where the declaration is wrong."""
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        """How it is kept, with `name` as the name of its state field, or as the beginning of their names."""
+
+
+@storage_word("Derived")
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """A column that is computed from what folds keep.
+
+    shown: called with the names of the folds' state fields. check: raises ValueError where the folds do not fit it.
+    """
+
+    folds: tuple[Fold, ...]
+    column_kind: ColumnType
+    shown: Callable[..., Shown]
+    check: Callable[[], None] = lambda: None
+
+
+Column = Fold | Derived
+
+
+def folds_of(column: Column) -> tuple[Fold, ...]:
+    """The folds that a column is computed from: itself, or those that it derives from."""
+    return column.folds if isinstance(column, Derived) else (column,)
+
+
+def event_of(case: Case) -> type[Event] | None:
+    """The event class of a case; None for EVERY."""
+    return None if isinstance(case, _Every) else case
+
+
+def read(cases: Mapping[Case, Readable]) -> Cases:
+    """The cases as expressions."""
+    return {event: expression(readable) for event, readable in cases.items()}
+
+
+def one_kind(cases: Cases) -> ColumnType:
+    """The type that every case brings; raises ValueError where they differ, or where there is none."""
+    kinds = {each.kind(event_of(event)) for event, each in cases.items()}
+    if not kinds:
+        raise ValueError("a fold needs at least one event")
+    if len(kinds) > 1:
+        raise ValueError(f"its cases have different types: {', '.join(sorted(kind.value for kind in kinds))}")
+    return kinds.pop()
+
+
+def positive(limit: int, most: int) -> int:
+    """`limit`, if a row may hold so many; raises ValueError."""
+    if not 1 <= limit <= most:
+        raise ValueError(f"a limit is from 1 to {most}, not {limit}: the row holds them all")
+    return limit
+
+
+def entry_name(name: str) -> str:
+    """`name`, if a field of an entry can be called so; raises ValueError."""
+    if not ENTRY_NAME.fullmatch(name):
+        raise ValueError(f'"{name}" is no name of a field: use a-z, 0-9 and _')
+    return name

@@ -1,0 +1,95 @@
+"""Bounded, ordered lists: `collect` in the order of the log, `top` by a number or time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from projections.table.declared import storage_word
+from projections.table.expressions import Expression, Readable, expression
+from projections.table.folds.fold import Case, Cases, Derived, Ordering, Stored, entry_name, one_kind, positive
+from projections.table.folds.picks import ordered, rank
+from projections.table.items import Entries
+from projections.table.monoids import Ranked, StateField
+from projections.table.shown import SINGLE, Values
+from projections.table.types import ColumnType
+
+MOST_LISTED: Final = 1_000
+ORDER: Final = "_order"
+
+Entry = Readable | Mapping[str, Readable]
+"""What a list shows of an event: one value, or several by name."""
+
+
+@storage_word("Listed")
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """A bounded list of what events brought. See `collect` and `top`."""
+
+    cases: Mapping[Case, Mapping[str, Expression]]
+    limit: int
+    highest: bool
+    by: Cases | None = None
+
+    def kind(self) -> ColumnType:
+        return ColumnType.LIST
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        limit = positive(self.limit, MOST_LISTED)
+        values = fields_of(self.cases)
+        keys = ordered(ordering, self.by, next(iter(self.cases))).fields(ORDER)
+        entry = (*keys, *values)
+        lifted: dict[Case, Mapping[str, Expression]] = {}
+        for case, shown in self.cases.items():
+            brought = ordered(ordering, self.by, case).lifted(ORDER) | dict(shown)
+            lifted[case] = {name: Entries(entry, (brought,), tuple(key.name for key in keys))}
+        return Stored(Ranked(StateField(name, ColumnType.ENTRIES, entry=entry), keys, limit, self.highest), lifted)
+
+
+def collect(cases: Mapping[Case, Entry], limit: int = 100, *, newest: bool = True) -> Derived:
+    """A list with an entry from each of these events, in the order of the log (as `last` has it).
+
+    cases: by event, what an entry shows: one value, or an object as in `{"price": "price", "at": envelope("time")}`.
+    limit: of entries that the row keeps, at most 1,000; beyond it the oldest are left out, or the newest where `newest`
+    is false. It is the place in the log that decides, so live and replay leave out the same.
+    """
+    return _listed(cases, limit, highest=newest, by=None, best_first=False)
+
+
+def top(
+    limit: int, cases: Mapping[Case, Entry], by: Readable | Mapping[Case, Readable], *, highest: bool = True
+) -> Derived:
+    """The `limit` (at most 1,000) entries with the highest values of `by`, best first; the lowest if not `highest`.
+
+    cases: what an entry shows, as for `collect`. by: a number or time; events where it is null are left out. Of equals,
+    the later is the higher. An entry is for good: nothing takes it back. For the top of what changes (the dearest
+    listings at today's prices) declare an index on the table below, and sort by it when asked.
+    """
+    return _listed(cases, limit, highest=highest, by=rank(cases, by), best_first=highest)
+
+
+def fields_of(cases: Mapping[Case, Mapping[str, Expression]]) -> tuple[StateField, ...]:
+    """The fields that all cases bring; raises ValueError where they differ."""
+    names = [tuple(shown) for shown in cases.values()]
+    if not names:
+        raise ValueError("a fold needs at least one event")
+    every = sorted({name for each in names for name in each})
+    if any(set(each) != set(every) for each in names):
+        raise ValueError(f"its cases show different fields: {', '.join(every)}")
+    kinds = {name: one_kind({case: shown[name] for case, shown in cases.items()}) for name in names[0]}
+    return tuple(StateField(name if name == SINGLE else entry_name(name), kind) for name, kind in kinds.items())
+
+
+def _listed(cases: Mapping[Case, Entry], limit: int, *, highest: bool, by: Cases | None, best_first: bool) -> Derived:
+    entries = {case: _entry(shown) for case, shown in cases.items()}
+    names = next(iter(entries.values()), {})
+    shown = partial(Values, names=() if SINGLE in names else tuple(names), best_first=best_first)
+    return Derived((Listed(entries, limit, highest, by),), ColumnType.LIST, shown)
+
+
+def _entry(shown: Entry) -> Mapping[str, Expression]:
+    if isinstance(shown, Mapping):
+        return {name: expression(readable) for name, readable in shown.items()}
+    return {SINGLE: expression(shown)}

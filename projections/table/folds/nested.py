@@ -1,0 +1,106 @@
+"""Parts of a row that are rows themselves, such as the lines of an order: `nested`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from commands.declaring.aggregate import Event
+from projections.table.declared import storage_word
+from projections.table.expressions import Expression, Readable, Value, expression
+from projections.table.folds.fold import Case, Derived, Fold, Ordering, Stored, entry_name, event_of, one_kind, positive
+from projections.table.folds.values import countable
+from projections.table.items import Entries, Item, ItemIndex
+from projections.table.layout import Layout, arrange
+from projections.table.monoids import Keyed, StateField
+from projections.table.shown import Values
+from projections.table.types import ColumnType
+
+MOST_PARTS: Final = 1_000
+PLAIN: Final = "a part has plain folds only, each once: last, first, add, count, maximum, minimum"
+
+
+@storage_word("Parts")
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Parts of a row, each with a key and columns of its own. See `nested`."""
+
+    key_name: str
+    key: Mapping[Case, Expression]
+    columns: Mapping[str, Fold]
+    deleted_by: tuple[type[Event], ...]
+    restored_by: tuple[type[Event], ...]
+    limit: int
+
+    @property
+    def cases(self) -> Mapping[Case, Expression]:
+        return self.key
+
+    def kind(self) -> ColumnType:
+        return ColumnType.LIST
+
+    def check(self) -> None:
+        """Raise ValueError where an event that a part folds names no part."""
+        if any(isinstance(each, Derived) for each in self.columns.values()):
+            raise ValueError(PLAIN)
+        used = {case for fold in self.columns.values() for case in fold.cases} | {*self.deleted_by, *self.restored_by}
+        lost = sorted(getattr(event_of(case), "type", "EVERY") for case in used if case not in self.key)
+        if lost:
+            raise ValueError(f'its key leaves out "{lost[0]}": say which part that event changes')
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        limit = positive(self.limit, MOST_PARTS)
+        key = StateField(entry_name(self.key_name), countable(one_kind(self.key)))
+        if key.name in self.columns:
+            raise ValueError(f'the key "{key.name}" is a column already: leave it out')
+        if any(isinstance(each, Item) for each in self.key.values()):
+            if (ColumnType.INTEGER, ItemIndex()) in ordering.parts:
+                raise ValueError("its view goes through a list with `each` already: key its parts by plain fields")
+            # an event may bring one part twice
+            ordering = ordering.within((ColumnType.INTEGER, ItemIndex()))
+        columns = {entry_name(column): fold for column, fold in self.columns.items()}
+        layout = arrange(columns, ordering, self.deleted_by, self.restored_by)
+        if any(field.entry for field in layout.fields) or len(layout.types) > len({*map(id, columns.values())}):
+            raise ValueError(PLAIN)
+        field = StateField(name, ColumnType.ENTRIES, entry=(key, *layout.fields))
+        monoid = Keyed(field, key, layout.monoids, limit)
+        return Stored(monoid, {case: {name: self._brought(case, field, layout)} for case in self.key})
+
+    def _brought(self, case: Case, field: StateField, layout: Layout) -> Entries:
+        key, name = self.key[case], field.entry[0].name
+        part = {name: key, **layout.lifted(case)}
+        if isinstance(key, Item):
+            return Entries(field.entry, (part,), (name,), key.list)
+        # one part, and so no index
+        part = {each: Value(0) if read == ItemIndex() else read for each, read in part.items()}
+        return Entries(field.entry, (part,), (name,))
+
+
+def nested(
+    key_name: str,
+    key: Mapping[Case, Readable],
+    columns: Mapping[str, Fold],
+    *,
+    deleted_by: Sequence[type[Event]] = (),
+    restored_by: Sequence[type[Event]] = (),
+    limit: int = 100,
+) -> Derived:
+    """A list of parts of the row, such as the lines of an order, in the order of their keys.
+
+    key_name: what the key is called in each part. key: by event, which part it changes: a text or an integer. Where it
+    is an `item("lines", "sku")`, the event changes a part for each item of that list, and its columns read items too.
+    columns: folds of single values (`last`, `first`, `add`, `count`, `maximum`, `minimum`) over these events.
+    deleted_by, restored_by: events that take their parts out of sight, and bring them back; later ones win.
+    limit: of parts that the row keeps, deleted ones among them, at most 1,000: those whose keys sort first.
+    """
+    parts = Parts(
+        key_name,
+        {case: expression(readable) for case, readable in key.items()},
+        columns,
+        tuple(deleted_by),
+        tuple(restored_by),
+        limit,
+    )
+    return Derived((parts,), ColumnType.LIST, partial(Values, names=(key_name, *columns)), parts.check)

@@ -1,0 +1,92 @@
+"""Numbers that add up, and the highest and lowest: `add`, `count`, `average`, `ratio`, `maximum`, `minimum`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from projections.table.conditions import Known
+from projections.table.declared import storage_word
+from projections.table.expressions import Readable, expression
+from projections.table.folds.fold import Case, Cases, Derived, Ordering, Stored, one_kind, read
+from projections.table.folds.picks import RANKED
+from projections.table.monoids import Extreme, StateField, Sum
+from projections.table.shown import Quotient
+from projections.table.types import ColumnType
+
+
+@storage_word("Total")
+@dataclass(frozen=True, eq=False)
+class Total:
+    """The sum of a whole number from each event. See `add` and `count`."""
+
+    cases: Cases
+
+    def kind(self) -> ColumnType:
+        return must_be_whole(one_kind(self.cases))
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        return Stored(Sum(StateField(name, self.kind())), {case: {name: each} for case, each in self.cases.items()})
+
+
+@storage_word("Bound")
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """The highest or lowest value that any event brought. See `maximum` and `minimum`."""
+
+    cases: Cases
+    highest: bool
+
+    def kind(self) -> ColumnType:
+        kind = one_kind(self.cases)
+        if kind not in RANKED:
+            raise ValueError(f"a highest or lowest needs numbers or times, not {kind.value}")
+        return kind
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        monoid = Extreme(StateField(name, self.kind()), self.highest)
+        return Stored(monoid, {case: {name: each} for case, each in self.cases.items()})
+
+
+def add(cases: Mapping[Case, Readable]) -> Total:
+    """The sum of an integer from each event; a negative one takes back. Floats are refused: their order would show."""
+    return Total(read(cases))
+
+
+def count(*events: Case) -> Total:
+    """How many of these events there were."""
+    return Total({event: expression(1) for event in events})
+
+
+def maximum(cases: Mapping[Case, Readable]) -> Bound:
+    """The highest value that these events ever brought; see `highest` for one that falls when its owner leaves."""
+    return Bound(read(cases), highest=True)
+
+
+def minimum(cases: Mapping[Case, Readable]) -> Bound:
+    """The lowest value that these events ever brought; see `lowest` for one that rises when its owner leaves."""
+    return Bound(read(cases), highest=False)
+
+
+def ratio(numerator: Total, denominator: Total) -> Derived:
+    """`numerator / denominator` of two sums, as a float; null where the denominator is 0."""
+    return Derived((numerator, denominator), ColumnType.FLOAT, Quotient)
+
+
+def average(cases: Mapping[Case, Readable]) -> Derived:
+    """The mean of the integers that these events brought, as a float; null where there was none.
+
+    Events whose value is null do not count. It is one sum over another, so that the order of arrival never shows; for a
+    mean that can take back, use `ratio` of two `add`s.
+    """
+    values = read(cases)
+    return ratio(Total(values), Total({case: Known(each) for case, each in values.items()}))
+
+
+def must_be_whole(kind: ColumnType) -> ColumnType:
+    """`kind`, if sums of it are the same in every order; raises ValueError."""
+    if kind is not ColumnType.INTEGER:
+        raise ValueError(
+            f"it adds {kind.value}s: only integers add up to the same in every order (use cents, not dollars)"
+        )
+    return kind

@@ -1,0 +1,90 @@
+"""`last` and `first`: the value that the latest, or the earliest, of some events brought."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from projections.table.declared import storage_word
+from projections.table.expressions import Readable, expression
+from projections.table.folds.fold import Case, Cases, Ordering, Stored, event_of, one_kind, read
+from projections.table.monoids import Pick, StateField
+from projections.table.types import ColumnType
+
+RANKED = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME)
+
+
+@storage_word("Latest")
+@dataclass(frozen=True, eq=False)
+class Latest:
+    """The value of the last event (or first) among the cases. See `last` and `first`."""
+
+    cases: Cases
+    highest: bool
+    by: Cases | None = None
+
+    def kind(self) -> ColumnType:
+        if self.by is not None:
+            rank_kind(self.by)
+        return one_kind(self.cases)
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        return stored_together([(name, self)], f"_order_{name.lstrip('_')}", ordering)
+
+    @property
+    def together(self) -> Hashable:
+        """Those for which it is equal share one ordering key: it changes for all of them at once."""
+        return (self.highest, frozenset(self.cases), None if self.by is None else frozenset(self.by.items()))
+
+
+def last(cases: Mapping[Case, Readable], by: Readable | Mapping[Case, Readable] | None = None) -> Latest:
+    """The value that the latest of these events brought.
+
+    Later means a higher version within a stream; across streams, a later time (then partition and offset). The
+    ordering key is stored beside the value, so the order of arrival never shows.
+
+    by: a number or time that says what is later instead, such as a time in the event's data: one readable for all
+    cases, or one for each. Of equals, the later event counts; one where it is null does not.
+    """
+    return Latest(read(cases), highest=True, by=rank(cases, by))
+
+
+def first(cases: Mapping[Case, Readable], by: Readable | Mapping[Case, Readable] | None = None) -> Latest:
+    """The value that the earliest of these events brought; ordered as `last`."""
+    return Latest(read(cases), highest=False, by=rank(cases, by))
+
+
+def rank(cases: Mapping[Case, object], by: Readable | Mapping[Case, Readable] | None) -> Cases | None:
+    """What each case is ordered by."""
+    if by is None:
+        return None
+    return read(by) if isinstance(by, Mapping) else {case: expression(by) for case in cases}
+
+
+def rank_kind(by: Cases) -> ColumnType:
+    """The type of what cases are ordered by; raises ValueError where it has no order that all stores share."""
+    kind = one_kind(by)
+    if kind not in RANKED:
+        raise ValueError(f"it is ordered by a {kind.value}: use a number or a time")
+    return kind
+
+
+def ordered(ordering: Ordering, by: Cases | None, case: Case) -> Ordering:
+    """What orders this case: `by`, if there is one, then the log. Raises ValueError where `by` leaves it out."""
+    if by is None:
+        return ordering
+    if case not in by:
+        raise ValueError(f"`by` leaves out {getattr(event_of(case), 'type', 'EVERY')}: say what it is ordered by")
+    return ordering.under((rank_kind(by), by[case]))
+
+
+def stored_together(folds: Sequence[tuple[str, Latest]], name: str, ordering: Ordering) -> Stored:
+    """The folds of these names (all with equal `together`) behind one ordering key of this name."""
+    (_, one), *_ = folds
+    order = {case: ordered(ordering, one.by, case) for case in one.cases}
+    lifted = {
+        case: each.lifted(name) | {state: fold.cases[case] for state, fold in folds} for case, each in order.items()
+    }
+    values = tuple(StateField(state, fold.kind()) for state, fold in folds)
+    fields = next(iter(order.values())).fields(name)
+    return Stored(Pick(fields, values, one.highest), lifted)

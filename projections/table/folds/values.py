@@ -1,0 +1,140 @@
+"""Which different values there are: `members` with `lowest` and `highest`, `distinct`, `approximate_distinct`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from projections.table.declared import storage_word
+from projections.table.expressions import Expression, Readable, Value, expression
+from projections.table.folds.fold import Case, Cases, Derived, Ordering, Stored, event_of, one_kind, positive, read
+from projections.table.items import Entries, Register
+from projections.table.monoids import Keyed, Sketch, StateField, Tally
+from projections.table.monoids.sketches import sketch_field
+from projections.table.monoids.tallies import tally_field
+from projections.table.shown import SINGLE, Edge, Estimate, Held, Number
+from projections.table.types import ColumnType
+
+COUNTED = (ColumnType.TEXT, ColumnType.INTEGER)
+MOST_DISTINCT = 10_000
+
+
+@storage_word("Members")
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Which values are held, and how often. See `members`."""
+
+    cases: Mapping[Case, tuple[tuple[int, Expression], ...]]
+
+    def kind(self) -> ColumnType:
+        raise ValueError("it shows members: wrap it in lowest(), highest() or distinct()")
+
+    def value_kind(self) -> ColumnType:
+        """The type of the values."""
+        kinds = {part.kind(event_of(case)) for case, parts in self.cases.items() for _, part in parts}
+        if len(kinds) != 1:
+            raise ValueError(f"members have one type, not {sorted(kind.value for kind in kinds)}")
+        return countable(kinds.pop())
+
+    def must_be_numbers(self) -> None:
+        """Raise ValueError where the values have no lowest."""
+        if self.value_kind() is not ColumnType.INTEGER:
+            raise ValueError("lowest() and highest() need integers")
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        field = tally_field(name, self.value_kind())
+        lifted = {
+            case: {name: Entries(field.entry, tuple({"v": part, "n": Value(number)} for number, part in parts), ("v",))}
+            for case, parts in self.cases.items()
+        }
+        return Stored(Tally(field), lifted)
+
+
+@storage_word("Seen")
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The different values that events brought, those that sort first up to a limit. See `distinct`."""
+
+    cases: Cases
+    limit: int
+
+    def kind(self) -> ColumnType:
+        return countable(one_kind(self.cases))
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        key = StateField(SINGLE, self.kind())
+        field = StateField(name, ColumnType.ENTRIES, entry=(key,))
+        lifted = {case: {name: Entries((key,), ({SINGLE: each},), (SINGLE,))} for case, each in self.cases.items()}
+        return Stored(Keyed(field, key, (), positive(self.limit, MOST_DISTINCT)), lifted)
+
+
+@storage_word("Sketched")
+@dataclass(frozen=True, eq=False)
+class Sketched:
+    """Roughly how many different values events brought. See `approximate_distinct`."""
+
+    cases: Cases
+
+    def kind(self) -> ColumnType:
+        return countable(one_kind(self.cases))
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        self.kind()
+        lifted = {case: {name: Register(each)} for case, each in self.cases.items()}
+        return Stored(Sketch(sketch_field(name)), lifted)
+
+
+def members(cases: Mapping[Case, Sequence[tuple[int, Readable]]]) -> Members:
+    """The integers or texts that are held: each event puts some in (+1) and takes some out (-1).
+
+    The row keeps every distinct value that is held, however many, for what is left out could not be taken back: use it
+    where these are few (the asking prices of a city), and order by an index of the table below where they are many. Not
+    a column itself: read it with `lowest`, `highest` and `distinct`.
+    """
+    return Members(
+        {
+            event: tuple((number, expression(readable)) for number, readable in changes)
+            for event, changes in cases.items()
+        }
+    )
+
+
+def lowest(of: Members) -> Derived:
+    """The lowest of the integers held now; null when none is."""
+    return _edge(of, highest=False)
+
+
+def highest(of: Members) -> Derived:
+    """The highest of the integers held now; null when none is."""
+    return _edge(of, highest=True)
+
+
+def distinct(of: Members | Mapping[Case, Readable], limit: int = 1_000) -> Derived:
+    """How many different values (texts or integers) there are, exactly: held now, or ever brought by some events.
+
+    limit: of values ever brought, the row keeps this many, at most 10,000; at `limit` the column stays, and means "that
+    many or more". See `approximate_distinct` for more of them, and `members` for values that are taken back.
+    """
+    if isinstance(of, Members):
+        return Derived((of,), ColumnType.INTEGER, Held)
+    return Derived((Seen(read(of), limit),), ColumnType.INTEGER, Number)
+
+
+def approximate_distinct(cases: Mapping[Case, Readable]) -> Derived:
+    """How many different values (texts or integers) these events brought, with a standard error of 2.3 per cent.
+
+    A HyperLogLog sketch of 2 KB a row, however many values there are. Live and replay give the same number.
+    """
+    return Derived((Sketched(read(cases)),), ColumnType.INTEGER, Estimate)
+
+
+def countable(kind: ColumnType) -> ColumnType:
+    """`kind`, if its values can be told apart alike in every store; raises ValueError."""
+    if kind not in COUNTED:
+        raise ValueError(f"a {kind.value} cannot be counted by value: use texts or integers")
+    return kind
+
+
+def _edge(of: Members, *, highest: bool) -> Derived:
+    return Derived((of,), ColumnType.INTEGER, partial(Edge, highest=highest), of.must_be_numbers)

@@ -1,0 +1,273 @@
+"""Lists inside events: their items, an event's place in the log, and the entries that an event brings to a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from commands.declaring.aggregate import Event
+from projections.table.declared import storage_word
+from projections.table.expressions import Expression, Source, identifier, literal
+from projections.table.monoids.monoid import StateField
+from projections.table.monoids.sketches import register_of, register_spark
+from projections.table.types import SPARK_TYPES, ColumnType, is_required_item, item_types
+
+ITEM: Final = "item"
+INDEX: Final = "i"
+"""What an item and its index are called in Spark SQL, in a lambda as well as in a column."""
+
+
+@storage_word("Item")
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A field of one item in a list of the event."""
+
+    list: str
+    name: str
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        if event is None:
+            raise ValueError(f'items of "{self.list}" need an event class: not every event has them')
+        known = item_types(event, self.list)
+        if self.name not in known:
+            raise ValueError(f'items of "{self.list}" have {", ".join(sorted(known))}, but no "{self.name}"')
+        return known[self.name]
+
+    def fields(self) -> frozenset[str]:
+        return frozenset({self.list})
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        column = f"{ITEM}.{identifier(self.name)}"
+        return f"date_trunc('millisecond', {column})" if self.kind(event) is ColumnType.TIME else column
+
+    def evaluate(self, source: Source) -> Any:
+        return (source.item or {}).get(self.name)
+
+
+@storage_word("LogPlace")
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """The order of events across streams: time, then place in the log, as text that sorts bytewise."""
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        return ColumnType.TEXT
+
+    def fields(self) -> frozenset[str]:
+        return frozenset()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return "format_string('%015d|%05d|%019d', timestamp_ms, `partition`, `offset`)"
+
+    def evaluate(self, source: Source) -> Any:
+        return f"{source.timestamp_ms:015d}|{source.position.partition:05d}|{source.position.offset:019d}"
+
+
+@storage_word("ItemIndex")
+@dataclass(frozen=True, slots=True)
+class ItemIndex:
+    """The order of items within one event."""
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        return ColumnType.INTEGER
+
+    def fields(self) -> frozenset[str]:
+        return frozenset()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return f"cast({INDEX} as bigint)"
+
+    def evaluate(self, source: Source) -> Any:
+        return source.index
+
+
+@storage_word("Entries")
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries that an event brings to a list of a row, one from each of `parts`, by the names of their fields.
+
+    entry: every field of an entry; one that a part leaves out is null. keys: those without which there is no entry.
+    each: the list whose every item brings such entries.
+    """
+
+    entry: tuple[StateField, ...]
+    parts: tuple[Mapping[str, Expression], ...]
+    keys: tuple[str, ...]
+    each: str | None = None
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        return ColumnType.ENTRIES
+
+    def fields(self) -> frozenset[str]:
+        return frozenset({self.each} if self.each else ()).union(*(each.fields() for each in self._read()))
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        entries = ", ".join(self._entry(part, event, parsed) for part in self.parts)
+        if self.each is None:
+            return f"array_compact(array({entries}))"
+        kinds = {each.name: each.kind(event) for each in items_read(self._read()) if each.list == self.each}
+        made = f"transform({items_spark(self.each, kinds)}, ({ITEM}, {INDEX}) -> array({entries}))"
+        return f"array_compact(flatten(coalesce({made}, array())))"
+
+    def evaluate(self, source: Source) -> Any:
+        within = [source] if self.each is None else items_of(source, self.each)
+        made = [{name: part.evaluate(one) for name, part in each.items()} for one in within for each in self.parts]
+        return [entry for entry in made if all(entry[key] is not None for key in self.keys)]
+
+    def _entry(
+        self, part: Mapping[str, Expression], event: type[Event] | None, parsed: Mapping[str, ColumnType]
+    ) -> str:
+        texts = {name: each.spark(event, parsed) for name, each in part.items()}
+        fields = (
+            f"cast({texts.get(each.name, 'null')} as {each.spark_type}) as {identifier(each.name)}"
+            for each in self.entry
+        )
+        return f"if({' or '.join(f'{texts[key]} is null' for key in self.keys)}, null, struct({', '.join(fields)}))"
+
+    def _read(self) -> list[Expression]:
+        return [each for part in self.parts for each in part.values()]
+
+
+@storage_word("Register")
+@dataclass(frozen=True, slots=True)
+class Register:
+    """The register that a value sets in a sketch; none where it is null."""
+
+    of: Expression
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        return ColumnType.SKETCH
+
+    def fields(self) -> frozenset[str]:
+        return self.of.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        value = self.of.spark(event, parsed)
+        return f"array_compact(array(if({value} is null, null, {register_spark(value)})))"
+
+    def evaluate(self, source: Source) -> Any:
+        value = self.of.evaluate(source)
+        return [] if value is None else [register_of(value)]
+
+
+class ItemField(NamedTuple):
+    """A field that every item of a list must have; written `list[].name`."""
+
+    list: str
+    name: str
+    kind: ColumnType
+
+    def __str__(self) -> str:
+        return f"{self.list}[].{self.name}"
+
+    def is_missing(self, data: Mapping[str, Any]) -> bool:
+        """Whether the list, or the field of one of its items, is not there."""
+        items = list_in(data, self.list)
+        return items is None or any(
+            not isinstance(each, dict) or not _fits(each.get(self.name), self.kind) for each in items
+        )
+
+
+def item(list: str, name: str) -> Item:
+    """A field of each item of the event's list `list`, as in `item("lines", "sku")`.
+
+    It has a meaning where the items are gone through one by one: in a view with `each`, and as the key and the columns
+    of `nested`.
+    """
+    return Item(list, name)
+
+
+def items_of(source: Source, name: str) -> list[Source]:
+    """The event as each item of one of its lists sees it."""
+    items = list_in(source.envelope.data, name) or []
+    return [
+        replace(source, item=each if isinstance(each, dict) else None, index=index) for index, each in enumerate(items)
+    ]
+
+
+def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
+    """The list of this name; None where there is none. A text that is a list in JSON is one: Spark cannot tell."""
+    found = data.get(name)
+    if isinstance(found, str) and found.startswith("["):
+        try:
+            found = orjson.loads(found)
+        except orjson.JSONDecodeError:
+            return None
+    return found if isinstance(found, list) else None
+
+
+def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
+    """The fields of items that these read, however deep they stand."""
+    found: set[Item] = set()
+    for each in expressions:
+        if isinstance(each, Item):
+            found.add(each)
+        else:
+            slots = [getattr(each, name) for name in getattr(each, "__dataclass_fields__", ())]
+            found |= items_read([part for slot in slots for part in _inside(slot)])
+    return frozenset(found)
+
+
+def missing_items(required: Sequence[ItemField]) -> list[str]:
+    """Spark SQL of the conditions, one a list, that the list, or one of these fields of its items, is not there."""
+    lists: dict[str, dict[str, ColumnType]] = {}
+    for each in required:
+        lists.setdefault(each.list, {})[each.name] = each.kind
+    conditions = []
+    for name, kinds in lists.items():
+        absent = " or ".join(f"{ITEM}.{identifier(field)} is null" for field in kinds)
+        conditions.append(f"coalesce(exists({items_spark(name, kinds)}, {ITEM} -> {absent}), true)")
+    return conditions
+
+
+def _fits(value: Any, kind: ColumnType) -> bool:
+    """Whether Spark reads a value of this JSON as one of this type; it reads any as text."""
+    match kind:
+        case ColumnType.INTEGER:
+            return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+        case ColumnType.FLOAT:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case ColumnType.BOOLEAN:
+            return isinstance(value, bool)
+        case _:
+            return value is not None
+
+
+def _inside(slot: Any) -> list[Expression]:
+    match slot:
+        case tuple():
+            return [part for each in slot for part in _inside(each)]
+        case Mapping():
+            return list(slot.values())
+        case _:
+            return [slot] if hasattr(slot, "evaluate") else []
+
+
+def items_spark(name: str, kinds: Mapping[str, ColumnType]) -> str:
+    """Spark SQL of the event's list `name`, each item with these fields; null where it is no list."""
+    column = f"data.{identifier(name)}"
+    parsed = f"from_json({column}, {literal(f'array<{item_type(kinds)}>')})"
+    return f"if(startswith({column}, '['), {parsed}, null)"
+
+
+def single_item(kinds: Mapping[str, ColumnType]) -> str:
+    """Spark SQL of the list of an event that has none: one item, which is null."""
+    return f"array(cast(null as {item_type(kinds)}))"
+
+
+def item_type(kinds: Mapping[str, ColumnType]) -> str:
+    """Spark's type of an item with these fields."""
+    fields = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in sorted(kinds.items()))
+    return f"struct<{fields}>"
+
+
+def items_required(read: frozenset[Item], event: type[Event], key: Expression) -> tuple[ItemField, ...]:
+    """Those of the fields read that every item must have: a row's key, and what may be neither null nor left out."""
+    ordered = sorted(read, key=lambda each: (each.list, each.name))
+    return tuple(
+        ItemField(each.list, each.name, each.kind(event))
+        for each in ordered
+        if each == key or is_required_item(event, each.list, each.name)
+    )

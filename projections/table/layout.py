@@ -1,0 +1,111 @@
+"""How a row is stored: folds into monoids, and what each event brings to their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from commands.declaring.aggregate import Event
+from projections.table.expressions import Expression, Value
+from projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored, folds_of
+from projections.table.folds.picks import Latest, stored_together
+from projections.table.monoids import Monoid, Pick, StateField
+from projections.table.shown import DELETED, Itself, Shown
+from projections.table.types import ColumnType
+
+
+class WrongColumn(ValueError):
+    """A column is declared wrong."""
+
+    def __init__(self, column: str, problem: str) -> None:
+        super().__init__(f'column "{column}": {problem}')
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a row is stored: groups of state fields, what events bring to these, and what is shown of them."""
+
+    stored: tuple[Stored, ...]
+    shown: Mapping[str, Shown]
+    """By visible column."""
+    types: Mapping[str, ColumnType]
+    """Of the visible columns."""
+
+    @cached_property
+    def monoids(self) -> tuple[Monoid, ...]:
+        """The groups of state fields."""
+        return tuple(each.monoid for each in self.stored)
+
+    @cached_property
+    def fields(self) -> tuple[StateField, ...]:
+        """Every state field, in a fixed order."""
+        return tuple(each for monoid in self.monoids for each in monoid.fields)
+
+    def lifted(self, case: Case) -> dict[str, Expression]:
+        """What one event brings to each state field, in the order of `fields`; untouched ones are absent."""
+        lifted: dict[str, Expression] = {}
+        for stored in self.stored:
+            lifted |= stored.lifted.get(case, stored.lifted.get(EVERY, {}))
+        return {field.name: lifted[field.name] for field in self.fields if field.name in lifted}
+
+
+def arrange(
+    columns: Mapping[str, Column],
+    ordering: Ordering,
+    deleted_by: Sequence[type[Event]] = (),
+    restored_by: Sequence[type[Event]] = (),
+) -> Layout:
+    """The layout of rows with these columns; raises WrongColumn.
+
+    `last`s (or `first`s) over the same events share one ordering key.
+    """
+    own = {id(column): name for name, column in columns.items() if not isinstance(column, Derived)}
+    folds: dict[int, tuple[str, str, Fold]] = {}
+    for column, declared in columns.items():
+        for fold in folds_of(declared):
+            name = own.get(id(fold), f"_state{len(folds)}")
+            folds.setdefault(id(fold), (name, column, fold))
+    types = {column: _kind(column, declared) for column, declared in columns.items()}
+    picks: dict[object, list[tuple[str, Latest]]] = {}
+    stored: list[Stored] = []
+    for name, column, fold in folds.values():
+        try:
+            if isinstance(fold, Latest):
+                fold.kind()
+                picks.setdefault(fold.together, []).append((name, fold))
+            else:
+                stored.append(fold.stored(name, ordering))
+        except ValueError as error:
+            raise WrongColumn(column, str(error)) from error
+    for number, group in enumerate(picks.values()):
+        try:
+            stored.append(stored_together(group, f"_order{number}", ordering))
+        except ValueError as error:
+            raise WrongColumn(group[0][0], str(error)) from error
+    if deleted_by:
+        stored.append(_deletion(ordering, deleted_by, restored_by))
+    names = {key: name for key, (name, _, _) in folds.items()}
+    return Layout(tuple(stored), {column: _shown(declared, names) for column, declared in columns.items()}, types)
+
+
+def _kind(column: str, declared: Column) -> ColumnType:
+    try:
+        if isinstance(declared, Derived):
+            declared.check()
+            return declared.column_kind
+        return declared.kind()
+    except ValueError as error:
+        raise WrongColumn(column, str(error)) from error
+
+
+def _shown(declared: Column, names: Mapping[int, str]) -> Shown:
+    fields = [names[id(fold)] for fold in folds_of(declared)]
+    return declared.shown(*fields) if isinstance(declared, Derived) else Itself(*fields)
+
+
+def _deletion(ordering: Ordering, deleted_by: Sequence[type[Event]], restored_by: Sequence[type[Event]]) -> Stored:
+    order = "_order_deleted"
+    monoid = Pick(ordering.fields(order), (StateField(DELETED, ColumnType.BOOLEAN),), highest=True)
+    marks = [(each, True) for each in deleted_by] + [(each, False) for each in restored_by]
+    return Stored(monoid, {event: ordering.lifted(order) | {DELETED: Value(mark)} for event, mark in marks})

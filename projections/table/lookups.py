@@ -1,0 +1,76 @@
+"""Columns of another view's rows, looked up when a row is read: nothing of them is stored, folded or replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from projections.table.types import ColumnType
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Columns that a row shows of a row of another view, as that one is when this one is read.
+
+    view: the name of the view that is looked up; any package may declare it. on: the column of this view that has the
+    key of the other's row: text, or this view's own key. columns: by their names here, the stored columns of the other.
+    """
+
+    view: str
+    on: str
+    columns: Mapping[str, str]
+
+
+class LookedUp(Protocol):
+    """What of a view matters to lookups."""
+
+    @property
+    def types(self) -> Mapping[str, ColumnType]:
+        """The type of each stored column."""
+
+    @property
+    def looked_up(self) -> Mapping[str, Lookup]:
+        """The lookup behind each column that the view shows of others."""
+
+
+def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dict[str, Lookup]:
+    """The lookup behind each looked-up column of a view with these stored columns.
+
+    Raises ValueError saying what to change, as far as the view alone shows it.
+    """
+    found: dict[str, Lookup] = {}
+    for lookup in lookups:
+        told = f'its lookup in "{lookup.view}"'
+        if not lookup.columns:
+            raise ValueError(f'{told} shows nothing: give it columns={{"name here": "column there"}}')
+        if types.get(lookup.on) is not ColumnType.TEXT:
+            actual = f"{types[lookup.on].value}, no text" if lookup.on in types else "no stored column of this view"
+            texts = ", ".join(name for name, kind in types.items() if kind is ColumnType.TEXT)
+            raise ValueError(f'{told} goes by "{lookup.on}", which is {actual}: use one of {texts}')
+        for name in lookup.columns:
+            if name in types or name in found:
+                raise ValueError(f'{told} shows "{name}", but this view has such a column already: rename one')
+            found[name] = lookup
+    return found
+
+
+def looked_up_types(view: LookedUp, views: Mapping[str, LookedUp]) -> dict[str, ColumnType]:
+    """The type of each column that `view` looks up in others of `views`; raises ValueError saying what to change."""
+    return {name: _type(lookup.view, lookup.columns[name], views) for name, lookup in view.looked_up.items()}
+
+
+def _type(name: str, column: str, views: Mapping[str, LookedUp]) -> ColumnType:
+    other = views.get(name)
+    if other is None:
+        known = ", ".join(sorted(views))
+        raise ValueError(f'it looks up "{column}" in "{name}", which is no declared view: use one of {known}')
+    if column in other.looked_up:
+        source = other.looked_up[column].view
+        raise ValueError(
+            f'it looks up "{column}" in "{name}", which does not store it but looks it up in "{source}": look there'
+        )
+    if column not in other.types:
+        known = ", ".join(other.types)
+        raise ValueError(f'it looks up "{column}" in "{name}", which has no such column: use one of {known}')
+    return other.types[column]

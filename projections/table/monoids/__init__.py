@@ -1,0 +1,28 @@
+"""The ways in which two parts of a row combine, a file per family. May import the types of columns, nothing else.
+
+A fold (`table/folds`) puts one event into the form that a monoid combines. Every monoid is associative with null
+as its identity; that is what lets one declaration run event by event (live) and as one aggregation (replay).
+"""
+
+from projections.table.monoids.entries import Keyed, Ranked
+from projections.table.monoids.monoid import Grouped, Monoid, Scalar, State, StateField
+from projections.table.monoids.rows import row_value
+from projections.table.monoids.scalars import Extreme, Pick, Sum
+from projections.table.monoids.sketches import Sketch
+from projections.table.monoids.tallies import Tally
+
+__all__ = [
+    "Extreme",
+    "Grouped",
+    "Keyed",
+    "Monoid",
+    "Pick",
+    "Ranked",
+    "Scalar",
+    "Sketch",
+    "State",
+    "StateField",
+    "Sum",
+    "Tally",
+    "row_value",
+]

@@ -1,0 +1,27 @@
+"""State fields that hold more than one value, in the form that rows keep them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from projections.table.monoids.sketches import dense
+from projections.table.types import ColumnType, format_time
+
+
+def row_value(value: Any, kind: ColumnType) -> Any:
+    """What Spark folded, as Arrow gives it, in the form that rows keep."""
+    match value:
+        case datetime():
+            return format_time(value)
+        case list() if kind is ColumnType.COUNTS:
+            return {str(each["v"]): each["n"] for each in value if each["n"]}
+        case list() if kind is ColumnType.SKETCH:
+            return dense((each["v"], each["n"]) for each in value)
+        case list() if kind is ColumnType.ENTRIES:
+            entries = ({name: row_value(each, ColumnType.TEXT) for name, each in entry.items()} for entry in value)
+            return [{name: each for name, each in entry.items() if each is not None} for entry in entries]
+        case {"lat": None} | {"lon": None}:
+            return None
+        case _:
+            return value

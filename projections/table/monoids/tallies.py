@@ -1,0 +1,63 @@
+"""Tallies: how many times each value is held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from projections.table.monoids.monoid import State, StateField
+from projections.table.types import ColumnType
+
+
+def tally_field(name: str, kind: ColumnType) -> StateField:
+    """The state field of a tally of values of this type."""
+    entry = (StateField("v", kind), StateField("n", ColumnType.INTEGER))
+    return StateField(name, ColumnType.COUNTS, entry=entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many times each value is held: `{"350000": 2}`; what is held zero times is dropped.
+
+    It can take back what it was given, so a minimum over it rises again when its owner leaves. It grows with the
+    number of distinct values. A patch holds `[{"v": 350000, "n": 1}, …]`, a row the object; `combine` takes both.
+    """
+
+    field: StateField
+
+    @property
+    def fields(self) -> tuple[StateField, ...]:
+        return (self.field,)
+
+    @property
+    def keys(self) -> tuple[StateField, ...]:
+        return self.field.entry[:1]
+
+    def combine(self, row: State, patch: State) -> None:
+        theirs = patch.get(self.field.name)
+        if theirs is None:
+            return
+        held = dict(row.get(self.field.name) or {})
+        for key, number in _entries(theirs):
+            held[key] = held.get(key, 0) + number
+        row[self.field.name] = {key: number for key, number in held.items() if number}
+
+    def sql(self, row: str, patch: str) -> dict[str, str]:
+        ours, theirs = f'{row}."{self.field.name}"', f'{patch}."{self.field.name}"'
+        return {self.field.name: f"CASE WHEN {theirs} IS NULL THEN {ours} ELSE tally_add({ours}, {theirs}) END"}
+
+    def spark(self, lifted: Mapping[str, str]) -> dict[str, str]:
+        return {}
+
+    def spark_entry(self, lifted: Mapping[str, str]) -> dict[str, str]:
+        return {"n": f"sum({lifted['n']})"}
+
+    def spark_gather(self, entry: str, keys: str) -> str:
+        return f"collect_list(if({entry}.n <> 0, {entry}, null))"
+
+
+def _entries(tally: dict[str, int] | list[dict[str, Any]]) -> list[tuple[str, int]]:
+    if isinstance(tally, dict):
+        return list(tally.items())
+    return [(str(entry["v"]), entry["n"]) for entry in tally]

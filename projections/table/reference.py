@@ -1,0 +1,83 @@
+"""A view folded in plain Python: the meaning of a declaration, and the oracle that every engine is checked against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from projections.table.event_data import current_data, problem
+from projections.table.expressions import Source
+from projections.table.folds.fold import EVERY, Case
+from projections.table.items import items_of
+from projections.table.monoids import State
+from projections.table.patch import Patch, Place
+from projections.table.view import DELETED, TableView
+
+
+def lift(view: TableView, source: Source) -> list[Patch]:
+    """The patches that one event makes of a view's rows, in order.
+
+    None where the view does not handle it, or cannot read it: then it becomes a dead letter (see `reading.problem`).
+    """
+    event = view.events.get(source.envelope.type)
+    if (event is None and not view.handles_every) or problem([view], source.envelope) is not None:
+        return []
+    case: Case = EVERY if event is None else event
+    source = replace(source, envelope=source.envelope._replace(data=current_data(event, source.envelope)))
+    key, condition, found = view.key_expression(case), view.condition(case), view.list_of(case)
+    lifted = view.layout.lifted(case)
+    fields = {field.name: field for field in view.layout.fields}
+    place = source.position
+    return [
+        Patch(
+            str(key.evaluate(each)),
+            place.partition,
+            Place(place.offset, each.index),
+            {name: fields[name].canonical(read.evaluate(each)) for name, read in lifted.items()},
+        )
+        for each in ([source] if found is None else items_of(source, found))
+        if condition is None or condition.evaluate(each)
+    ]
+
+
+def combine(view: TableView, row: State, patch: State) -> None:
+    """Put a patch into a row, in place."""
+    for monoid in view.layout.monoids:
+        monoid.combine(row, patch)
+
+
+def is_deleted(row: State) -> bool:
+    """Whether the row is out of sight."""
+    return bool(row.get(DELETED))
+
+
+def finish(view: TableView, key: str, row: State) -> dict[str, Any]:
+    """The visible columns of a row, the key first."""
+    return {view.key_name: key} | {name: shown.value(row) for name, shown in view.layout.shown.items()}
+
+
+def states(view: TableView, sources: Iterable[Source]) -> dict[str, State]:
+    """The state of every row after `sources`, deleted ones too, by key."""
+    rows: dict[str, State] = {}
+    for source in sources:
+        for patch in lift(view, source):
+            combine(view, rows.setdefault(patch.key, {}), patch.fields)
+    return rows
+
+
+def remaining(sources: Iterable[Source], tombstones: Mapping[tuple[int, str], int]) -> list[Source]:
+    """The events that no later tombstone erases: what a replay folds.
+
+    tombstones: the offset of the last one, by partition and key.
+    """
+    return [
+        each
+        for each in sources
+        if each.position.offset > tombstones.get((each.position.partition, each.envelope.id), -1)
+    ]
+
+
+def fold(view: TableView, sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
+    """Every visible row after `sources`, by key."""
+    return {key: finish(view, key, row) for key, row in states(view, sources).items() if not is_deleted(row)}

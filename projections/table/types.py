@@ -1,0 +1,155 @@
+"""The types of columns and event fields, and what each is called in Spark, PostgreSQL and Elasticsearch."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from commands.declaring.upcasting import kind_of
+from projections.table.declared import storage_word
+
+
+@storage_word("ColumnType")
+class ColumnType(Enum):
+    """A type that a column can have in every store.
+
+    TEXT, INTEGER (64 bits), FLOAT (64 bits), BOOLEAN, TIME (UTC, milliseconds), POINT ({"lat", "lon"} in degrees),
+    JSON (a JSON text), LIST (a list of JSON values, in folded columns only) and, in hidden fields only, COUNTS (an
+    object of value to count), SKETCH (the registers of an approximate count, a character each) and ENTRIES (a list of
+    objects).
+    """
+
+    TEXT = "text"
+    INTEGER = "integer"
+    FLOAT = "float"
+    BOOLEAN = "boolean"
+    TIME = "time"
+    POINT = "point"
+    JSON = "json"
+    LIST = "list"
+    COUNTS = "counts"
+    SKETCH = "sketch"
+    ENTRIES = "entries"
+
+
+SPARK_TYPES: Mapping[ColumnType, str] = {
+    ColumnType.TEXT: "string",
+    ColumnType.INTEGER: "bigint",
+    ColumnType.FLOAT: "double",
+    ColumnType.BOOLEAN: "boolean",
+    ColumnType.TIME: "timestamp",
+    ColumnType.POINT: "struct<lat: double, lon: double>",
+    ColumnType.JSON: "string",
+}
+"""Of what an event brings; a field with entries has the type that `StateField.spark_type` makes of these."""
+
+POSTGRES_TYPES: Mapping[ColumnType, str] = {
+    ColumnType.TEXT: "text",
+    ColumnType.INTEGER: "bigint",
+    ColumnType.FLOAT: "double precision",
+    ColumnType.BOOLEAN: "boolean",
+    ColumnType.TIME: "timestamptz",
+    ColumnType.POINT: "point",
+    ColumnType.JSON: "text",
+    ColumnType.LIST: "jsonb",
+    ColumnType.COUNTS: "text",
+    ColumnType.SKETCH: "text",
+    ColumnType.ENTRIES: "text",
+}
+
+ENTRY_TYPES: Mapping[ColumnType, str] = {
+    ColumnType.TEXT: 'text COLLATE "C"',
+    ColumnType.INTEGER: "bigint",
+    ColumnType.FLOAT: "double precision",
+    ColumnType.BOOLEAN: "boolean",
+    ColumnType.TIME: 'text COLLATE "C"',
+    ColumnType.POINT: "jsonb",
+    ColumnType.JSON: "text",
+}
+"""PostgreSQL's types of a field of an entry, which is JSON: a time is text, and sorts as such."""
+
+ELASTICSEARCH_TYPES: Mapping[ColumnType, str] = {
+    ColumnType.TEXT: "keyword",
+    ColumnType.INTEGER: "long",
+    ColumnType.FLOAT: "double",
+    ColumnType.BOOLEAN: "boolean",
+    ColumnType.TIME: "date",
+    ColumnType.POINT: "geo_point",
+    ColumnType.JSON: "keyword",
+}
+"""Of visible columns; a list is not mapped: it is kept in the document, and not indexed."""
+
+PYTHON_TYPES: Mapping[type, ColumnType] = {
+    str: ColumnType.TEXT,
+    int: ColumnType.INTEGER,
+    float: ColumnType.FLOAT,
+    bool: ColumnType.BOOLEAN,
+    datetime: ColumnType.TIME,
+}
+
+
+def canonical(value: Any, kind: ColumnType) -> Any:
+    """`value`, as JSON has it, in the one form that state fields keep: times in milliseconds, JSON as text."""
+    match value:
+        case str() if kind is ColumnType.TIME:
+            time = datetime.fromisoformat(value)
+            return format_time(time if time.tzinfo else time.replace(tzinfo=UTC))
+        case int() if kind is ColumnType.FLOAT:
+            return float(value)
+        case dict() | list() | bool() | int() | float() if kind is ColumnType.JSON:
+            return orjson.dumps(value).decode()
+        case _:
+            return value
+
+
+def format_time(time: datetime) -> str:
+    """RFC 3339 in UTC with milliseconds, as Spark's `to_json` writes a timestamp; in the order of time, as text."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def column_type(annotation: Any) -> ColumnType:
+    """The column type of a pydantic field's annotation; whatever is no scalar is JSON."""
+    return PYTHON_TYPES.get(kind_of(annotation), ColumnType.JSON)
+
+
+def field_types(model: type[BaseModel]) -> dict[str, ColumnType]:
+    """The column type of each field of an event, by its name in JSON."""
+    return {info.alias or name: column_type(info.annotation) for name, info in model.model_fields.items()}
+
+
+def is_required(model: type[BaseModel], name: str) -> bool:
+    """Whether the field of this name, in JSON, may be neither null nor left out."""
+    info = next(info for own, info in model.model_fields.items() if name == (info.alias or own))
+    annotation = info.annotation
+    nullable = annotation in (None, Any) or type(None) in typing.get_args(annotation)
+    return info.is_required() and not nullable
+
+
+def item_model(model: type[BaseModel], name: str) -> type[BaseModel]:
+    """The model of the items in a list of objects; raises ValueError where the field is no such list."""
+    info = next((info for own, info in model.model_fields.items() if name == (info.alias or own)), None)
+    if info is None:
+        known = ", ".join(sorted(field_types(model)))
+        raise ValueError(f'event "{getattr(model, "type", model.__name__)}" has no field "{name}"; it has {known}')
+    for annotation in (info.annotation, *typing.get_args(info.annotation)):
+        if typing.get_origin(annotation) in (list, tuple, Sequence):
+            inner = typing.get_args(annotation)[0]
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                return inner
+    raise ValueError(f'field "{name}" is no list of objects: declare it as list[…] of a pydantic model')
+
+
+def item_types(model: type[BaseModel], name: str) -> dict[str, ColumnType]:
+    """The column type of each field of the items in a list of objects."""
+    return field_types(item_model(model, name))
+
+
+def is_required_item(model: type[BaseModel], name: str, field: str) -> bool:
+    """Whether that field of the items in a list of objects may be neither null nor left out."""
+    return is_required(item_model(model, name), field)

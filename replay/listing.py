@@ -1,0 +1,145 @@
+"""`replay list | generations`: the views that the code declares, and what was built of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from projections.errors import GenerationMissing, StoreUnavailable
+from projections.generations.rebuild import stand_in
+from projections.generations.registry import Generation
+from projections.stores.open import open_reader
+from projections.stores.row_reader import Size
+from projections.stores.store import Target
+from replay.choosing import ReadAll, Views, check_choice, chosen
+from replay.deployment import Deployment, open_deployment
+from replay.output import AsJson, print_json, show_notes, show_table, size_text
+
+COLUMNS: Final = ("view", "gen", "version", "state", "rows", "size", "built")
+PLAIN_COLUMNS: Final = ("live since", "events", "seconds", "made of", "published")
+
+
+def list_views(views: Views = None, everything: ReadAll = False, as_json: AsJson = False) -> None:
+    """The views that this code declares: version, key and stores."""
+    check_choice(views, everything, reading=True)
+    with open_deployment(os.environ) as deployment:
+        found = [deployment.views.view(name) for name in chosen(views, deployment.views.views)]
+    if as_json:
+        print_json(
+            [
+                {
+                    "view": each.name,
+                    "version": each.version,
+                    "key": each.key_name,
+                    "stores": [store.name for store in each.stores],
+                    "doc": each.doc,
+                }
+                for each in found
+            ]
+        )
+        return
+    rows = [(each.name, each.version, each.key_name, " ".join(s.name for s in each.stores), each.doc) for each in found]
+    show_table(("view", "version", "key", "stores", "what it is"), rows)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A generation, and how large it is in each store; None where that store cannot say."""
+
+    generation: Generation
+    sizes: dict[str, Size | None]
+
+    @property
+    def rows(self) -> int | None:
+        """By the first store that knows."""
+        return next((each.rows for each in self.sizes.values() if each and each.rows is not None), None)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """In all stores that know."""
+        known = [each.size_bytes for each in self.sizes.values() if each and each.size_bytes is not None]
+        return sum(known) if known else None
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        each = self.generation
+        return {
+            "view": each.view,
+            "generation": each.generation,
+            "version": each.version,
+            "state": each.state,
+            "live": each.state == "live",
+            "published": each.published,
+            "source": each.source,
+            "selection": each.selection,
+            "events": each.events,
+            "seconds": each.seconds,
+            "created_at": each.created_at.isoformat(),
+            "live_at": each.live_at and each.live_at.isoformat(),
+            "rows": self.rows,
+            "size_bytes": self.size_bytes,
+            "stores": {name: size and asdict(size) for name, size in self.sizes.items()},
+        }
+
+
+def generations(views: Views = None, everything: ReadAll = False, as_json: AsJson = False) -> None:
+    """What was built of each VIEW, views made with --as among them: which is live, when it was built, how large it is.
+
+    A retired generation is what `replay rollback` goes back to, and `replay prune` drops. The number of rows is the
+    store's own estimate.
+    """
+    check_choice(views, everything, reading=True)
+    with open_deployment(os.environ) as deployment:
+        deployment.generations.prepare()
+        registered = deployment.generations.all()
+        for name in views or ():
+            if name not in {each.view for each in registered}:
+                deployment.views.view(name)  # one that is declared and not built yet has none; others are unknown
+        found = [_listed(deployment, each) for each in registered if not views or each.view in views]
+    if as_json:
+        print_json([each.to_json() for each in found])
+        return
+    show_table((*COLUMNS, *PLAIN_COLUMNS), [_row(each) for each in found], plain_only=PLAIN_COLUMNS)
+    show_notes(_notes(found))
+
+
+def _listed(deployment: Deployment, generation: Generation) -> Listed:
+    target = Target(stand_in(generation.view), generation.generation)
+    sizes: dict[str, Size | None] = {}
+    for name in generation.stores:
+        try:
+            sizes[name] = open_reader(name, deployment.stores).size(target)
+        except (StoreUnavailable, GenerationMissing):
+            sizes[name] = None  # what the registry knows is worth showing without it
+    return Listed(generation, sizes)
+
+
+def _row(each: Listed) -> tuple[str | int | float | None, ...]:
+    one = each.generation
+    built, live_since = _minute(one.created_at), _minute(one.live_at) if one.live_at else None
+    return (
+        one.view, one.generation, one.version, one.state, each.rows, size_text(each.size_bytes),
+        built, live_since, one.events, one.seconds, _made_of(one), "yes" if one.published else "no",
+    )  # fmt: skip
+
+
+def _notes(found: Sequence[Listed]) -> list[str]:
+    """What the terminal has no column for: of what a view is made, and plain names that lead elsewhere."""
+    registered = [each.generation for each in found]
+    made = [f"{each.view}@g{each.generation} is made of {_made_of(each)}" for each in registered if each.source]
+    return made + [
+        f"{each.view}: the plain names do not lead to generation {each.generation}; run `replay publish {each.view}`"
+        for each in registered
+        if each.state == "live" and not each.published
+    ]
+
+
+def _made_of(each: Generation) -> str | None:
+    return f"{each.source}, {each.selection or 'all events'}" if each.source else None
+
+
+def _minute(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")

@@ -1,0 +1,84 @@
+"""One verb on several views: where it fails at one, it goes on with the others, and tells at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+import typer
+
+from commands.errors import CommandError
+from eventlog.errors import EventLogError
+from projections.errors import ProjectionError
+from replay.errors import ReplayError
+from replay.output import complain, print_json
+from replay.progress import OnStep, steps
+
+KNOWN: Final = (EventLogError, CommandError, ProjectionError, ReplayError)
+"""Errors whose message says what to do: they are told in one line."""
+FAILED_EXIT: Final = 1
+
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A view at which the verb failed, and why."""
+
+    view: str
+    error: str
+
+
+@dataclass
+class Outcome(Generic[Done]):
+    """What became of each view. unfinished: those that were not, as the command was interrupted."""
+
+    done: list[Done] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+
+    def print_json(self, key: str = "views", to_json: Callable[[Done], Any] = lambda each: each, **more: Any) -> None:
+        """The document of `--json`: what was done under `key`, and what was not."""
+        done = [to_json(each) for each in self.done]
+        failed = [asdict(each) for each in self.failed]
+        print_json({key: done, "failed": failed, "unfinished": self.unfinished, **more})
+
+    def complain(self) -> None:
+        """Name what failed on standard error, each with its reason, and sum up where there were several views."""
+        for each in self.failed:
+            complain(each.error)
+        if len(self.failed) + len(self.done) + len(self.unfinished) > 1 and (self.failed or self.unfinished):
+            parts = [f"{len(self.done)} done", f"{len(self.failed)} failed"]
+            parts[1] += f" ({', '.join(each.view for each in self.failed)})" if self.failed else ""
+            if self.unfinished:
+                parts.append(f"{len(self.unfinished)} not finished ({', '.join(self.unfinished)})")
+            complain("; ".join(parts))
+
+    def exit(self, code: int = 0) -> None:
+        """End with FAILED_EXIT if anything failed, else with `code`."""
+        code = FAILED_EXIT if self.failed else code
+        if code:
+            raise typer.Exit(code)
+
+
+def on_each(
+    views: Iterable[str], act: Callable[[str, OnStep], Done], report: Callable[[Outcome[Done]], None]
+) -> Outcome[Done]:
+    """Run `act` on each view, and `report` what came of it, also where something unforeseen ends the command early.
+
+    act: is given the view's name, and what to call with each step that it takes.
+    """
+    outcome: Outcome[Done] = Outcome(unfinished=list(views))
+    try:
+        with steps() as on_step:
+            while outcome.unfinished:
+                view = outcome.unfinished[0]
+                try:
+                    outcome.done.append(act(view, on_step))
+                except KNOWN as error:
+                    outcome.failed.append(Failure(view, str(error)))
+                outcome.unfinished.pop(0)
+    finally:
+        report(outcome)
+    return outcome

@@ -1,0 +1,96 @@
+"""How far a rebuild is, on standard error: one bar per view on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
+
+from projections.generations.building import Step
+from replay.output import errors
+
+OnStep = Callable[[Step], None]
+LINE_EVERY_S: Final = 10.0
+"""Between two lines about one phase, where there is no bar."""
+
+
+@contextmanager
+def steps() -> Iterator[OnStep]:
+    """What to call with each step of a rebuild."""
+    console = errors()
+    if not console.is_terminal:
+        yield Lines(lambda text: console.print(text, soft_wrap=True))
+        return
+    with bars(console) as progress:
+        yield Bars(progress)
+
+
+def bars(console: Console) -> Progress:
+    """What draws the bars, as wide as the terminal; they vanish when it ends."""
+    return Progress(
+        # as wide as there is room for, and cut where there is none
+        TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        TextColumn("{task.fields[phase]}"),
+        BarColumn(bar_width=12),
+        CountColumn(),
+        RateColumn(),
+        TimeRemainingColumn(compact=True),
+        console=console,
+        expand=True,
+        transient=True,
+    )
+
+
+class CountColumn(ProgressColumn):
+    """Done and in all, empty where nothing is counted."""
+
+    def render(self, task: Task) -> Text:
+        """For example `1,200,000/2,000,000`."""
+        return Text(f"{task.completed:,.0f}/{task.total:,.0f}" if task.total else "", justify="right")
+
+
+class RateColumn(ProgressColumn):
+    """Events or patches a second."""
+
+    def render(self, task: Task) -> Text:
+        """The rate so far, empty until there is one."""
+        return Text(f"{task.speed:,.0f}/s" if task.speed and task.total else "", justify="right")
+
+
+class Bars:
+    """One bar per view, for the phase that it is in."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, tuple[TaskID, str]] = {}
+
+    def __call__(self, step: Step) -> None:
+        task, phase = self._tasks.get(step.view, (None, ""))
+        if task is None or phase != step.phase:
+            if task is not None:
+                self._progress.remove_task(task)  # its total would stay for a phase in which nothing is counted
+            task = self._progress.add_task(step.view, total=None, phase=step.phase)
+            self._tasks[step.view] = task, step.phase
+        self._progress.update(task, completed=step.done, total=step.total or None)
+
+
+class Lines:
+    """One line when a phase begins, and one each LINE_EVERY_S as it goes on. now: a clock in seconds."""
+
+    def __init__(self, write: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._now = write, now
+        self._written: dict[tuple[str, str], float] = {}
+
+    def __call__(self, step: Step) -> None:
+        name, at = (step.view, step.phase), self._now()
+        if name in self._written and at - self._written[name] < LINE_EVERY_S:
+            return
+        counted = f" {step.done:,} of {step.total:,}" if step.done and step.total else ""
+        self._write(f"{step.view}: {step.phase}{counted}")
+        self._written[name] = at

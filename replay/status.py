@@ -1,0 +1,179 @@
+"""`replay status`: where each view stands in each store, once or again and again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Final, Protocol
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from projections.generations.lag import Lag, Lags
+from replay.choosing import ReadAll, Views, check_choice
+from replay.deployment import open_deployment
+from replay.outcome import FAILED_EXIT, KNOWN
+from replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table
+
+ATTENTION_EXIT: Final = 3
+FINE: Final = ("caught up", "behind")
+STALLED_S: Final = 10.0
+"""A view that is behind and does not move for so long, while heartbeats come every second, is stalled."""
+LOOK_S: Final = 0.3
+EVERY_S: Final = 2.0
+COLUMNS: Final = ("view", "store", "standing", "gen", "events behind", "seconds behind")
+PLAIN_COLUMNS: Final = ("version", "position", "problem")
+
+
+class Looks(Protocol):
+    """Where all views stand now, and how long the log is: see Lags."""
+
+    def look(self) -> list[Lag]: ...
+
+    def ends(self) -> dict[int, int]: ...
+
+
+@dataclass
+class Stalls:
+    """Tells views that stand still from those that are only behind, over as many looks as are taken.
+
+    views: those to look at. now: a clock in seconds. undecided: whether one of them was behind at the last look and
+    was not seen to move yet.
+    """
+
+    lags: Looks
+    views: Collection[str]
+    now: Callable[[], float] = time.monotonic
+    undecided: bool = False
+    _moved: dict[tuple[str, str], tuple[Lag, Mapping[int, int], float]] = field(default_factory=dict)
+    """By view and store: how it stood when it last moved, the ends of the log then, and when that was."""
+
+    def look(self) -> list[Lag]:
+        """One look, at which a view that has not moved for STALLED_S is stalled."""
+        found, ends, at = self.lags.look(), self.lags.ends(), self.now()
+        self.undecided = False
+        return [self._judged(each, ends, at) for each in found if each.view in self.views]
+
+    def settled(self, sleep: Callable[[float], None] = time.sleep) -> list[Lag]:
+        """As many looks as it takes until each view that is behind has moved, or stood still for STALLED_S."""
+        found = self.look()
+        while self.undecided:
+            sleep(LOOK_S)
+            found = self.look()
+        return found
+
+    def _judged(self, lag: Lag, ends: Mapping[int, int], at: float) -> Lag:
+        before = self._moved.get((lag.view, lag.store))
+        if before is not None:
+            then, ends_then, since = before
+            judged = lag.since(then, ends_then)
+            if judged.standing == "stalled":
+                if at - since >= STALLED_S:
+                    return judged
+                self.undecided = True
+                return lag
+        elif lag.standing == "behind":
+            self.undecided = True
+        self._moved[lag.view, lag.store] = lag, ends, at
+        return lag
+
+
+def status(
+    views: Views = None,
+    everything: ReadAll = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on looking, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between two looks.", min=0.1)] = EVERY_S,
+    as_json: AsJson = False,
+) -> None:
+    """Where each VIEW stands in each of its stores: its generation, and how far it is behind the log.
+
+    Exit code 3: a view needs attention, as it is stalled, lost or not built, or its store is away. With --watch, the
+    exit code is that of the last look. Elsewhere than on a terminal, and with --json, positions are shown too.
+    """
+    check_choice(views, everything, reading=True)
+    with open_deployment(os.environ) as opened:
+        opened.generations.prepare()
+        names = {opened.views.view(name).name for name in views or opened.views.views}
+        stalls = Stalls(Lags(opened.settings, opened.stores, opened.views, opened.generations, opened.log), names)
+        if watch:
+            code = _watch(stalls.look, every, as_json)
+        else:
+            with errors().status(f"looking; what stands still is known after {STALLED_S:g} s"):
+                found = stalls.settled()
+            _show(found, as_json)
+            code = exit_code(found)
+    if code:
+        raise typer.Exit(code)
+
+
+def exit_code(found: list[Lag]) -> int:
+    """0, or ATTENTION_EXIT if any view needs it."""
+    return 0 if all(each.standing in FINE for each in found) else ATTENTION_EXIT
+
+
+def _show(found: list[Lag], as_json: bool) -> None:
+    if as_json:
+        print_json([each.to_json() for each in found])
+        return
+    rows = [(*_row(each), each.version, _position(each), each.problem or None) for each in found]
+    show_table((*COLUMNS, *PLAIN_COLUMNS), rows, plain_only=PLAIN_COLUMNS)
+    show_notes(_problems(found))
+
+
+def _watch(look: Callable[[], list[Lag]], every: float, as_json: bool) -> int:
+    """Show look after look, in one place on a terminal, until Ctrl-C. Returns the last one's exit code."""
+    if as_json or not output().is_terminal:
+        return _look_on(look, every, lambda found: _show(found, as_json), complain)
+    with Live(console=output(), auto_refresh=False) as live:
+        return _look_on(
+            look,
+            every,
+            lambda found: live.update(_page(found, every), refresh=True),
+            lambda error: live.update(Text(f"{_now()}: {error}", style="red"), refresh=True),
+        )
+
+
+def _look_on(
+    look: Callable[[], list[Lag]], every: float, show: Callable[[list[Lag]], None], tell: Callable[[str], None]
+) -> int:
+    code = 0
+    with suppress(KeyboardInterrupt):
+        while True:
+            try:
+                found = look()
+            except KNOWN as error:  # a server that is away may come back
+                tell(str(error))
+                code = FAILED_EXIT
+            else:
+                show(found)
+                code = exit_code(found)
+            time.sleep(every)
+    return code
+
+
+def _page(found: list[Lag], every: float) -> RenderableType:
+    heading = Text(f"{_now()}, every {every:g} s until Ctrl-C", style="dim")
+    table = terminal_table(COLUMNS, [_row(each) for each in found], empty=not found)
+    return Group(heading, table, *(Text(each) for each in _problems(found)))
+
+
+def _row(each: Lag) -> tuple[str | int | float | None, ...]:
+    return each.view, each.store, each.standing, each.generation, each.lag_events, each.freshness_s
+
+
+def _position(each: Lag) -> str | None:
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(each.position.items())) or None
+
+
+def _problems(found: list[Lag]) -> list[str]:
+    return [f"{each.view} in {each.store} is {each.standing}: {each.problem}" for each in found if each.problem]
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%H:%M:%S} UTC"

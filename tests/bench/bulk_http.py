@@ -1,0 +1,151 @@
+"""Bench `bulk_http`: commands through `POST /commands` as NDJSON, and how long `/health/live` takes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPResponse
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import psutil
+
+from tests.bench._deployment import LISTING, Deployment, accepted, quantiles, services
+from tests.bench._waiting import eventually
+
+NAMES = ("bulk_http",)
+CLIENTS = 4
+STREAMS = 5_000
+"""Of each client; each is listed and repriced three times."""
+CHUNK_LINES = 500
+PROBES_A_SECOND = 50
+LIMIT_S = 180.0
+
+
+def run(name: str) -> Iterator[dict[str, Any]]:
+    """The one line of it: some clients send as fast as they can, all that they have in one request each."""
+    with services("commands", "api") as deployment:
+        eventually(lambda: accepted(deployment.url, uuid.uuid4().hex), "commands are answered", 60)
+        took_ms: list[float] = []
+        spent = cpu_seconds(deployment)
+        sent, seconds = asyncio.run(measure(deployment.url, took_ms))
+        spent = cpu_seconds(deployment) - spent
+    live = quantiles(took_ms)
+    yield {
+        "value": round(sent / seconds),
+        "unit": "commands/s",
+        "live_p50_ms": live["p50_ms"],
+        "live_p99_ms": live["p99_ms"],
+        "live_max_ms": round(max(took_ms), 2),
+        "api_cpu_us_per_command": round(spent / sent * 1e6, 1),
+        "conditions": f"{sent} commands of {CLIENTS * STREAMS} listings, {CLIENTS} clients with one request each; one "
+        f"handler, one API process; /health/live {PROBES_A_SECOND} times a second meanwhile, each on a new connection",
+    }
+
+
+async def measure(url: str, took_ms: list[float]) -> tuple[int, float]:
+    """Commands that were accepted, and the seconds from the first line to the last answer."""
+    words = [sys.executable, "-m", "tests.bench.bulk_http", url]
+    client = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
+    probing = asyncio.create_task(probe(url, took_ms))
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            written, _ = await client.communicate()
+    finally:
+        probing.cancel()
+        if client.returncode is None:
+            client.kill()
+    sent, seconds = orjson.loads(written)
+    return sent, seconds
+
+
+async def probe(url: str, took_ms: list[float]) -> None:
+    """Ask at a steady rate, whether or not earlier requests were answered; runs until it is cancelled."""
+
+    address = urlsplit(url)
+    question = b"GET /health/live HTTP/1.1\r\nHost: headwater\r\nConnection: close\r\n\r\n"
+
+    async def ask(due: float) -> None:
+        # by hand, for a client library would take more of the two cores than the answer does
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(question)
+        answer = await reader.read()
+        writer.close()
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise ValueError(f"/health/live answered {answer[:100]!r}")
+        took_ms.append((time.perf_counter() - due) * 1000)
+
+    async with asyncio.TaskGroup() as group:
+        start = time.perf_counter()
+        for number in range(int(LIMIT_S * PROBES_A_SECOND)):
+            due = start + number / PROBES_A_SECOND
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            group.create_task(ask(due))
+
+
+def cpu_seconds(deployment: Deployment) -> float:
+    """User and system time of the API's process."""
+    port = urlsplit(deployment.url).port
+    for process in psutil.Process().children():
+        if any(each.laddr.port == port and each.status == psutil.CONN_LISTEN for each in process.net_connections()):
+            times = process.cpu_times()
+            return float(times.user + times.system)
+    raise LookupError(f"no process of ours listens on port {port}")
+
+
+def commands() -> list[bytes]:
+    """The body of one client, in chunks of complete lines."""
+    name, lines = uuid.uuid4().hex[:12], []
+    steps = [("list_property", LISTING), *(("change_price", {"price": price}) for price in (58_000, 57_000, 56_000))]
+    for step, body in steps:
+        for number in range(STREAMS):
+            command = {"type": f"listing.{step}", "body": {"listing_id": f"{name}-{number}", **body}}
+            lines.append(orjson.dumps(command, option=orjson.OPT_APPEND_NEWLINE))
+    return [b"".join(lines[at : at + CHUNK_LINES]) for at in range(0, len(lines), CHUNK_LINES)]
+
+
+def exchange(url: str, chunks: list[bytes]) -> Counter[int]:
+    """Send all chunks in one request while its answers are read; returns how many lines had each status."""
+    address = urlsplit(url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=LIMIT_S)
+    connection.putrequest("POST", "/commands")
+    connection.putheader("Content-Type", "application/x-ndjson")
+    connection.putheader("Transfer-Encoding", "chunked")
+    connection.endheaders()
+
+    def write() -> None:
+        for chunk in chunks:
+            connection.send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        connection.send(b"0\r\n\r\n")
+
+    with ThreadPoolExecutor(1) as writing:
+        written = writing.submit(write)
+        answer = HTTPResponse(connection.sock, method="POST")
+        answer.begin()
+        statuses = Counter(orjson.loads(line)["status"] for line in answer)
+        written.result()
+    connection.close()
+    return statuses
+
+
+def send_all(url: str) -> tuple[int, float]:
+    """Have every client send; raises ValueError if not every command was accepted."""
+    bodies = [commands() for _ in range(CLIENTS)]
+    began = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        statuses = sum(clients.map(lambda chunks: exchange(url, chunks), bodies), Counter[int]())
+    seconds = time.perf_counter() - began
+    if set(statuses) != {201}:
+        raise ValueError(f"not every command was accepted: {dict(statuses)}")
+    return statuses.total(), seconds
+
+
+if __name__ == "__main__":
+    print(orjson.dumps(send_all(sys.argv[1])).decode())

@@ -1,0 +1,158 @@
+"""The ledgers in Elasticsearch, while they cannot be read and after a snapshot was restored."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch, helpers
+
+from compose.settings import StackSettings
+from projections.errors import LedgerWentBack, StoreUnavailable
+from projections.settings import StoreSettings
+from projections.stores.names import index_name, ledger_index, write_alias
+from projections.stores.store import Target, ViewStore
+from projections.table.reference import fold
+from tests.contracts.opened_stores import OnElasticsearch
+from tests.contracts.test_view_stores import created, events_of
+from tests.contracts.view_histories import BY_GROUP, PARTITIONS, History, history
+from tests.waiting import eventually
+
+
+class Indexes(OnElasticsearch):
+    """A store whose indexes are taken away and put back, as an operator does it."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        super().__init__(settings)
+        self.client = Elasticsearch(settings.elasticsearch)
+        self.names = [index_name(settings.environment, BY_GROUP.name, 1), ledger_index(settings.environment)]
+
+    def clean(self) -> None:
+        super().clean()
+        self.client.close()
+
+    def snapshot(self) -> dict[str, list[dict[str, Any]]]:
+        """All documents of the view and of the ledgers."""
+        self.client.indices.refresh(index=",".join(self.names))
+        return {name: list(helpers.scan(self.client, index=name)) for name in self.names}
+
+    def restore(self, taken: dict[str, list[dict[str, Any]]]) -> None:
+        """Indexes made anew with what they held then; the versions of their documents are others."""
+        for name, hits in taken.items():
+            kept = self.client.indices.get(index=name)[name]
+            settings = {"number_of_shards": 1, "number_of_replicas": 0}
+            self.client.indices.delete(index=name)
+            self.client.indices.create(
+                index=name, mappings=kept["mappings"], settings=settings, aliases=kept["aliases"]
+            )
+            again = [{"_index": name, "_id": hit["_id"], "_source": hit["_source"]} for hit in hits]
+            helpers.bulk(self.client, again)
+            helpers.bulk(self.client, again)  # versions go on from where they were then, not from the first one
+
+
+@pytest.fixture
+def indexes(stack: StackSettings) -> Iterator[Indexes]:
+    at = stack.endpoints
+    settings = StoreSettings(f"t_{uuid.uuid4().hex[:12]}", at.postgres, at.elasticsearch, at.valkey, PARTITIONS)
+    with Indexes(settings) as opened:
+        yield opened
+
+
+def apply(store: ViewStore, target: Target, told: History, start: int, end: int) -> None:
+    for partition in range(PARTITIONS):
+        batch = told.batch(partition, start, end)
+        batch.first = start
+        store.apply([target], {partition: batch})
+
+
+def test_after_a_restore_a_running_loader_reads_on_from_what_the_index_has(indexes: Indexes) -> None:
+    told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
+    store = indexes.open()
+    apply(store, target, told, 0, 15)
+    taken, rows = indexes.snapshot(), indexes.rows(BY_GROUP)
+    apply(store, target, told, 15, 25)
+    assert indexes.rows(BY_GROUP) != rows
+    indexes.restore(taken)
+    for partition in range(PARTITIONS):
+        batch = told.batch(partition, 25, 1_000)
+        batch.first = 25
+        with pytest.raises(LedgerWentBack) as noticed:
+            store.apply([target], {partition: batch})
+        assert (noticed.value.expected, noticed.value.actual) == (25, 15)
+    assert indexes.rows(BY_GROUP) == rows, "written over rows that lack what came before"
+    apply(store, target, told, 15, 1_000)
+    assert indexes.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+def test_progress_alone_notices_a_restore_too(indexes: Indexes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("projections.stores.elasticsearch_ledgers.PROGRESS_INTERVAL_S", -1.0)
+    told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
+    store = indexes.open()
+    apply(store, target, told, 0, 15)
+    taken = indexes.snapshot()
+    apply(store, target, told, 15, 25)
+    indexes.restore(taken)
+    nothing = told.batch(0, 25, 25)
+    nothing.next, nothing.first = 26, 25
+    store.apply([target], {0: nothing})
+    nothing.next, nothing.first = 27, 26
+    with pytest.raises(LedgerWentBack):
+        store.apply([target], {0: nothing})
+
+
+def test_a_ledger_that_cannot_be_read_is_waited_for(indexes: Indexes) -> None:
+    told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
+    before = indexes.open()
+    apply(before, target, told, 0, 15)
+    ledger, after = indexes.names[1], indexes.open()
+    indexes.client.indices.close(index=ledger)
+    with pytest.raises(StoreUnavailable, match="closed"):
+        after.ledgers(target)
+    for store in (before, after):
+        with pytest.raises(StoreUnavailable, match="closed"):
+            apply(store, target, told, 15, 25)
+    indexes.client.indices.open(index=ledger, wait_for_active_shards=0)  # its shard may not be assigned yet
+
+    def found() -> bool:
+        try:
+            return {each.next for each in after.ledgers(target).values()} == {15} or pytest.fail("taken for lost")
+        except StoreUnavailable:
+            return False
+
+    eventually(found)
+    for store in (before, after):
+        apply(store, target, told, 15, 1_000)
+    assert indexes.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+def test_an_index_that_takes_no_writes_is_waited_for(indexes: Indexes) -> None:
+    told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
+    store = indexes.open()
+    indexes.client.indices.put_settings(index=indexes.names[0], settings={"index.blocks.write": True})
+    with pytest.raises(StoreUnavailable):
+        apply(store, target, told, 0, 15)
+    indexes.client.indices.put_settings(index=indexes.names[0], settings={"index.blocks.write": None})
+    apply(store, target, told, 0, 1_000)
+    assert indexes.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+    assert indexes.client.indices.exists_alias(name=write_alias(indexes.names[0]))
+
+
+def test_a_ledger_is_written_less_often_than_rows_and_soon_after_them(
+    indexes: Indexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("projections.stores.elasticsearch_ledgers.ROWS_INTERVAL_S", 3_600.0)
+    told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
+    store, other = indexes.open(), indexes.open()
+    apply(store, target, told, 0, 15)
+    apply(store, target, told, 15, 25)
+    assert {each.next for each in other.ledgers(target).values()} == {15}
+    apply(store, target, told, 25, 30)
+    store.settle()
+    assert {each.next for each in other.ledgers(target).values()} == {30}
+    apply(store, target, told, 30, 1_000)
+    assert indexes.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+    # a loader that comes after a crash takes in again what the ledger does not have yet
+    apply(indexes.open(), target, told, 30, 1_000)
+    assert indexes.rows(BY_GROUP) == fold(BY_GROUP, told.sources)

@@ -1,0 +1,238 @@
+"""Every store finds what a filter asks for: all operators on all types, nulls and nasty values among them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from api.filters import RANGES, TEXTS, operators
+from api.ports import Finder, Live, Page
+from api.query import read_query
+from api.reads.database import Database
+from api.reads.elasticsearch import ElasticsearchReader
+from api.reads.postgres import PostgresReader
+from compose.settings import StackSettings
+from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from projections.settings import StoreSettings
+from projections.stores.names import patch_key
+from projections.stores.store import Batch, Target
+from projections.table.expressions import Source, point
+from projections.table.folds import last
+from projections.table.reference import fold, lift
+from projections.table.types import ColumnType
+from projections.table.view import Elasticsearch, Postgres, TableView
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres
+from tests.contracts.view_histories import Put, Removed
+from tests.filtered import fulfils
+
+PARTITIONS = 2
+VIEW = TableView(
+    name="filtered",
+    key="thing_id",
+    columns={name: last({Put: name}) for name in ("text", "number", "real", "flag", "at")}
+    | {"place": last({Put: point("latitude", "longitude")})},
+    deleted_by=(Removed,),
+    stores=(Postgres(), Elasticsearch(text=("text",))),
+)
+LONG = "x" * 9_000
+"""Elasticsearch keeps it, but does not index it."""
+VALUES: dict[str, list[Any]] = {
+    "text": [
+        *(
+            "",
+            "a",
+            "A",
+            "ab",
+            "Ab",
+            "a,b",
+            '"',
+            "(a)",
+            "a.*",
+            "[a]",
+            "^a$",
+            "a\\",
+            "-_ ~#@&<>",
+            "a\nb",
+            "zürich",
+            "ZÜRICH",
+        ),
+        *("Zurich", "straße", "STRASSE", "ΣΑΣ", "σας", "\u212a", "k", "🏠x", "🏠X", "null", "true", "NOT", "*", "?"),
+    ],
+    "number": [0, 1, -1, 2**53 + 1, 2**53, 2**63 - 1, -(2**63) + 1],
+    "real": [0.0, -0.0, 1.5, -1.5, 1e300, 5e-324, 0.1],
+    "flag": [True, False],
+    "at": [
+        *("1969-12-31T23:59:59.999Z", "2026-01-01T00:00:00.000Z"),
+        *("2026-01-01T00:00:00.001Z", "2026-02-01T00:00:00.000Z"),
+    ],
+}
+EDGES = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.9999Z")
+ASKED = {
+    **VALUES,
+    "at": [
+        *VALUES["at"],
+        "2026-01-01T00:00:00.0005Z",
+        "2026-01-01T02:00:00+02:00",
+        "0001-01-01T00:00:00Z",
+        "9999-12-31T23:59:59.9999Z",
+    ],
+}
+
+
+def sources() -> list[Source]:
+    """A row for each value, one with nothing, and some of any values and nulls; some of them removed; seeded."""
+    chance, found = random.Random(7), list[Source]()
+
+    def happened(key: str, kind: str, **data: Any) -> None:
+        stream, time = f"thing/{key}", datetime(2026, 1, 1, tzinfo=UTC)
+        version = sum(each.envelope.stream == stream for each in found) + 1
+        body = {"thing_id": key, "group": "g"} | data
+        event = Envelope(f"{stream}/{version}", kind, stream, time, body, sequence=version)
+        found.append(Source(event, Position(0, len(found)), timestamp_ms(time), encode(event).decode()))
+
+    rows: list[dict[str, Any]] = [{name: value} for name, values in VALUES.items() for value in values]
+    rows += [{name: chance.choice([None, *values]) for name, values in VALUES.items()} for _ in range(60)]
+    rows += [{}, {"latitude": 38.5, "longitude": -121.0}, {"text": LONG}]
+    nothing = dict.fromkeys(("text", "number", "real", "flag", "at", "tags", "latitude", "longitude"))
+    for number, row in enumerate(rows):
+        happened(f"{number:03}", "thing.put", **nothing | {"small": 1} | row)
+        if number % 11 == 10:
+            happened(f"{number:03}", "thing.removed")
+    return found
+
+
+def asked() -> list[list[tuple[str, str]]]:
+    """Every operator with every value of its column, and any of them together; seeded."""
+    chance = random.Random(11)
+    single: list[tuple[str, str]] = []
+    for name, kind in VIEW.types.items():
+        for operator in operators(kind):
+            if operator == "is_null":
+                single += [(f"{name}.is_null", "true"), (f"{name}.is_null", "false")]
+                continue
+            for value in ASKED.get(name, ["000", "05", "nobody"]):
+                text = str(value).lower() if kind is ColumnType.BOOLEAN else str(value)
+                single.append((f"{name}.{operator}", quoted(text) if operator in ("in", "not_in") else text))
+    one_each = [[each] for each in single]
+    several = [pair for pair in single if pair[0].rpartition(".")[2] not in (*RANGES, "is_null")]
+    together = [[pair, pair, (pair[0], chance.choice(of_same(several, pair)))] for pair in chance.sample(several, 60)]
+    nots = [pair for pair in single if pair[0].endswith(("ne", "is_null"))]
+    mixed = [
+        [*(("or", alternatives(chance.sample(single, number))) for number in (3, 2)), chance.choice(nots)]
+        for _ in range(120)
+    ]
+    return one_each + together + mixed
+
+
+def of_same(pairs: list[tuple[str, str]], wanted: tuple[str, str]) -> list[str]:
+    return [value for name, value in pairs if name == wanted[0]]
+
+
+def quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def alternatives(conditions: list[tuple[str, str]]) -> str:
+    written = [
+        f"{name}=({value})" if name.endswith(("in", "not_in")) else f"{name}={quoted(value)}"
+        for name, value in conditions
+    ]
+    return f"({','.join(written)})"
+
+
+SOURCES = sources()
+ROWS = fold(VIEW, SOURCES)
+LONG_KEY = next(key for key, row in ROWS.items() if row["text"] == LONG)
+
+
+@pytest.fixture(scope="module", params=["postgres", "elasticsearch"])
+def loaded(request: pytest.FixtureRequest, stack: StackSettings) -> Iterator[tuple[str, StoreSettings, Target]]:
+    """The rows in a real store, written by itself."""
+    endpoints, target = stack.endpoints, Target(VIEW, 1)
+    settings = StoreSettings(
+        f"t_{uuid.uuid4().hex[:12]}", endpoints.postgres, endpoints.elasticsearch, endpoints.valkey, PARTITIONS
+    )
+    batches = {partition: Batch(next=len(SOURCES)) for partition in range(PARTITIONS)}
+    for source in SOURCES:
+        for patch in lift(VIEW, source):
+            batch = batches[partition_of(patch_key(VIEW.tag, patch.key), PARTITIONS)]
+            batch.patches.setdefault(VIEW.tag, []).append(patch)
+    with {"postgres": OnPostgres, "elasticsearch": OnElasticsearch}[request.param](settings) as server:
+        store = server.open()
+        store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
+        store.finish(target)
+        store.apply([target], batches)
+        yield request.param, settings, target
+
+
+def pages(
+    loaded: tuple[str, StoreSettings, Target], wanted: list[list[tuple[str, str]]], limit: int = 1000
+) -> list[Page]:
+    """The first rows that each query finds, counted."""
+    name, settings, target = loaded
+
+    async def find(reader: Finder) -> list[Page]:
+        live = Live(VIEW, target.generation, VIEW.tag, {})
+        queries = [read_query(VIEW, [*each, ("limit", str(limit)), ("count", "true")]) for each in wanted]
+        return [await reader.find(live, query) for query in queries]
+
+    async def ask() -> list[Page]:
+        if name == "postgres":
+            database = Database(settings.postgres, settings.environment)
+            await database.open()
+            try:
+                return await find(PostgresReader(database, settings.environment))
+            finally:
+                await database.close()
+        index = ElasticsearchReader(settings.elasticsearch, settings.environment, PARTITIONS)
+        await index.open()
+        try:
+            await index.refresh(Live(VIEW, target.generation, VIEW.tag, {}))
+            return await find(index)
+        finally:
+            await index.close()
+
+    return asyncio.run(ask())
+
+
+def test_every_store_finds_the_same_rows(loaded: tuple[str, StoreSettings, Target]) -> None:
+    wanted = asked()
+    assert {operator for ((name, _), *_) in wanted for operator in [name.rpartition(".")[2]]} >= {*RANGES, *TEXTS, "or"}
+    wrong, matched = [], 0
+    for asks, page in zip(wanted, pages(loaded, wanted), strict=True):
+        filters = read_query(VIEW, asks).filters
+        expected = sorted(key for key, row in ROWS.items() if all(fulfils(row, each) for each in filters))
+        found = [row["thing_id"] for row in page.rows]
+        if unindexed(asks):
+            expected, found = [key for key in expected if key != LONG_KEY], [key for key in found if key != LONG_KEY]
+        elif page.total != len(expected):
+            wrong.append((asks, "total", page.total))
+        if found != expected:
+            wrong.append((asks, expected, found))
+        matched += 0 < len(expected) < len(ROWS)
+    assert not wrong, wrong[:5]
+    assert matched > len(wanted) / 2
+
+
+def unindexed(asks: list[tuple[str, str]]) -> bool:
+    """Whether it is about text in a way that Elasticsearch cannot answer for one that is too long to be indexed."""
+    words = " ".join(f"{name}={value}" for name, value in asks)
+    return any(f"text.{operator}=" in words for operator in (*RANGES, *TEXTS))
+
+
+def test_text_that_is_too_long_to_be_indexed_is_there_and_differs(loaded: tuple[str, StoreSettings, Target]) -> None:
+    wanted = [("text.is_null", "false"), ("text.ne", "a"), ("text.not_in", "a,b"), ("text.prefix", "")]
+    for asks, page in zip(wanted, pages(loaded, [[each] for each in wanted]), strict=True):
+        assert LONG_KEY in {row["thing_id"] for row in page.rows}, asks
+
+
+def test_a_count_is_of_all_pages(loaded: tuple[str, StoreSettings, Target]) -> None:
+    some, none = pages(loaded, [[("number.is_null", "false")], [("text", "nobody has this")]], limit=3)
+    assert (some.total, len(some.rows)) == (sum(row["number"] is not None for row in ROWS.values()), 3)
+    assert (none.total, none.rows) == (0, [])

@@ -1,0 +1,48 @@
+"""What filters mean, in plain Python: what every store must find."""
+
+from __future__ import annotations
+
+import operator
+from datetime import datetime
+from typing import Any, Final
+
+from api.filters import AnyOf, Condition
+from api.ports import Row
+
+COMPARED: Final = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+
+
+def fulfils(row: Row, condition: Condition) -> bool:
+    """Whether a row is one of those that the condition asks for."""
+    if isinstance(condition, AnyOf):
+        return any(fulfils(row, each) for each in condition.filters)
+    value, wanted = row[condition.column], condition.values
+    if condition.operator == "is_null":
+        return (value is None) == wanted[0]
+    if value is None:
+        return False
+    if isinstance(wanted[0], datetime):
+        value = datetime.fromisoformat(value)
+    return _compared(value, condition.operator, wanted)
+
+
+def _compared(value: Any, name: str, wanted: tuple[Any, ...]) -> bool:
+    match name:
+        case "in":
+            return value in wanted
+        case "not_in":
+            return value not in wanted
+        case "prefix":
+            return any(value.startswith(each) for each in wanted)
+        case "ieq":
+            return any(len(value) == len(each) and _same(value, each) for each in wanted)
+        case "iprefix":
+            return any(len(value) >= len(each) and _same(value, each) for each in wanted)
+        case _:
+            return bool(COMPARED[name](value, wanted[0]))
+
+
+def _same(value: str, wanted: str) -> bool:
+    """Whether each character of `wanted` is that of `value` in one of its cases."""
+    cases = ({each, each.upper(), each.lower(), each.title()} for each in wanted)
+    return all(character in forms for character, forms in zip(value, cases, strict=False))

@@ -1,0 +1,91 @@
+"""`python -m api` as several processes: one that is killed is replaced, and all end together. No servers are needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from api_deployment import Deployment, stop
+
+from compose.ports import free_port
+from tests.waiting import eventually
+
+WORKERS = 2
+BOUND_S = 240.0
+"""Three processes import everything; on a machine that has other work that is long."""
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The process that was started, and its address; nothing answers where its servers should be."""
+    port = free_port()
+    deployment = Deployment({"HEADWATER_KAFKA": f"127.0.0.1:{free_port()}", "HEADWATER_STATE": str(tmp_path)}, tmp_path)
+    process = deployment.start("api", HEADWATER_API_PORT=str(port), HEADWATER_API_WORKERS=str(WORKERS))
+    try:
+        yield process, f"http://127.0.0.1:{port}"
+    finally:
+        stop(process)
+
+
+def workers(process: subprocess.Popen[bytes]) -> set[int]:
+    """The processes that serve; beside them, the parent has one of multiprocessing's own."""
+    return {each.pid for each in psutil.Process(process.pid).children() if serves(each)}
+
+
+def serves(process: psutil.Process) -> bool:
+    try:
+        return any("spawn_main" in word for word in process.cmdline())
+    except psutil.NoSuchProcess:  # also one that has just ended
+        return False
+
+
+def lives(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health/live", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_a_worker_that_is_killed_is_replaced_and_all_end_together(api: tuple[subprocess.Popen[bytes], str]) -> None:
+    process, url = api
+    eventually(lambda: lives(url), "a worker answers", BOUND_S)
+    first = workers(process)
+    assert len(first) == WORKERS
+    killed, other = first
+    os.kill(killed, signal.SIGKILL)
+    replaced = eventually(lambda: workers(process) - first, "another worker is started", BOUND_S)
+    # without the one that was there all the time, whoever answers is the new one
+    os.kill(other, signal.SIGSTOP)
+    try:
+        eventually(lambda: lives(url), "the new worker answers", BOUND_S)
+    finally:
+        os.kill(other, signal.SIGCONT)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(BOUND_S) == 0
+    assert not any(psutil.pid_exists(pid) for pid in first | replaced)
+
+
+def test_workers_end_when_nobody_watches_over_them(api: tuple[subprocess.Popen[bytes], str]) -> None:
+    process, url = api
+    eventually(lambda: lives(url), "a worker answers", BOUND_S)
+    left = workers(process)
+    process.kill()
+    process.wait()
+    eventually(lambda: not any(psutil.pid_exists(pid) for pid in left), "the workers have ended", BOUND_S)
+    assert not lives(url)
+
+
+def test_what_no_other_worker_would_do_better_ends_all(tmp_path: Path) -> None:
+    wrong = os.environ | {"HEADWATER_API_WORKERS": str(WORKERS), "HEADWATER_API_PORT": str(free_port())}
+    wrong["HEADWATER_MODULES"] = "no.such.package"
+    ended = subprocess.run([sys.executable, "-m", "api"], env=wrong, capture_output=True, text=True, timeout=BOUND_S)
+    assert ended.returncode == 2
+    assert 'module "no.such.package" does not import' in ended.stderr
+    assert "Traceback" not in ended.stderr

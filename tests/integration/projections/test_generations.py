@@ -1,0 +1,90 @@
+"""Which generation serves the code of which version, through swaps of versions and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eventlog.settings import LogSettings
+from projections.errors import GenerationMissing
+from projections.generations.registry import Generations
+from projections.table.view import TableView
+from tests.contracts.opened_stores import Server
+from tests.contracts.view_histories import BY_GROUP
+
+V1, V2, V3 = (replace(BY_GROUP, version=version) for version in (1, 2, 3))
+
+
+class Registry:
+    """A registry, and what the code of each version finds in it."""
+
+    def __init__(self, generations: Generations) -> None:
+        self.generations = generations
+        generations.prepare()
+
+    def build(self, view: TableView, *, way_back: bool = False) -> bool:
+        made = self.generations.begin(view, {}, {})
+        return self.generations.swap(view.name, made.generation, way_back=way_back)
+
+    @property
+    def served(self) -> list[int | None]:
+        """The generation that code of versions 1, 2 and 3 reads, then the current one."""
+        found = [self.generations.serving([view]).get(BY_GROUP.name) for view in (V1, V2, V3)]
+        return [each and each.generation for each in (*found, self.generations.live().get(BY_GROUP.name))]
+
+    @property
+    def states(self) -> list[str]:
+        return [each.state for each in self.generations.of(BY_GROUP.name)]
+
+
+@pytest.fixture
+def registry(servers: dict[str, Server], settings: LogSettings) -> Registry:
+    return Registry(Generations(servers["postgres"].settings.postgres, settings.environment))
+
+
+def test_code_of_the_version_before_serves_on_until_the_next_version(registry: Registry) -> None:
+    assert registry.served == [None, None, None, None]
+    assert registry.build(V1)
+    assert registry.served == [1, 1, 1, 1]
+    assert registry.build(V2)
+    assert registry.served == [1, 2, 2, 2]
+    assert registry.build(V2)
+    assert (registry.served, registry.states) == ([1, 3, 3, 3], ["live", "retired", "live"])
+    assert not registry.build(V1), "a replay by old code takes nothing from the new"
+    assert registry.served == [4, 3, 3, 3]
+    assert registry.states == ["retired", "retired", "live", "live"]
+    assert registry.build(V3)
+    assert registry.served == [None, 3, 5, 5]
+    assert registry.states == ["retired", "retired", "live", "retired", "live"]
+
+
+def test_the_way_back_to_an_earlier_version_leads_the_plain_names_there(registry: Registry) -> None:
+    registry.build(V1)
+    registry.build(V2)
+    assert registry.generations.swap(BY_GROUP.name, 1, way_back=True)
+    assert registry.served == [1, 2, 2, 1]
+    assert registry.build(V2)
+    assert registry.served == [1, 3, 3, 3]
+
+
+def test_what_is_dropped_or_withdrawn_serves_nobody(registry: Registry) -> None:
+    registry.build(V1)
+    registry.build(V2)
+    generations = registry.generations
+    generations.retire(BY_GROUP.name, [1, 2])
+    assert (registry.served, registry.states) == ([None, 2, 2, 2], ["retired", "live"]), "the current one stays"
+    generations.forget(BY_GROUP.name, 1)
+    generations.forget(BY_GROUP.name, 2)
+    assert registry.states == ["live"]
+    generations.withdraw(BY_GROUP.name)
+    assert (registry.served, registry.states) == ([None] * 4, ["retired"])
+    with pytest.raises(GenerationMissing):
+        generations.swap(BY_GROUP.name, 7)
+
+
+def test_loaders_follow_what_is_live_of_every_version(registry: Registry) -> None:
+    with registry.generations.followed() as live:
+        registry.build(V1)
+        registry.build(V2)
+        assert [(each.tag, each.generation) for each in live()] == [("by_group@1", 1), ("by_group@2", 2)]

@@ -1,0 +1,50 @@
+"""One local stack for all processes of a test run: whoever needs it first starts it, and stops it after everybody."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO
+
+from compose.ports import free_ports
+from compose.settings import Ports, StackSettings
+from compose.stack import Stack
+
+
+@contextmanager
+def shared_stack(folder: Path) -> Iterator[StackSettings]:
+    """The stack of the run whose processes share `folder`."""
+    described = folder / "stack.json"
+    with (folder / "stack.users").open("w") as users, (folder / "stack.starting").open("w") as starting:
+        fcntl.flock(starting, fcntl.LOCK_EX)
+        if described.exists():
+            settings = StackSettings(folder / "stack", Ports(**json.loads(described.read_text())))
+            fcntl.flock(users, fcntl.LOCK_SH)
+            fcntl.flock(starting, fcntl.LOCK_UN)
+            yield settings
+            return
+        settings = StackSettings(folder / "stack", free_ports())
+        with Stack(settings):
+            described.write_text(json.dumps(asdict(settings.ports)))
+            fcntl.flock(starting, fcntl.LOCK_UN)
+            yield settings
+            _wait_for_the_others(users, starting)
+            described.unlink()
+
+
+def _wait_for_the_others(users: IO[str], starting: IO[str]) -> None:
+    """Return once nobody else uses the stack, with the lock that lets nobody begin to."""
+    while True:
+        fcntl.flock(starting, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(starting, fcntl.LOCK_UN)
+            time.sleep(0.2)
+        else:
+            return

@@ -1,0 +1,159 @@
+"""Filters as they are written: lists, quotes, `or`, operators and what is said of those that do not fit."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from api.errors import BadParameter
+from api.filters import AnyOf, Condition, Filter, in_either_case, operators, read_filters
+from projections.registry import ViewRegistry
+from projections.table.types import ColumnType
+from tests.filtered import fulfils
+
+VIEW = ViewRegistry.load().views["listings"]
+NASTY = [
+    "",
+    ",",
+    '"',
+    '","',
+    "a,b",
+    '"a"',
+    'a"b',
+    '""',
+    " a ",
+    "(",
+    ")",
+    "(a,b)",
+    "a=b",
+    "=",
+    "\n",
+    "%",
+    "\\",
+    "é",
+    "🏠",
+]
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+
+
+def read(query: str) -> tuple[Condition, ...]:
+    return read_filters(VIEW, parse_qsl(query, keep_blank_values=True), ())
+
+
+def quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def test_lists_are_split_at_commas() -> None:
+    assert read("city.in=Galt,Lodi") == (Filter("city", "in", ("Galt", "Lodi")),)
+    assert read("city.in=Galt&city.in=Lodi,Ione&city=A,B") == (Filter("city", "in", ("Galt", "Lodi", "Ione", "A,B")),)
+    assert read("city.in=") == (Filter("city", "in", ("",)),)
+    assert read("city.in=a,,b") == (Filter("city", "in", ("a", "", "b")),)
+    assert read('city.in=Galt,"Lodi, CA",5" pipe') == (Filter("city", "in", ("Galt", "Lodi, CA", '5" pipe')),)
+    assert read("price.not_in=1,2&price.ne=3") == (Filter("price", "not_in", (1, 2, 3)),)
+
+
+@given(st.lists(TEXT, min_size=1, max_size=5))
+@example(NASTY)
+def test_any_value_survives_in_quotes(values: list[str]) -> None:
+    written = ",".join(map(quoted, values))
+    expected = Filter("city", "in", tuple(values))
+    assert read_filters(VIEW, [("city.in", written)], ()) == (expected,)
+    alternatives = f"(city.in=({written}),{','.join(f'zip={quoted(value)}' for value in values)})"
+    assert read_filters(VIEW, [("or", alternatives)], ()) == (
+        AnyOf((expected, *(Filter("zip", "in", (value,)) for value in values))),
+    )
+
+
+@given(TEXT.filter(lambda text: not text.startswith('"') and "," not in text))
+def test_a_value_without_comma_and_quote_needs_none(value: str) -> None:
+    assert read_filters(VIEW, [("city.in", f"{value},x")], ()) == (Filter("city", "in", (value, "x")),)
+
+
+def test_alternatives() -> None:
+    galt, beds = Filter("city", "in", ("GALT",)), Filter("beds", "gte", (3,))
+    assert read("or=(city=GALT,beds.gte=3)") == (AnyOf((galt, beds)),)
+    assert read("or=(city.eq=GALT)") == (AnyOf((galt,)),)
+    assert read("beds.gte=3&or=(city=GALT)&or=(beds.gte=3,sold_for.is_null=true)") == (
+        beds,
+        AnyOf((galt,)),
+        AnyOf((beds, Filter("sold_for", "is_null", (True,)))),
+    )
+    assert read("or=(city.ne=A=B,city.prefix=)") == (
+        AnyOf((Filter("city", "not_in", ("A=B",)), Filter("city", "prefix", ("",)))),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "(", "()", "city=GALT", "(city=GALT", "(city=GALT))", "(city=GALT,)", "(city=GALT)x", "((city=GALT))"),
+        *("(city)", "(city=a(b)", '(city="a"b)', '(city="a)', "(=x)", "(or=(city=a))"),
+        *("(city.in=(a)", "(city.in=(a,(b)))"),
+    ],
+)
+def test_alternatives_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(BadParameter) as refused:
+        read_filters(VIEW, [("or", text)], ())
+    assert refused.value.parameter == "or"
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("price.near=1", '"price.near" has the unsupported operator "near" for price; use one of price.eq, price.ne,'),
+        ("city.=1", '"city." has the unsupported operator "" for city; use one of city.eq'),
+        ("price.prefix=1", '"price.prefix" has the unsupported operator "prefix" for price; use one of price.eq'),
+        ("or=(price.near=1)", '"or" has "price.near", which has the unsupported operator "near" for price; use one of'),
+        ("or=(town=1)", '"or" has "town", which is no column of "listings"; use one of listing_id'),
+        ("or=(price=cheap)", '"or" has "price", which is "cheap": send a whole number'),
+        ("or=[1]", '"or" cannot be read from "[1]" on: send or=(city=GALT,beds.gte=3'),
+        ("or=(city=1", '"or" cannot be read from its end on: send or='),
+        ('city.in="a', '"city.in" has a quote that is not closed: a value with a comma stands in double quotes'),
+        ('city.in="a"b', '"city.in" goes on after a closing quote: a value with a comma'),
+        ("sold_for.is_null=1", '"sold_for.is_null" is "1": send true or false'),
+        ("sold_for.is_null=true&sold_for.is_null=false", '"sold_for.is_null" is given more than once'),
+        ("city.iprefix=" + "x" * 151, '"city.iprefix" has 151 characters: at most 150'),
+        (
+            "listed_at.gte=2026-01-01T00:00:00",
+            '"2026-01-01T00:00:00" names no zone: write one like 2026-01-31T12:00:00Z',
+        ),
+        ("listed_at.gte=2026-01-01", '"2026-01-01" names no time of day: write one like'),
+        ("&".join(f"price.in={n},{n}" for n in range(501)), '"price.in" has more than 1000 values'),
+        ("&".join(f"city.prefix={n}" for n in range(101)), '"city.prefix" has more than 100 values'),
+        ("or=(" + ",".join(f"price={n}" for n in range(101)) + ")", '"or" has more than 100 conditions'),
+        ("&".join("or=(price=1)" for _ in range(21)), '"or" is given more than 20 times'),
+    ],
+)
+def test_what_does_not_fit_is_named_with_what_to_write(query: str, said: str) -> None:
+    with pytest.raises(BadParameter, match=re.escape(said)):
+        read(query)
+
+
+def test_what_cannot_be_compared_has_no_operator() -> None:
+    assert operators(ColumnType.POINT) == ("is_null",)
+    assert operators(ColumnType.LIST) == operators(ColumnType.JSON) == ()
+
+
+@given(TEXT, TEXT)
+@example("straße ΣÅé.*[a]^$\\-_ \n", "STRASSE")
+@example("ǆ", "ǅ")
+@example("\u212a", "k")
+def test_either_case_is_of_single_characters(text: str, other: str) -> None:
+    pattern = re.compile(in_either_case(text), re.DOTALL)
+    for candidate in (text, text.upper(), text.lower(), text.title(), other):
+        wanted = Filter("city", "ieq", (text,))
+        assert (pattern.fullmatch(candidate) is not None) == fulfils({"city": candidate}, wanted)
+
+
+def test_no_pattern_is_longer_than_elasticsearch_takes() -> None:
+    widest = max((chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000), key=_units)
+    assert 150 * _units(widest) + len(".*") <= 1000
+
+
+def _units(character: str) -> int:
+    return len(in_either_case(character).encode("utf-16-le")) // 2

@@ -1,0 +1,441 @@
+"""What `react` may do worst: it stops its own instance, whose events wait in order, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from itertools import repeat
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from commands.aggregates import order
+from commands.declaring.process import Process, Reaction, TimedOut
+from eventlog import topics
+from eventlog.envelope import decode, partition_of
+from eventlog.letters import Letter
+from eventlog.memory import MemoryLog
+from eventlog.ports import PROCESSES, ROUTER, Entry
+from eventlog.settings import LogSettings
+from replay.errors import CannotRetry
+from replay.resending import Resender, is_resent
+from tests.process_world import World
+
+LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]
+SOON = timedelta(minutes=5)
+
+
+class Counted(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    order_id: str = ""
+    seen: tuple[str, ...] = ()
+    weight: str = ""
+
+
+def history(order_id: str) -> list[tuple[str, dict[str, Any]]]:
+    placed = {"order_id": order_id, "customer": "Ada", "lines": LINES}
+    return [
+        ("order.placed", {**placed, "total_cents": 5}),
+        ("order.paid", {**placed, "paid_cents": 5}),
+        ("order.shipped", placed),
+    ]
+
+
+KINDS = tuple(kind for kind, _ in history("O"))
+
+
+def counting(
+    worst: Callable[[Counted], Any] | None = None, at: type = order.Placed, only: str = "bad", **other: Any
+) -> Process[Counted]:
+    """A process that notes what it sees, and does its `worst` when it sees `at` in the instance `only`."""
+
+    def react(event: order.Placed | order.Paid | order.Shipped | TimedOut, state: Counted) -> Reaction[Counted]:
+        kind = "timer" if isinstance(event, TimedOut) else event.type
+        order_id = state.order_id if isinstance(event, TimedOut) else event.order_id
+        after = Counted(order_id=order_id, seen=(*state.seen, kind))
+        if worst is not None and isinstance(event, at) and order_id == only:
+            found: Reaction[Counted] = worst(after)
+            return found
+        return Reaction(after, timers={"soon": SOON} if isinstance(event, order.Placed) else {})
+
+    declared: dict[str, Any] = {"name": "counting", "key": "order_id", "initial": Counted(), "starts": (order.Placed,)}
+    return Process(**{**declared, "react": react, **other})
+
+
+def raises(error: BaseException) -> Callable[[Counted], Any]:
+    def worst(state: Counted) -> Any:
+        raise error
+
+    return worst
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even this")
+
+
+def generator(state: Counted) -> Iterator[Reaction[Counted]]:
+    yield Reaction(state)
+
+
+def endless(state: Counted) -> Any:
+    return endless(state)
+
+
+def cancels(order_id: str = "bad", reason: str = "why") -> order.Cancel:
+    return order.Cancel.model_construct(order_id=order_id, reason=reason)
+
+
+WORST: dict[str, Callable[[Counted], Any]] = {
+    "an error": raises(ValueError("a bug")),
+    "an error whose message fails": raises(Unspeakable()),
+    "an error whose message is no text": raises(ValueError(b"\xff", "\ud83d")),
+    "the end of Python": raises(SystemExit(3)),
+    "the end of a generator": raises(GeneratorExit()),
+    "an endless recursion": endless,
+    "a generator": generator,
+    "nothing": lambda state: None,
+    "another state": lambda state: Reaction(order.Order()),
+    "an invalid state": lambda state: Reaction(state.model_copy(update={"seen": 5})),
+    "a state that is no JSON": lambda state: Reaction(state.model_copy(update={"weight": object()})),
+    "half a surrogate pair": lambda state: Reaction(state.model_copy(update={"weight": "\ud83d"})),
+    "a state larger than a record": lambda state: Reaction(state.model_copy(update={"weight": "x" * 5_000_000})),
+    "an invalid command": lambda state: Reaction(state, [cancels(reason="")]),
+    "a large command": lambda state: Reaction(state, [cancels(reason="x" * 1_100_000)]),
+    "a command for half a surrogate pair": lambda state: Reaction(state, [cancels(order_id="\ud83d")]),
+    "no command": lambda state: Reaction(state, ["order.cancel"]),  # type: ignore[list-item]
+    "no commands": lambda state: Reaction(state, None),  # type: ignore[arg-type]
+    "commands without an end": lambda state: Reaction(state, repeat(cancels())),  # type: ignore[arg-type]
+    "a timer that is no time": lambda state: Reaction(state, timers={"t": 5}),  # type: ignore[dict-item]
+    "a timer without a name": lambda state: Reaction(state, timers={None: SOON}),  # type: ignore[dict-item]
+    "a timer after all time": lambda state: Reaction(state, timers={"t": timedelta.max}),
+}
+
+
+def seen(world: World, order_id: str = "bad") -> list[str] | None:
+    instance = world.instance(f"counting/{order_id}")
+    return None if instance is None else instance["state"]["seen"]
+
+
+def retry_all(world: World) -> None:
+    resender = Resender(LogSettings(), world.log)
+    for key, letter in world.letters().items():
+        assert is_resent(key)
+        assert resender.resend(key, letter) is None
+        world.settle()
+
+
+@pytest.mark.parametrize("worst", WORST.values(), ids=WORST.keys())
+def test_the_worst_reaction_stops_its_instance_only_and_what_comes_waits_in_order(
+    worst: Callable[[Counted], Any],
+) -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting(worst))
+    world.record_events("order/bad", *history("bad"))
+    world.record_events("order/good", *history("good"))
+    world.settle()
+    assert seen(world, "good") == [*KINDS]
+    assert seen(world) == []
+    (letter,) = world.letters().values()
+    assert letter.reason.startswith('process "counting" failed, error ')
+    world.deploy(counting(worst))  # the same again, after a restart
+    world.settle()
+    assert len(world.letters()) == 1
+
+    world.deploy(counting())
+    world.settle()
+    assert seen(world) == [], "nothing is handled before what it waits for"
+    retry_all(world)
+    assert seen(world) == [*KINDS]
+    assert waiting(world.log) == []
+
+
+@pytest.mark.parametrize(
+    ("worst", "says"),
+    [
+        ("nothing", "returned NoneType, not a Reaction"),
+        ("a large command", "bytes, and 983040 are allowed"),
+        ("an invalid command", "does not fit its own model"),
+        ("commands without an end", "sends more than 10000 commands"),
+        ("a state larger than a record", "bytes, and 4128768 are allowed: keep less"),
+    ],
+)
+def test_the_dead_letter_says_what_is_wrong_with_the_reaction(worst: str, says: str) -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting(WORST[worst]))
+    world.record_events("order/bad", *history("bad"))
+    world.settle()
+    (letter,) = world.letters().values()
+    assert says in letter.reason
+
+
+def waiting(log: MemoryLog) -> list[str]:
+    latest = {r.key: r.value for p in range(log.partitions) for r in log.read(topics.PROCESSES, p, 0)}
+    return [key for key, value in latest.items() if key.startswith("parked:") and value is not None]
+
+
+@pytest.mark.parametrize("at", [order.Placed, order.Paid, order.Shipped])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stopped_instance_sees_all_in_order_through_faults_restarts_and_redelivery(at: type, seed: int) -> None:
+    world = World(random.Random(seed), partitions=2)
+    world.deploy(counting(WORST["an error"], at))
+    world.record_events("order/bad", *history("bad"))
+    world.some_steps(40)
+    world.settle()
+    world.redeliver()
+    world.some_steps(20)
+    world.settle()
+    world.deploy(counting())
+    before = KINDS[: [order.Placed, order.Paid, order.Shipped].index(at)]
+    assert seen(world) == [*before]
+    resender = Resender(LogSettings(), world.log)
+    for key, letter in world.letters().items():
+        resender.resend(key, letter)
+        world.some_steps(30)
+    world.settle()
+    assert seen(world) == [*KINDS]
+    assert waiting(world.log) == []
+
+
+def test_what_comes_between_and_after_in_the_same_transaction_stays_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commands.reacting.process_task.MAX_RELEASED", 1)
+    world = World(random.Random(1), partitions=1)
+    placed, paid, shipped = history("bad")
+    world.deploy(counting(WORST["an error"]))
+    world.record_events("order/bad", placed)
+    world.settle()
+    world.deploy(counting())
+    world.record_events("order/bad", paid, first=2)
+    world.step(ROUTER, 0, 100)
+    ((key, letter),) = world.letters().items()
+    Resender(LogSettings(), world.log).resend(key, letter)
+    for number, event in enumerate([shipped, paid], 3):
+        world.record_events("order/bad", event, first=number)
+        world.step(ROUTER, 0, 100)
+    world.step(PROCESSES, 0, 100)
+    assert seen(world) == ["order.placed"]
+    world.record_events("order/bad", shipped, first=5)
+    world.step(ROUTER, 0, 100)
+    world.step(PROCESSES, 0, 100)
+    assert seen(world) == ["order.placed", "order.paid"], "what came last waits behind what has waited"
+    world.settle()
+    assert seen(world) == [*KINDS, "order.paid", "order.shipped"]
+
+
+def test_what_earlier_versions_passed_over_is_handled_when_it_comes_again() -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting())
+    legacy = b'{"shape":"","seen":{"order/bad":3},"missed":["order/bad/2"],"timers":{},"state":{"order_id":"bad"}}'
+    world.log.submit(Entry(topics.PROCESSES, "counting/bad", legacy, 0), 0)
+    world.restart_all()
+    for _ in range(2):
+        world.record_events("order/bad", *history("bad"))
+        world.settle()
+    assert seen(world) == ["order.paid"]
+
+
+def test_the_next_that_fails_stops_the_instance_again_and_only_the_rest_waits() -> None:
+    world = World(random.Random(1))
+    world.deploy(counting(WORST["an error"], order.Placed))
+    world.record_events("order/bad", *history("bad"))
+    world.settle()
+    world.deploy(counting(WORST["nothing"], order.Paid))
+    ((first, letter),) = world.letters().items()
+    Resender(LogSettings(), world.log).resend(first, letter)
+    world.settle()
+    assert seen(world) == ["order.placed"]
+    assert len(waiting(world.log)) == 1
+    world.deploy(counting())
+    second = {key: each for key, each in world.letters().items() if key != first}
+    ((key, letter),) = second.items()
+    Resender(LogSettings(), world.log).resend(key, letter)
+    world.settle()
+    assert seen(world) == [*KINDS]
+
+
+def test_what_waits_behind_an_event_that_is_declared_no_more_goes_on() -> None:
+    def without_paid(event: order.Placed | order.Shipped, state: Counted) -> Reaction[Counted]:
+        return Reaction(Counted(order_id=event.order_id, seen=(*state.seen, event.type)))
+
+    world = World(random.Random(1))
+    world.deploy(counting(WORST["an error"], order.Paid))
+    world.record_events("order/bad", *history("bad"))
+    world.settle()
+    world.deploy(counting(react=without_paid))
+    retry_all(world)
+    assert seen(world) == ["order.placed", "order.shipped"]
+
+
+def test_what_waits_is_handled_though_the_first_of_it_ends_the_instance() -> None:
+    def ends(event: order.Placed | order.Paid | order.Shipped, state: Counted) -> Reaction[Counted]:
+        return Reaction(state, ended=isinstance(event, order.Paid))
+
+    world = World(random.Random(1))
+    world.deploy(counting(WORST["an error"], order.Placed))
+    again = [("order.placed", history("bad")[0][1])]
+    world.record_events("order/bad", *history("bad"), *again)
+    world.settle()
+    world.deploy(counting(react=ends))
+    retry_all(world)
+    assert world.instances() == ["counting/bad"], "the last event has started it anew"
+    assert waiting(world.log) == []
+
+
+def test_a_timer_that_fails_is_a_dead_letter_and_rings_when_that_is_retried() -> None:
+    world = World(random.Random(1))
+    world.deploy(counting(WORST["an error"], TimedOut))
+    world.record_events("order/bad", *history("bad")[:1])
+    world.settle()
+    world.wait(SOON)
+    world.settle()
+    ((key, letter),) = world.letters().items()
+    assert key.startswith(f"process-inbox/{partition_of('counting/bad', 3)}/timer/counting/bad/soon@")
+    assert "a bug" in letter.reason
+    world.deploy(counting())
+    world.settle()
+    assert seen(world) == ["order.placed"]
+    for _ in range(2):
+        retry_all(world)
+        assert seen(world) == ["order.placed", "timer"]
+
+
+def test_timers_of_a_stopped_instance_run_out_after_what_has_waited() -> None:
+    world = World(random.Random(1))
+    world.deploy(counting(WORST["an error"], order.Paid))
+    world.record_events("order/bad", *history("bad"))
+    world.settle()
+    world.wait(SOON)
+    world.settle()
+    assert seen(world) == ["order.placed"]
+    world.deploy(counting())
+    retry_all(world)
+    assert seen(world) == [*KINDS, "timer"]
+
+
+def test_many_due_timers_ring_in_several_transactions_and_events_are_handled_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("commands.reacting.process_task.MAX_RINGS", 3)
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting())
+    count = 7
+    for number in range(count):
+        world.record_events(f"order/O{number}", *history(f"O{number}")[:1])
+    world.settle()
+    world.wait(SOON)
+    world.restart(PROCESSES, 0)
+    world.record_events("order/late", *history("late")[:1])
+    rung = []
+    for _ in range(3):
+        world.step(PROCESSES, 0, 100)
+        rung.append(sum(seen(world, f"O{number}") == ["order.placed", "timer"] for number in range(count)))
+        world.step_all_but(PROCESSES)
+    assert rung == [3, 6, 7]
+    assert seen(world, "late") == ["order.placed"]
+
+
+class Narrow(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    order_id: str = ""
+    seen: tuple[int, ...] = ()
+
+
+def test_an_instance_that_is_unreadable_waits_for_code_that_reads_it_and_the_others_go_on() -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting())
+    world.record_events("order/bad", *history("bad")[:1])
+    world.record_events("order/good", *history("good")[:1])
+    world.settle()
+    kept = world.instance("counting/bad")
+
+    def counts(event: order.Placed | order.Paid | order.Shipped, state: Narrow) -> Reaction[Narrow]:
+        return Reaction(Narrow(order_id=event.order_id, seen=(*state.seen, 1)))
+
+    world.deploy(counting(initial=Narrow(), react=counts))
+    world.record_events("order/new", *history("new"))
+    world.record_events("order/bad", *history("bad")[1:], first=2)
+    world.settle()
+    assert seen(world, "new") == [1, 1, 1]
+    assert world.instance("counting/bad") == kept, "what cannot be read is not written to"
+    letters = world.letters()
+    assert set(letters) == {"processes/0/counting/bad", "processes/0/counting/good"}
+    world.deploy(counting(initial=Narrow(), react=counts))
+    world.settle()
+    assert set(world.letters()) == set(letters), "one letter an instance, however often it is restarted"
+
+    world.deploy(counting())
+    world.settle()
+    assert seen(world) == [*KINDS]
+
+
+@pytest.mark.parametrize("unreadable", [True, False], ids=["unreadable", "not declared"])
+def test_an_event_that_is_retried_before_the_code_can_read_its_instance_is_a_letter_again(unreadable: bool) -> None:
+    def counts(event: order.Placed | order.Paid | order.Shipped, state: Narrow) -> Reaction[Narrow]:
+        return Reaction(state)
+
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting(WORST["an error"], order.Paid))
+    world.record_events("order/bad", *history("bad"))
+    world.settle()
+    ((key, letter),) = world.letters().items()
+    world.deploy(*([counting(initial=Narrow(), react=counts)] if unreadable else []))
+    Resender(LogSettings(), world.log).resend(key, letter)
+    world.settle()
+    again = {key: each for key, each in world.letters().items() if "retry this once" in each.reason}
+    ((key, letter),) = again.items()
+    world.deploy(counting())
+    world.settle()
+    Resender(LogSettings(), world.log).resend(key, letter)
+    world.settle()
+    assert seen(world) == [*KINDS]
+
+
+def test_a_start_that_is_given_up_begins_nothing() -> None:
+    def from_paid(event: order.Paid, state: Counted) -> Reaction[Counted]:
+        return Reaction(state)
+
+    world = World(random.Random(1))
+    world.deploy(counting(WORST["an error"]))
+    world.record_events("order/bad", *history("bad")[:1])
+    world.settle()
+    world.deploy(counting(react=from_paid, starts=(order.Paid,)))
+    retry_all(world)
+    assert world.instances() == []
+
+
+def test_a_letter_of_an_unreadable_instance_is_taken_in_once_the_code_reads_it() -> None:
+    world = World(random.Random(1), partitions=1)
+    resender = Resender(LogSettings(), world.log)
+    world.send("order.place", order_id="O", customer="Ada", lines=LINES)
+    world.settle()
+    record = next(r for r in world.log.read(topics.PROCESSES, 0, 0) if r.key == "order_fulfilment/O")
+    broken = Letter("", "", record.key.encode(), b'{"state":{"status":5}}')
+    with pytest.raises(CannotRetry, match="give new fields of it a default"):
+        resender.resend("processes/0/order_fulfilment/O", broken)
+    readable = broken._replace(value=record.value)
+    assert is_resent("processes/0/order_fulfilment/O")
+    assert resender.resend("processes/0/order_fulfilment/O", readable) is None
+
+
+def test_what_comes_for_a_process_of_newer_code_waits_for_that_code() -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting())
+    world.record_events("order/bad", *history("bad"))
+    world.step_all_but(PROCESSES)
+    world.deploy()
+    world.settle()
+    assert world.instances() == []
+    world.deploy(counting())
+    world.settle()
+    assert seen(world) == [*KINDS]
+
+
+def test_commands_of_a_process_have_ids_that_tell_the_event() -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting(lambda state: Reaction(state, (cancels() for _ in range(2)))))  # type: ignore[arg-type]
+    world.record_events("order/bad", *history("bad")[:1])
+    world.settle()
+    sent = [decode(record.value).id for record in world.log.read(topics.COMMANDS, 0, 0)]
+    assert sent == ["counting:order/bad/1:0", "counting:order/bad/1:1"]

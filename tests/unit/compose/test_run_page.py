@@ -1,0 +1,104 @@
+"""What `make run` prints: a page of commands that can be copied, and nothing of the servers' chatter."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from compose.run import TO_TRY, log_to_file, page, variables
+from compose.settings import Ports, StackSettings
+
+API = "http://127.0.0.1:18080"
+SETTINGS = StackSettings(Path("/home/ada/.headwater"))
+
+
+def commands(text: str) -> list[str]:
+    """The lines that a shell would run."""
+    return [
+        line for line in text.partition("To try in another terminal:\n")[2].splitlines() if line[:1] not in ("", "#")
+    ]
+
+
+def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    found = commands(page(API, SETTINGS, {}))
+    assert len(found) == len(TO_TRY)
+    for command in found:
+        words = shlex.split(command)
+        assert words[0] == "curl" or Path(words[0]).name in ("replay", "python")
+        assert "{" not in command.replace('{"listing_id": "sacramento-1", "price": 61000}', "")
+    assert any(len(command) > 80 for command in found), "long ones are not broken"
+
+
+PAGE = """
+Headwater is up: http://127.0.0.1:18080/docs is the API's documentation.
+Ctrl-C stops it. Its data stays in /home/ada/.headwater, and what it logs is in /home/ada/.headwater/logs.
+
+To try in another terminal:
+
+# one listing
+curl -sS http://127.0.0.1:18080/views/listings/sacramento-1
+# a search
+curl -sS 'http://127.0.0.1:18080/views/listing_search/search?q=condo&price.lte=150000&sort=price&limit=3'
+# a city's market
+curl -sS http://127.0.0.1:18080/views/city_market/Sacramento
+# change a price
+curl -sS -X POST http://127.0.0.1:18080/commands/listing.change_price -H 'content-type: application/json' -d '{BODY}'
+# its history
+curl -sS http://127.0.0.1:18080/streams/listing/sacramento-1
+# where the views stand
+.venv/bin/replay status
+# rebuild a view, while it serves
+.venv/bin/replay rebuild listings
+# follow the logs
+.venv/bin/python -m compose logs --follow"""
+
+
+def test_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
+    expected = PAGE.replace("{BODY}", '{"listing_id": "sacramento-1", "price": 61000}')
+    assert page(API, SETTINGS, {"PATH": "/bin"}) == expected
+
+
+def test_what_another_terminal_needs_is_exported_first() -> None:
+    assert variables(SETTINGS, {"PATH": "/bin", "HEADWATER_API_PORT": "8080"}) == {}
+    moved = replace(SETTINGS, ports=Ports(kafka=29092))
+    given = {"HEADWATER_KAFKA_PORT": "29092", "HEADWATER_MODULES": "bank.views", "HEADWATER_KAFKA": "elsewhere:9092"}
+    assert variables(moved, given) == {"HEADWATER_MODULES": "bank.views", "HEADWATER_KAFKA": "127.0.0.1:29092"}
+    assert "export HEADWATER_KAFKA=127.0.0.1:29092" in commands(page(API, moved, given))
+
+
+@pytest.fixture
+def loggers() -> Iterator[None]:
+    """What is set up for the whole process is put back."""
+    touched = [logging.getLogger(name) for name in ("", "projections.supervision", "httpx")]
+    before = [(each.handlers[:], each.level) for each in touched]
+    yield
+    for logger, (handlers, level) in zip(touched, before, strict=True):
+        for handler in set(logger.handlers) - set(handlers):
+            handler.close()
+        logger.handlers = handlers
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("loggers")
+def test_logs_go_to_a_file_and_only_what_was_given_up_is_shown(tmp_path: Path) -> None:
+    shown, path = StringIO(), tmp_path / "logs" / "run.log"
+    log_to_file(path, Console(file=shown, width=40))
+    watched = logging.getLogger("projections.supervision.supervised")
+    logging.getLogger("httpx").info("HTTP Request: GET /health/ready")
+    watched.warning("'api' exited; restart 1 in 0.2 s")
+    watched.error("'api' exited with status 3; given up after 8 restarts; see '/home/ada/.headwater/logs/api.log'")
+    assert [line.split(" ", 3)[2] for line in path.read_text().splitlines()] == ["WARNING", "ERROR"]
+    assert shown.getvalue().splitlines() == [
+        "'api' exited with status 3; given up after 8 restarts; see '/home/ada/.headwater/logs/api.log'"
+    ]

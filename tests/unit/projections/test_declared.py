@@ -1,0 +1,166 @@
+"""Fingerprints are stored in every deployment: none may change because something in the code was renamed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pytest
+
+from commands.declaring.aggregate import Event
+from commands.declaring.steps import parsed, recoded, rounded, scaled, widened, written
+from commands.declaring.upcasting import Constant, Converted, Lineage, Part, Recorded, lineage_text
+from projections.registry import ViewRegistry
+from projections.table import folds
+from projections.table.conditions import all_of, at_least, equals, negated
+from projections.table.declared import described, storage_word
+from projections.table.expressions import envelope, minus, point, value, when
+from projections.table.folds.fold import EVERY
+from projections.table.items import item
+from projections.table.view import Cache, Elasticsearch, Postgres
+
+SHIPPED = {
+    "city_market@1": "a7d0cc99628a75d7",
+    "listing_card@1": "27dda77c5e9ef4d6",
+    "listing_search@1": "c51400e7d040ff2c",
+    "listings@1": "548f81a106f4883c",
+    "streams@1": "74e8374c2c8d3c0b",
+}
+
+
+class Put(Event, type="thing.put"):
+    name: str
+    cents: int
+    north: float
+    east: float
+    flag: bool
+
+
+def test_the_shipped_views_have_the_fingerprints_that_deployments_know() -> None:
+    assert {view.tag: view.fingerprint for view in ViewRegistry.load().views.values()} == SHIPPED
+
+
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        (folds.last({Put: "name"}), "Latest(cases={thing.put: Field(name='name')}, highest=True, by=None)"),
+        (
+            folds.first({Put: "name"}, by="cents"),
+            "Latest(cases={thing.put: Field(name='name')}, highest=False, by={thing.put: Field(name='cents')})",
+        ),
+        (folds.count(EVERY), "Total(cases={EVERY: Value(value=1)})"),
+        (folds.maximum({Put: "cents"}), "Bound(cases={thing.put: Field(name='cents')}, highest=True)"),
+        (
+            folds.average({Put: "cents"}),
+            "Derived(folds=[Total(cases={thing.put: Field(name='cents')}), Total(cases={thing.put: "
+            "Known(of=Field(name='cents'))})], column_kind=<ColumnType.FLOAT: 'float'>, shown=Quotient)",
+        ),
+        (
+            folds.lowest(folds.members({Put: [(1, "cents")]})),
+            "Derived(folds=[Members(cases={thing.put: [[1, Field(name='cents')]]})], "
+            "column_kind=<ColumnType.INTEGER: 'integer'>, shown=Edge({'highest': False}))",
+        ),
+        (
+            folds.distinct(folds.members({Put: [(1, "cents")]})),
+            "Derived(folds=[Members(cases={thing.put: [[1, Field(name='cents')]]})], "
+            "column_kind=<ColumnType.INTEGER: 'integer'>, shown=Held)",
+        ),
+        (
+            folds.distinct({Put: "name"}, limit=7),
+            "Derived(folds=[Seen(cases={thing.put: Field(name='name')}, limit=7)], "
+            "column_kind=<ColumnType.INTEGER: 'integer'>, shown=Number)",
+        ),
+        (
+            folds.approximate_distinct({Put: "name"}),
+            "Derived(folds=[Sketched(cases={thing.put: Field(name='name')})], "
+            "column_kind=<ColumnType.INTEGER: 'integer'>, shown=Estimate)",
+        ),
+        (
+            folds.collect({Put: "name"}, limit=3),
+            "Derived(folds=[Listed(cases={thing.put: {'_value': Field(name='name')}}, limit=3, highest=True, "
+            "by=None)], column_kind=<ColumnType.LIST: 'list'>, shown=Values({'best_first': False, 'names': []}))",
+        ),
+        (
+            folds.nested("sku", {Put: item("lines", "sku")}, {"n": folds.add({Put: item("lines", "n")})}),
+            "Derived(folds=[Parts(key_name='sku', key={thing.put: Item(list='lines', name='sku')}, "
+            "columns={'n': Total(cases={thing.put: Item(list='lines', name='n')})}, deleted_by=[], restored_by=[], "
+            "limit=100)], column_kind=<ColumnType.LIST: 'list'>, shown=Values({'names': ['sku', 'n']}))",
+        ),
+        (envelope("time"), "FromEnvelope(name='time')"),
+        (point("north", "east"), "Point(latitude=Field(name='north'), longitude=Field(name='east'))"),
+        (
+            when("flag", minus("cents", 1), value(0)),
+            "When(condition=Field(name='flag'), then=Arithmetic(operator='-', left=Field(name='cents'), "
+            "right=Value(value=1)), otherwise=Value(value=0))",
+        ),
+        (
+            all_of(negated("flag"), at_least("cents", 5), equals("name", value("it"))),
+            "Together(word='and', parts=[Negation(of=Field(name='flag')), Comparison(operator='>=', "
+            "left=Field(name='cents'), right=Value(value=5)), Comparison(operator='=', left=Field(name='name'), "
+            "right=Value(value='it'))])",
+        ),
+        ("listing_id", "'listing_id'"),
+    ],
+    ids=lambda each: each.split("(")[0] if isinstance(each, str) else "",
+)
+def test_every_word_of_a_declaration_is_stored_as_it_always_was(declared: object, text: str) -> None:
+    assert described(declared) == text
+
+
+def test_stores_are_stored_as_they_always_were() -> None:
+    assert Postgres(indexes=(("city", "price"),)).declaration == "Postgres(indexes=(('city', 'price'),))"
+    assert Elasticsearch(text=("a",), facets=("b", "c")).declaration == "Elasticsearch(text=('a',), facets=('b', 'c'))"
+    assert Cache().declaration == "Cache()"
+
+
+@pytest.mark.parametrize(
+    ("lineage", "text"),
+    [
+        (Recorded("amount"), "Recorded(name='amount')"),
+        (Constant("USD"), "Constant(value='USD')"),
+        (Part(Recorded("name"), " ", 1, 2), "Part(of=Recorded(name='name'), at=' ', number=1, parts=2)"),
+        (
+            Converted(Recorded("price"), scaled(100), int),
+            "Converted(of=Recorded(name='price'), how=Scaled(by=100), source=<class 'int'>)",
+        ),
+        (
+            Converted(Recorded("price"), rounded(100), float),
+            "Converted(of=Recorded(name='price'), how=Rounded(times=100.0), source=<class 'float'>)",
+        ),
+        (
+            Converted(Recorded("price"), parsed(int), str),
+            "Converted(of=Recorded(name='price'), how=Parsed(kind=<class 'int'>), source=<class 'str'>)",
+        ),
+        (
+            Converted(Recorded("price"), written(), int),
+            "Converted(of=Recorded(name='price'), how=Written(), source=<class 'int'>)",
+        ),
+        (
+            Converted(Recorded("at"), widened(), datetime),
+            "Converted(of=Recorded(name='at'), how=Widened(), source=<class 'datetime.datetime'>)",
+        ),
+        (
+            Converted(Recorded("state"), recoded({"a": "b"}), object),
+            "Converted(of=Recorded(name='state'), how=Recoded(words=(('a', 'b'),)), source=<class 'object'>)",
+        ),
+    ],
+)
+def test_the_past_of_an_event_is_stored_as_it_always_was(lineage: Lineage, text: str) -> None:
+    assert lineage_text(lineage) == text
+
+
+def test_what_is_renamed_keeps_its_word() -> None:
+    @storage_word("Old")
+    @dataclass(frozen=True)
+    class New:
+        better: int = field(metadata={"word": "worse"})
+
+    assert described(New(1)) == "Old(worse=1)"
+
+
+def test_a_fold_of_a_users_own_may_have_no_word() -> None:
+    @dataclass(frozen=True)
+    class Ever:
+        cases: dict[type[Event], str]
+
+    assert described(Ever({Put: "flag"})).endswith("Ever(cases={thing.put: 'flag'})")

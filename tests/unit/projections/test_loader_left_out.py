@@ -1,0 +1,127 @@
+"""A generation that a loader cannot load is left out, named, and looked at again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from eventlog.settings import LogSettings
+from projections.errors import StoreUnavailable
+from projections.loading import loader as loader_module
+from projections.loading.loader import Loader
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.names import patch_key
+from projections.stores.store import Ledger, Target
+from tests.contracts.view_histories import BY_GROUP, BY_THING
+
+TARGETS = [Target(BY_THING, 1), Target(BY_GROUP, 1)]
+
+
+class Patches:
+    """One partition of `patches`, as a loader's client reads it."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes, bytes]] = []
+        self._at: int | None = None
+
+    def __call__(self, _: Mapping[str, Any]) -> Patches:
+        return self
+
+    def send(self, target: Target, offset: int) -> None:
+        value = {"p": 0, "o": offset, "i": 0, "c": {"total": 1}}
+        self.records.append((patch_key(target.view.tag, "row").encode(), orjson.dumps(value)))
+
+    def assign(self, places: list[Any]) -> None:
+        self._at = places[0].offset
+
+    def assignment(self) -> list[Any]:
+        return []
+
+    def pause(self, _: list[Any]) -> None:
+        self._at = None
+
+    def resume(self, _: list[Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+    def get_watermark_offsets(self, _: object, timeout: float) -> tuple[int, int]:
+        assert timeout > 0
+        return 0, len(self.records)
+
+    def poll(self, _: float) -> Any:
+        if self._at is None or self._at >= len(self.records):
+            return None
+        at, (key, value) = self._at, self.records[self._at]
+        self._at += 1
+        return SimpleNamespace(
+            error=lambda: None, partition=lambda: 0, offset=lambda: at, key=lambda: key, value=lambda: value
+        )
+
+    def consume(self, *_: object) -> list[Any]:
+        return []
+
+
+class Losing(MemoryStore):
+    """A store whose ledgers of one view are lost, or cannot be read, for a while."""
+
+    lost: str | None = None
+    settled = 0
+
+    def settle(self) -> None:
+        self.settled += 1
+
+    def ledgers(self, target: Target) -> dict[int, Ledger]:
+        found = super().ledgers(target)
+        if target.view is not BY_GROUP or self.lost is None:
+            return found
+        if self.lost == "part":
+            return {each: ledger for each, ledger in found.items() if each}
+        if self.lost == "all":
+            return {}
+        raise StoreUnavailable("memory", "shards are not assigned")
+
+
+@pytest.mark.parametrize("lost", ["all", "part"])
+def test_what_was_lost_and_put_back_is_loaded_from_where_it_was(
+    lost: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    patches, store, stop = Patches(), Losing(Memory()), threading.Event()
+    monkeypatch.setattr(loader_module, "Consumer", patches)
+    monkeypatch.setattr(loader_module, "REFRESH_S", -1.0)
+    for target in TARGETS:
+        store.create(target, {}, {0: 0, 1: 0})
+        patches.send(target, 5)
+    loader = Loader(store, lambda: TARGETS, LogSettings(), partitions=[0])
+
+    def totals() -> list[int]:
+        for _ in range(len(patches.records) + 2):
+            loader.step(stop)
+        return [sum(row["total"] for row in store.rows(target).values()) for target in TARGETS]
+
+    store.lost = lost
+    with caplog.at_level(logging.INFO, "projections.loading.loader"):
+        assert totals() == [1, 0]
+        patches.send(TARGETS[0], 6)
+        patches.send(TARGETS[1], 6)
+        assert totals() == [2, 0]
+        assert caplog.text.count("replay rebuild by_group") == 1
+
+        monkeypatch.setattr(loader_module, "LOOK_AGAIN_S", -1.0)
+        assert totals() == [2, 0]
+        store.lost = "away"
+        assert totals() == [2, 0], "a store that is away holds up what can be loaded"
+        store.lost = None
+        assert totals() == [2, 2]
+    assert caplog.text.count("replay rebuild by_group") == 1
+    assert "memory has by_group g1 again" in caplog.text
+    settled = store.settled
+    assert settled
+    patches.send(TARGETS[0], 7)
+    loader.step(stop)
+    assert store.settled == settled, "only when nothing comes"

@@ -1,0 +1,79 @@
+"""What a ledger says is applied: a live query that starts there leaves nothing out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import orjson
+import pytest
+
+from eventlog.envelope import partition_of
+from projections.generations.lag import position
+from projections.loading.decoding import read_into
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.names import patch_key
+from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
+from projections.table.expressions import Source
+from projections.table.patch import Place
+from projections.table.reference import fold, lift
+from projections.table.view import TableView
+from tests.contracts.fold_views import BY_PACKED_GROUP, BY_SKU
+from tests.contracts.view_histories import PARTITIONS, SOURCES, history
+
+Record = tuple[Place, bytes, bytes]
+
+
+def emitted(view: TableView, sources: Iterable[Source]) -> dict[int, list[Record]]:
+    """What the live query writes to each partition of `patches`; its last records say how far it came."""
+    records: dict[int, list[Record]] = {each: [] for each in range(PARTITIONS)}
+    ends: dict[int, int] = {}
+    for source in sources:
+        ends[source.position.partition] = source.position.offset
+        for patch in lift(view, source):
+            key = patch_key(view.tag, patch.key)
+            value = {"p": patch.source, "o": patch.place.offset, "i": patch.place.number, "c": patch.fields}
+            made = (patch.place, key.encode(), orjson.dumps(value))
+            records[partition_of(key, PARTITIONS)].append(made)
+    for source_partition, end in ends.items():
+        value = orjson.dumps({"p": source_partition, "o": end, "v": [view.tag]})
+        for each in records.values():
+            each.append((Place(end, LAST_NUMBER), b"progress/%d" % source_partition, value))
+    return records
+
+
+def load(store: MemoryStore, target: Target, records: Mapping[int, Iterable[Record]]) -> None:
+    for partition, found in records.items():
+        batch = Batch(0)
+        for _, key, value in found:
+            read_into(batch, key, value)
+        store.apply([target], {partition: batch})
+
+
+def starts(store: MemoryStore, target: Target) -> dict[int, int]:
+    return position(store.ledgers(target), range(SOURCES))
+
+
+@pytest.mark.parametrize("view", [BY_SKU, BY_PACKED_GROUP], ids=lambda view: view.name)
+def test_a_live_query_that_is_killed_between_any_two_patches_loses_none(view: TableView) -> None:
+    """Producers write the partitions one by one: in the worst case one partition lacks what all others have."""
+    sources, target = history(view, list(view.events.values()), 3, length=30).sources, Target(view, 1)
+    made, expected, within = emitted(view, sources), fold(view, sources), 0
+    for partition, records in made.items():
+        for cut in range(len(records)):
+            within += cut > 0 and records[cut - 1][0].offset == records[cut][0].offset
+            store = MemoryStore(Memory())
+            store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
+            load(store, target, made | {partition: records[:cut]})
+            start = starts(store, target)
+            load(store, target, emitted(view, (s for s in sources if s.position.offset >= start[s.position.partition])))
+            assert store.rows(target) == expected, f"killed before record {cut} of partition {partition}"
+    assert within > 5, "hardly any event was cut: the test tests nothing"
+
+
+def test_progress_and_bulk_cover_whole_events_and_the_slowest_partition_counts() -> None:
+    ledgers = {
+        0: Ledger(9, {0: Place(7, LAST_NUMBER), 1: Place(4, 0), 2: Place(3, LAST_NUMBER)}),
+        1: Ledger(9, {0: Place(7, LAST_NUMBER), 1: Place(4, LAST_NUMBER)}),
+    }
+    assert position(ledgers, range(3)) == {0: 8, 1: 4, 2: 0}
+    assert position({}, range(2)) == {0: 0, 1: 0}

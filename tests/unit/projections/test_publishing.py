@@ -1,0 +1,76 @@
+"""Plain names: one store that cannot move its own stops no other store, no other view and no start."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eventlog.settings import LogSettings
+from projections.errors import CannotPublish, NotPublished, StoreUnavailable
+from projections.generations.publishing import publish_everywhere
+from projections.registry import ViewRegistry
+from projections.service import Service
+from projections.settings import StoreSettings
+from projections.stores.store import Target
+from projections.table.view import TableView
+from tests.contracts.view_histories import BY_GROUP, BY_THING
+
+
+@dataclass
+class Named:
+    """A store of which only the plain name matters."""
+
+    error: Exception | None = None
+    published: list[int] = field(default_factory=list)
+
+    def publish(self, target: Target) -> None:
+        if self.error is not None:
+            raise self.error
+        self.published.append(target.generation)
+
+
+def test_every_store_is_tried_and_all_that_failed_are_named() -> None:
+    stores: Any = [
+        Named(CannotPublish("PostgreSQL", "by_thing", "view mine depends on view by_thing")),
+        Named(),
+        Named(StoreUnavailable("Valkey", "gone")),
+    ]
+    done: list[int] = []
+    with pytest.raises(NotPublished, match=r"view mine depends on.*Valkey is away.*replay publish by_thing"):
+        publish_everywhere(Target(BY_THING, 4), stores, done.append)
+    assert [each.published for each in stores] == [[], [4], []]
+    assert done == [2]
+    publish_everywhere(Target(BY_THING, 5), stores[1:2])
+
+
+def test_a_plain_name_that_cannot_move_stops_no_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[str] = []
+
+    def publish_live(view: TableView, *_: object) -> None:
+        tried.append(view.name)
+        raise NotPublished(view.name, 3, "view mine depends on it")
+
+    live = SimpleNamespace(version=1, published=False)
+    registry = SimpleNamespace(
+        prepare=lambda: None,
+        check=lambda _: live,
+        live=lambda: {"by_group": live, "by_thing": live},
+        being_built=list,
+        all=list,
+    )
+    monkeypatch.setattr(Service, "generations", registry)
+    monkeypatch.setattr("projections.service.publish_live", publish_live)
+    views = ViewRegistry([("here", BY_GROUP), ("here", BY_THING)])
+    service = Service(LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ), views)
+    assert service.build_missing() == []
+    assert tried == ["by_group", "by_thing"]
+    told = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+    assert len(told) == 2
+    assert "replay publish by_group" in told[0]

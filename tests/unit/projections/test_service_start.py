@@ -1,0 +1,174 @@
+"""How the read side starts: Spark beside the replay, the live query and the loaders after it, and no end but a stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from eventlog.settings import LogSettings
+from projections import service
+from projections.generations.registry import Generation, Generations, served_by
+from projections.parts import LIVE, Parts
+from projections.registry import ViewRegistry
+from projections.service import EVERYTHING, REPLAYING, Service, ready_file
+from projections.settings import StoreSettings
+from projections.supervision.process import ProcessSpec
+from projections.table.view import TableView
+from tests.background import running
+from tests.contracts.view_histories import BY_GROUP
+from tests.waiting import eventually
+
+WAITS = 'while [ -e "$HEADWATER_LIVE_HELD_BY" ]; do sleep 0.02; done'
+DIES_AT_FIRST = "[ $(wc -l < started) -gt 4 ] || exit 1"
+RUNS = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
+
+
+@dataclass
+class FakeUpkeep:
+    """A first look that takes until it is let go."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    let_go: threading.Event = field(default_factory=threading.Event)
+    parts: Parts | None = None
+
+    @contextmanager
+    def of(self, parts: Parts) -> Iterator[FakeUpkeep]:
+        self.parts = parts
+        yield self
+
+    def try_to_look(self) -> None:
+        self.begun.set()
+        self.let_go.wait(30)
+
+    def run(self, stop: threading.Event) -> None:
+        stop.wait()
+
+
+@pytest.fixture
+def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
+    """That of a read side whose parts are small programs, and which has nothing to build."""
+    made = FakeUpkeep()
+    ready = ready_file(LogSettings(state=tmp_path), LIVE)
+
+    def part(_: Service, name: str, __: tuple[str, ...]) -> ProcessSpec:
+        live = f"echo live >> started; {DIES_AT_FIRST}; {WAITS}; touch {ready}; {RUNS}"
+        script = live if name == LIVE else f"touch {name}; {RUNS}"
+        return ProcessSpec(
+            name=name, argv=("/bin/sh", "-c", script), cwd=tmp_path, log=tmp_path / "log", probe=lambda: None
+        )
+
+    monkeypatch.setattr(service, "PATIENCE", replace(service.PATIENCE, first_s=0.01, longest_s=0.02))
+    monkeypatch.setattr(service, "prepare", lambda _: "cluster")
+    monkeypatch.setattr(Service, "build_missing", lambda _: [])
+    monkeypatch.setattr(Service, "upkeep", lambda _, parts: made.of(parts))
+    monkeypatch.setattr(Service, "_part", part)
+    return made
+
+
+@pytest.fixture
+def read_side(tmp_path: Path) -> Service:
+    return Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([("here", BY_GROUP)]))
+
+
+def test_the_live_query_starts_beside_the_replay_and_is_let_go_after_it(
+    read_side: Service, upkeep: FakeUpkeep, tmp_path: Path
+) -> None:
+    with running(read_side.supervise):
+        eventually((tmp_path / "started").exists, "the live query's process starts")
+        assert upkeep.begun.wait(30)
+        assert ready_file(read_side.settings, REPLAYING).exists()
+        assert not list(tmp_path.glob("load-*"))
+        assert not ready_file(read_side.settings, LIVE).exists()
+        upkeep.let_go.set()
+        eventually(ready_file(read_side.settings, EVERYTHING).exists, "all is up, though Spark died early four times")
+        assert len(list(tmp_path.glob("load-*"))) == len(BY_GROUP.stores)
+        parts = upkeep.parts
+        assert parts is not None
+        assert all(parts.is_up(each) for each in (LIVE, "postgres"))
+        before = (tmp_path / "started").read_text()
+        parts.restart(LIVE)
+        eventually(lambda: (tmp_path / "started").read_text() > before, "the live query was restarted")
+    assert not ready_file(read_side.settings, EVERYTHING).exists()
+
+
+def test_who_is_told_to_stop_during_a_replay_stops(read_side: Service, upkeep: FakeUpkeep, tmp_path: Path) -> None:
+    with running(read_side.supervise):
+        assert upkeep.begun.wait(30)
+    assert not upkeep.let_go.is_set()
+    upkeep.let_go.set()
+    assert not ready_file(read_side.settings, EVERYTHING).exists()
+
+
+def test_where_the_query_begins_is_asked_once_nothing_is_replayed_any_more(
+    read_side: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_by, order = tmp_path / "held", list[str]()
+    held_by.touch()
+
+    def pause(_: float) -> None:
+        order.append("wait")
+        held_by.unlink()
+
+    monkeypatch.setattr(service, "prepare", lambda _: "cluster")
+    monkeypatch.setattr(service, "time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr("projections.spark.session.start_session", lambda *_, **__: order.append("session"))
+    monkeypatch.setattr(Service, "starting", lambda *_: order.append("starting"))
+    monkeypatch.setattr("projections.spark.live.run_live", lambda *_, **__: order.append("query"))
+    read_side.run_live(held_by)
+    assert order == ["session", "wait", "starting", "query"]
+
+
+def generation(number: int, version: int, *, published: bool = True) -> Generation:
+    view = replace(BY_GROUP, version=version)
+    return Generation(
+        view.name, number, version, view.tag, view.fingerprint, "live", {}, {}, datetime.now(UTC), None,
+        [], view.declaration, published, None, None, None, None,
+    )  # fmt: skip
+
+
+class FakeRegistry(Generations):
+    """A registry with these live generations; the last one is the current one."""
+
+    def __init__(self, live: Sequence[Generation]) -> None:
+        self._live = live
+
+    def prepare(self) -> None:
+        """It is there."""
+
+    def live(self) -> dict[str, Generation]:
+        return {each.view: each for each in self._live}
+
+    def serving(self, views: Iterable[TableView]) -> dict[str, Generation]:
+        found = {view.name: served_by(view, self._live) for view in views}
+        return {name: each for name, each in found.items() if each is not None}
+
+
+@pytest.mark.parametrize(("live", "built", "published"), [
+    ([], True, False),
+    ([generation(1, 2)], False, False),
+    ([generation(1, 2, published=False)], False, True),
+    # the code is new, and takes over, also after a way back to the version before
+    ([generation(1, 1)], True, False),
+    ([generation(2, 2), generation(1, 1)], True, False),
+    # the code is old, and is started again beside the new one: it takes nothing away
+    ([generation(1, 2, published=False), generation(2, 3)], False, False),
+    ([generation(2, 3)], True, False),
+])  # fmt: skip
+def test_code_that_starts_builds_its_own_version_and_leaves_a_later_one_its_names(
+    live: Sequence[Generation], built: bool, published: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done = {"built": False, "published": False}
+    view = replace(BY_GROUP, version=2)
+    monkeypatch.setattr(Service, "generations", FakeRegistry(live))
+    monkeypatch.setattr(service, "drop_remains", lambda *_: None)
+    monkeypatch.setattr(Service, "_build", lambda _, views: done.update(built=list(views) == [view]))
+    monkeypatch.setattr(service, "publish_live", lambda *_: done.update(published=True))
+    Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([("here", view)])).build_missing()
+    assert done == {"built": built, "published": published}

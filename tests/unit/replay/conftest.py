@@ -1,0 +1,29 @@
+"""A deployment in memory for the `replay` command."""
+
+from __future__ import annotations
+
+import pytest
+
+from projections.registry import ViewRegistry
+from replay import listing, status
+from tests.unit.replay.played import Reader, Stage
+
+
+@pytest.fixture(scope="session")
+def shipped() -> ViewRegistry:
+    """The views that come with Headwater."""
+    return ViewRegistry.load()
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry) -> Stage:
+    """What the command finds wherever it would look for servers."""
+    made = Stage()
+    monkeypatch.setattr(ViewRegistry, "load", lambda *_: shipped)
+    monkeypatch.setattr("replay.deployment.KafkaLog", lambda _: made.log)
+    monkeypatch.setattr("replay.deployment.Generations", lambda *_: made.registry)
+    monkeypatch.setattr("replay.deployment.Rebuilder", lambda *_: made)
+    monkeypatch.setattr("replay.building.start_spark", lambda: None)
+    monkeypatch.setattr(status, "Lags", lambda *_: made)
+    monkeypatch.setattr(listing, "open_reader", lambda name, _: Reader(made.sizes, name))
+    return made

@@ -1,0 +1,151 @@
+"""The `replay` command on a deployment in memory: what it prints, at which width, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from typer.testing import CliRunner
+
+from eventlog.memory import MemoryLog
+from projections.errors import GenerationMissing, RebuildFailed
+from projections.generations.building import Options, Rebuilt, Step
+from projections.generations.lag import Lag
+from projections.generations.registry import Generation, served_by
+from projections.stores.row_reader import Size
+from projections.stores.store import Target
+from projections.table.view import TableView
+from replay import cli
+
+WIDTH = 80
+
+
+@dataclass
+class Registry:
+    """Generations in memory, as PostgreSQL has them. busy: views that another process rebuilds."""
+
+    generations: list[Generation] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
+    dropped: list[tuple[str, int]] = field(default_factory=list)
+
+    def prepare(self) -> None: ...
+
+    def all(self) -> list[Generation]:
+        return sorted(self.generations, key=lambda each: (each.view, each.generation))
+
+    def of(self, view: str) -> list[Generation]:
+        return [each for each in self.all() if each.view == view]
+
+    def live(self) -> dict[str, Generation]:
+        return {each.view: each for each in self.generations if each.state == "live"}
+
+    def serving(self, views: Iterable[TableView]) -> dict[str, Generation]:
+        live = [each for each in self.generations if each.state == "live"]
+        found = {view.name: served_by(view, live) for view in views}
+        return {name: each for name, each in found.items() if each is not None}
+
+    def withdraw(self, view: str) -> None:
+        self.put(view, state="retired")
+
+    def put(self, view: str, number: int | None = None, **changes: Any) -> None:
+        """Change generations as another process might."""
+        self.generations = [
+            replace(each, **changes) if each.view == view and number in (None, each.generation) else each
+            for each in self.generations
+        ]
+
+    @contextmanager
+    def rebuilding(self, view: str) -> Iterator[None]:
+        if view in self.busy:
+            raise RebuildFailed(view, "start", "another rebuild of it is running (replay, process 7): wait for it")
+        yield
+
+
+@dataclass
+class Played:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Stage:
+    """A deployment in memory, and the command on it. failing: views that cannot be rebuilt, and why."""
+
+    registry: Registry = field(default_factory=Registry)
+    log: MemoryLog = field(default_factory=lambda: MemoryLog(partitions=4))
+    lags: list[Lag] = field(default_factory=list)
+    failing: dict[str, BaseException] = field(default_factory=dict)
+    sizes: dict[str, Size] = field(default_factory=dict)
+
+    def run(self, *words: str, terminal: bool = False, answer: str | None = None) -> Played:
+        """Run it at 80 columns. answer: what somebody at the keyboard types; None: nobody is there."""
+        env = {"COLUMNS": str(WIDTH), "TTY_COMPATIBLE": "1" if terminal else "0", "NO_COLOR": "1", "TERM": "dumb"}
+        done = CliRunner().invoke(cli.app, list(words), input=answer, env=env)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Played(done.exit_code, done.stdout, done.stderr)
+
+    # what Rebuilder has
+
+    def rebuild(self, view: TableView, on_step: Callable[[Step], None], *, skip_poison: bool = False) -> Rebuilt:
+        on_step(Step(view.name, "create"))
+        on_step(Step(view.name, "bulk", 1_200_000, 2_000_000))
+        if view.name in self.failing:
+            raise self.failing[view.name]
+        on_step(Step(view.name, "swap", 1, 2))
+        return Rebuilt(view.name, 2, 2_000_000, 932, 0, 8.25)
+
+    def build_part(self, view: TableView, name: str, options: Options, on_step: Callable[[Step], None]) -> Rebuilt:
+        return replace(self.rebuild(view, on_step), view=name)
+
+    def roll_back(self, view: TableView, on_step: Callable[[Step], None]) -> Rebuilt:
+        return self.rebuild(view, on_step)
+
+    def drop(self, view: TableView, generations: Sequence[Generation]) -> None:
+        gone = [(view.name, each.generation) for each in generations]
+        self.registry.dropped += gone
+        self.registry.generations = [
+            each for each in self.registry.generations if (each.view, each.generation) not in gone
+        ]
+
+    # what Lags has
+
+    def look(self) -> list[Lag]:
+        return self.lags
+
+    def ends(self) -> dict[int, int]:
+        return dict.fromkeys(range(4), 100)
+
+
+@dataclass
+class Reader:
+    """What a store knows of the sizes of its generations."""
+
+    sizes: dict[str, Size]
+    store: str
+
+    def size(self, target: Target) -> Size:
+        if self.store not in self.sizes:
+            raise GenerationMissing(target.view.name, target.generation)
+        return self.sizes[self.store]
+
+
+def generation(view: str, number: int, state: str, stores: Sequence[str] = ("postgres",), **changes: Any) -> Generation:
+    built = datetime(2026, 11, 22, 9, number, tzinfo=UTC)
+    made = Generation(
+        view=view, generation=number, version=1, tag=f"{view}@1", fingerprint="f", state=state, base={}, start={},
+        created_at=built, live_at=built if state == "live" else None, stores=list(stores), declaration=["d"],
+        published=True, events=2_000_000, seconds=8.25, source=None, selection=None,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def lag(view: str, store: str = "postgres", standing: Any = "caught up", **changes: Any) -> Lag:
+    position = {each: 1_234_500 + each for each in range(4)}
+    return replace(Lag(view, store, 1, 2, standing, position, 0, 0, 0.0), **changes)
