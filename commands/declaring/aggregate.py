@@ -36,6 +36,8 @@ class Message(BaseModel):
     type: ClassVar[str]
     id_field: ClassVar[str]
     """The field that holds the aggregate's id; set by the Aggregate that the message belongs to."""
+    declared_by: ClassVar[Any]
+    """The Aggregate that the message belongs to; set by it, or by the first of several."""
 
     def __init_subclass__(cls, *, type: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -159,6 +161,8 @@ class Aggregate(Generic[State]):
             if member.type in found:
                 raise DeclarationError(f'two classes of "{self.name}" have the type "{member.type}": rename one')
             member.id_field = self.id_field
+            if "declared_by" not in vars(member):
+                member.declared_by = self
             found[member.type] = member
         return found
 

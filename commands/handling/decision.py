@@ -88,17 +88,22 @@ def decide(asked: Asked, typed: TypedCommand, known: Known, *, keep: bool) -> De
 
     keep: make the snapshot now. Otherwise the state is checked when it is kept (see `kept`).
     """
+    try:
+        return attempt(asked, typed, known, keep=keep)
+    except BaseException as error:  # noqa: BLE001 - SystemExit in a rule must not end the partition either
+        return answered(asked, "failed", known.version, failure(asked.envelope, error))
+
+
+def attempt(asked: Asked, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
+    """As `decide`, but raises whatever the aggregate's code raises by mistake, and BadDecision."""
     expected, version = asked.envelope.expected_version, known.version
     if expected is not None and expected != version:
         wrong = WrongVersion(typed.stream, expected, version)
         return answered(asked, "conflict", version, ReceiptError(WRONG_VERSION, clipped(str(wrong)), expected, version))
     try:
-        try:
-            return _accepted(asked, typed, known, keep)
-        except Rejected as rejected:
-            return answered(asked, "rejected", version, _reason(rejected))
-    except BaseException as error:  # noqa: BLE001 - SystemExit in a rule must not end the partition either
-        return answered(asked, "failed", version, failure(asked.envelope, error))
+        return _accepted(asked, typed, known, keep)
+    except Rejected as rejected:
+        return answered(asked, "rejected", version, _reason(rejected))
 
 
 def answered(

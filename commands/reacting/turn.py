@@ -119,7 +119,9 @@ class Turn:
         except NotAnEnvelope as error:  # a stranger's: routers copy what they can read
             self.letters.append(dead_letter(record, str(error), self._now_ms))
             return
-        step, failure = _attempt(record.key, lambda: self._step(process, key, instance, envelope))
+        step, failure = _attempt(
+            record.key, lambda: next_step(self._registry, process, key, instance, envelope, self._now)
+        )
         if failure is not None:
             self.letters.append(dead_letter(record, failure, self._now_ms))
             self._stop(instance or Instance(process, key, process.initial), envelope.id)
@@ -144,24 +146,6 @@ class Turn:
             self.letters.append(letter._replace(key=at))
             self._stop(instance, timer_id(instance.key, timer, instance.timers[timer]))
 
-    def _step(self, process: AnyProcess, key: str, instance: Instance | None, envelope: Envelope) -> Step | None:
-        if envelope.type == TIMED_OUT:
-            name = str(envelope.data.get("timer"))
-            timer = instance.timers.get(name) if instance else None
-            if instance is None or timer is None or timer_id(key, name, timer) != envelope.id:
-                return None  # it was handled, or set anew
-            return instance.ring(name, self._now)
-        if envelope.type == REFUSED:
-            if instance is None or not process.sees_refusals:
-                return None
-            return instance.handle(read_refused(self._registry, envelope), envelope, self._now)
-        starts = any(envelope.type == event.type for event in process.starts)
-        if envelope.type not in process.events or (instance is None and not starts):
-            return None
-        event = read_typed(self._registry, envelope)
-        handling = instance or begin(process, key, event)
-        return handling.handle(event, envelope, self._now) if handling else None
-
     def _take(self, key: str, step: Step) -> None:
         self.changed[key], self._values[key] = step.instance, step.value
         self._commands += step.commands
@@ -176,6 +160,37 @@ class Turn:
     def _spend(self, size_bytes: int) -> None:
         self._count += 1
         self._size_bytes += size_bytes
+
+
+def next_step(
+    registry: CommandRegistry,
+    process: AnyProcess,
+    key: str,
+    instance: Instance | None,
+    envelope: Envelope,
+    now: datetime,
+) -> Step | None:
+    """What follows from an envelope of `process-inbox` for the instance `key`; None if nothing does.
+
+    instance: as it is now; None if it has not begun, or has ended. Raises whatever `react` does, BadReaction, and
+    NotAnEnvelope or UnknownCommand where this version of the code cannot read the envelope.
+    """
+    if envelope.type == TIMED_OUT:
+        name = str(envelope.data.get("timer"))
+        timer = instance.timers.get(name) if instance else None
+        if instance is None or timer is None or timer_id(key, name, timer) != envelope.id:
+            return None  # it was handled, or set anew
+        return instance.ring(name, now)
+    if envelope.type == REFUSED:
+        if instance is None or not process.sees_refusals:
+            return None
+        return instance.handle(read_refused(registry, envelope), envelope, now)
+    starts = any(envelope.type == event.type for event in process.starts)
+    if envelope.type not in process.events or (instance is None and not starts):
+        return None
+    event = read_typed(registry, envelope)
+    handling = instance or begin(process, key, event)
+    return handling.handle(event, envelope, now) if handling else None
 
 
 def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:

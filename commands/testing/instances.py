@@ -1,0 +1,249 @@
+"""Given what a process has seen, when an event comes, then commands and timers: one instance, as in production."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import count
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import orjson
+from pydantic import BaseModel
+
+from commands.codec import read_command
+from commands.declaring.aggregate import Command, Event
+from commands.declaring.process import AnyProcess, Process, ProcessRegistry, Refused, TimedOut
+from commands.declaring.registry import CommandRegistry, CommandType
+from commands.errors import BadReaction
+from commands.handling.refusals import refusals
+from commands.reacting.instance import Instance, Step, read_instance
+from commands.reacting.router import Router
+from commands.reacting.turn import next_step, timed_out
+from commands.receipt import Receipt, ReceiptError
+from commands.testing.differences import difference
+from commands.testing.past import Happened, Past, Recorded, aggregate_of, is_declared
+from eventlog import topics
+from eventlog.envelope import Envelope, decode, format_time, timestamp_ms
+from eventlog.letters import Letter
+from eventlog.ports import Entry, Record
+
+State = TypeVar("State", bound=BaseModel)
+Seen = Happened | TimedOut | Refused
+"""What an instance of a process may see."""
+
+
+class GivenInstance(Generic[State]):
+    """An instance of a process that has seen something."""
+
+    def __init__(self, process: Process[State], seen: Sequence[Seen]) -> None:
+        self.process, self._seen = process, tuple(seen)
+        self._play = _Play(process)
+        for each in self._seen:
+            self._play.see(each)
+
+    @property
+    def state(self) -> State | None:
+        """What the instance knows, as it is read back; None if it has not begun, or has ended."""
+        return self._play.instance.state if self._play.instance else None
+
+    @property
+    def timers(self) -> Mapping[str, timedelta]:
+        """The timers that run, and in what time each runs out."""
+        return self._play.timers
+
+    def when(self, seen: Seen) -> Reacted[State]:
+        """Let the instance see one thing more.
+
+        Raises what would stop the instance in production: BadReaction, and whatever `react` raises. Raises TypeError if
+        the process does not take it, and ValueError if it cannot come: an event of another instance, a timer that does
+        not run, the refusal of a command that was not sent.
+        """
+        return Reacted(self.process, (*self._seen, seen))
+
+
+class Reacted(GivenInstance[State]):
+    """What followed from the last that an instance saw: `then…` say what was expected, and `when` goes on.
+
+    commands: what it sent, as their aggregates will read them. ended: whether it ended.
+    """
+
+    def __init__(self, process: Process[State], seen: Sequence[Seen]) -> None:
+        *before, last = seen
+        super().__init__(process, before)
+        self._seen = tuple(seen)
+        self._timers_before = dict(self._play.timers)
+        had_begun = self._play.instance is not None
+        step = self._play.see(last)
+        self.commands: tuple[Command, ...] = tuple(map(_read, step.commands)) if step else ()
+        self.ended = step is not None and step.instance is None
+        told = f'"{process.name}" after {_named(last)}'
+        self._told = told if step or had_begun else f"{told}, which it did not see because it had not begun,"
+
+    def then(self, *commands: Command) -> Reacted[State]:
+        """Expect exactly these commands, in this order; raises AssertionError that shows the difference."""
+        __tracebackhide__ = True
+        expected = [_read_back(command) for command in commands]
+        if expected != [*self.commands]:
+            raise AssertionError(difference(f"{self._told} sent other commands", expected, self.commands))
+        return self
+
+    def then_timers(self, timers: Mapping[str, timedelta]) -> Reacted[State]:
+        """Expect exactly these timers to run, each until this time has passed; raises AssertionError."""
+        __tracebackhide__ = True
+        if dict(timers) != dict(self.timers):
+            expected, actual = _shown(timers), _shown(self.timers)
+            raise AssertionError(f"{self._told} has other timers\n    expected: {expected}\n    actual:   {actual}")
+        return self
+
+    def then_nothing(self) -> Reacted[State]:
+        """Expect no command, the timers as they were, and no end; raises AssertionError."""
+        __tracebackhide__ = True
+        self.then().then_timers(self._timers_before)
+        if self.ended:
+            raise AssertionError(f"{self._told} has ended")
+        return self
+
+    def then_ended(self) -> Reacted[State]:
+        """Expect that the instance has ended: it is forgotten, and its timers too; raises AssertionError."""
+        __tracebackhide__ = True
+        if not self.ended:
+            raise AssertionError(f"{self._told} has not ended")
+        return self
+
+
+class _Sent(NamedTuple):
+    """A command of the instance, as it stands in the log."""
+
+    record: Record
+    envelope: Envelope
+
+
+class _Play:
+    """An instance, and the log that a test makes up around it."""
+
+    def __init__(self, process: AnyProcess) -> None:
+        self.process = process
+        self.instance: Instance | None = None
+        self._key: str | None = None
+        self._past, self._sent, self._offsets = Past(), list[_Sent](), count()
+        declared = {id(each): each for each in map(aggregate_of, process.events.values())}
+        self._registry = CommandRegistry((each.name, each) for each in declared.values())
+        self._router = Router(self._registry, ProcessRegistry([("given", process)]))
+
+    @property
+    def timers(self) -> Mapping[str, timedelta]:
+        now_ms = timestamp_ms(self._past.now)
+        if self.instance is None:
+            return {}
+        return {name: timedelta(milliseconds=each.due_ms - now_ms) for name, each in self.instance.timers.items()}
+
+    def see(self, seen: Seen) -> Step | None:
+        registry = self._registry
+        match seen:
+            case TimedOut():
+                envelope = self._timed_out(seen)
+            case Refused():
+                envelope = self._refused(seen)
+                declared = aggregate_of(type(seen.command))
+                registry = CommandRegistry([(declared.name, declared)])
+            case _:
+                envelope = self._happened(seen)
+        step = next_step(registry, self.process, self._key or "", self.instance, envelope, self._past.now)
+        if step is None:
+            return None
+        # as after a restart
+        ended = step.instance is None or step.value is None
+        self.instance = None if ended else read_instance(self.process, self._key or "", step.value or b"")
+        for entry in step.commands:
+            self._sent.append(_Sent(_record(entry, next(self._offsets)), decode(entry.value)))
+        return step
+
+    def _happened(self, event: Happened) -> Envelope:
+        kind = event.kind if isinstance(event, Recorded) else type(event)
+        if self.process.events.get(getattr(kind, "type", "")) is not kind:
+            raise TypeError(f'"{self.process.name}" does not take {event!r}: add it to the annotation of "event"')
+        (entry,) = self._router.route(self._past.add(event), lambda _: True)
+        if entry.topic == topics.DEAD_LETTERS:
+            raise BadReaction(Letter.from_json(entry.value or b"").reason)
+        key = entry.key.partition("/")[2]
+        if self._key not in (None, key):
+            raise ValueError(f'"{kind.type}" is for the instance "{key}", and what was given is for "{self._key}"')
+        self._key = key
+        return decode(entry.value)
+
+    def _timed_out(self, seen: TimedOut) -> Envelope:
+        if self.instance is None or seen.timer not in self.instance.timers:
+            raise ValueError(
+                f'"{self.process.name}" has no timer "{seen.timer}" that could run out; {_shown(self.timers)}'
+            )
+        envelope = decode(timed_out(self.instance, seen.timer, 0).value)
+        self._past.now = max(self._past.now, envelope.time)
+        return envelope
+
+    def _refused(self, seen: Refused) -> Envelope:
+        if not self.process.sees_refusals:
+            raise TypeError(f'"{self.process.name}" does not see refusals: add Refused to the annotation of "event"')
+        wanted = orjson.loads(seen.command.__pydantic_serializer__.to_json(seen.command))
+        for sent in reversed(self._sent):
+            if (sent.envelope.type, sent.envelope.data) == (seen.command.type, wanted):
+                return self._told(sent, seen)
+        raise ValueError(f'"{self.process.name}" cannot see {seen.command!r} refused: it has not sent it')
+
+    def _told(self, sent: _Sent, seen: Refused) -> Envelope:
+        asked = sent.envelope
+        receipt = Receipt(
+            command_id=asked.id,
+            type=asked.type,
+            stream=asked.stream,
+            outcome=seen.outcome,
+            version=0,
+            fingerprint="",
+            time=format_time(asked.time),
+            error=ReceiptError(seen.code, seen.message),
+        )
+        # the place in the log tells one refusal from another
+        record = sent.record._replace(offset=next(self._offsets))
+        (entry,) = refusals([record], {asked.id: receipt.to_json()}, timestamp_ms(self._past.now))
+        return decode(entry.value)
+
+
+def _record(entry: Entry, offset: int) -> Record:
+    return Record(entry.topic, 0, offset, entry.key, entry.value, entry.timestamp_ms)
+
+
+def _read(entry: Entry) -> Command:
+    """A command that was sent, as the handler of its aggregate reads it; raises MalformedCommand."""
+    envelope = decode(entry.value)
+    # of two classes with this type, the one that was declared last
+    *_, kind = (each for each in _every(Command) if vars(each).get("type") == envelope.type and is_declared(each))
+    return read_command(CommandType(aggregate_of(kind), kind), envelope.data).command
+
+
+def _every(kind: type[Command]) -> Iterator[type[Command]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _every(each)
+
+
+def _read_back(command: Command) -> Command:
+    """An expected command as its aggregate would read it."""
+    if not isinstance(command, Command):
+        raise TypeError(f"{command!r} is no command: expect commands")
+    kind = CommandType(aggregate_of(type(command)), type(command))
+    return read_command(kind, command.__pydantic_serializer__.to_json(command)).command
+
+
+def _shown(timers: Mapping[str, timedelta]) -> str:
+    return ", ".join(f'"{name}" in {within}' for name, within in sorted(timers.items())) or "no timer runs"
+
+
+def _named(seen: Any) -> str:
+    match seen:
+        case Recorded():
+            return f'"{seen.kind.type}"'
+        case Event():
+            return f'"{seen.type}"'
+        case Refused():
+            return f'the refusal of "{seen.command.type}"'
+        case _:
+            return f'the timer "{seen.timer}"'

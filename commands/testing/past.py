@@ -1,0 +1,130 @@
+"""What has happened before a test: events as the log would hold them, stored and read back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+
+from commands.codec import read_back, read_event
+from commands.declaring.aggregate import Event, Message
+from commands.declaring.registry import AnyAggregate
+from eventlog import topics
+from eventlog.envelope import Envelope, EventWriter, decode, partition_of, stream_name, timestamp_ms
+from eventlog.ports import Record
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+"""When events happen that no test gives a time."""
+COMMAND_ID: Final = "test"
+"""Of the command that all events of a test follow from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event as a version of the code recorded it.
+
+    version: of its type. data: its fields in JSON. time: when it happened; None: when the one before it did.
+    """
+
+    kind: type[Event]
+    version: int
+    data: bytes
+    time: datetime | None = None
+
+
+Happened = Event | Recorded
+"""What a test may give as an event."""
+
+
+def recorded(kind: type[Event], version: int, data: Mapping[str, Any] | str | bytes) -> Recorded:
+    """An event as an older version of the code recorded it, to see it read as the current one.
+
+    data: the fields of that version, in JSON types or as JSON text. Raises ValueError if a text is no JSON.
+    """
+    if isinstance(data, Mapping):
+        return Recorded(kind, version, orjson.dumps(data))
+    return Recorded(kind, version, orjson.dumps(orjson.loads(data)))
+
+
+def at(time: datetime, event: Happened) -> Recorded:
+    """An event that happened at `time`, which needs a zone; raises ValueError if it has none."""
+    if time.tzinfo is None:
+        raise ValueError(f"the time {time} has no zone: write it like datetime(2026, 1, 31, 12, tzinfo=UTC)")
+    told = event if isinstance(event, Recorded) else as_recorded(event)
+    return Recorded(told.kind, told.version, told.data, time)
+
+
+def as_recorded(event: Event) -> Recorded:
+    """An event as the code of today records it; raises BadDecision or pydantic's error if nobody could read it."""
+    data = event.__pydantic_serializer__.to_json(event)
+    read_back(event, data)
+    return Recorded(type(event), event.version, data)
+
+
+def is_declared(kind: type[Message]) -> bool:
+    """Whether an aggregate takes this command or event."""
+    return "declared_by" in vars(kind)
+
+
+def aggregate_of(kind: type[Message]) -> AnyAggregate:
+    """The aggregate that declares a command or event; raises ValueError if none does."""
+    if not is_declared(kind):
+        raise ValueError(
+            f'no aggregate takes "{getattr(kind, "type", kind.__name__)}": add it to the annotation of "decide" or '
+            '"evolve", and import the module of its Aggregate'
+        )
+    aggregate: AnyAggregate = kind.declared_by
+    return aggregate
+
+
+class Past:
+    """A log that a test makes up, event by event.
+
+    Versions count up by stream, offsets by partition. An event without a time happens when the one before it did.
+    records: of `events`, in the order in which they were added. now: the latest time.
+    """
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.records: list[Record] = []
+        self.now = START
+        self._partitions = partitions
+        self._versions: Counter[str] = Counter()
+        self._ends: Counter[int] = Counter()
+
+    def add(self, event: Happened, aggregate: AnyAggregate | None = None) -> Record:
+        """Record an event of `aggregate` (None: of the one that declares it).
+
+        Raises UnreadableEvent if it cannot be read as the current version.
+        """
+        if not isinstance(event, Event | Recorded):
+            raise TypeError(f"{event!r} is no event: give an Event, or recorded(…)")
+        told = event if isinstance(event, Recorded) else as_recorded(event)
+        aggregate = aggregate or aggregate_of(told.kind)
+        time = told.time or self.now
+        self.now = max(self.now, time)
+        stream = stream_name(aggregate.name, str(getattr(_read(aggregate, told, time), aggregate.id_field)))
+        version = self._versions[stream] = self._versions[stream] + 1
+        writer = EventWriter(Envelope(COMMAND_ID, "", stream, time, {}), f"/headwater/{aggregate.name}")
+        value = writer.encode(told.kind.type.encode(), told.version, version, told.data)
+        partition = partition_of(stream, self._partitions)
+        offset = self._ends[partition]
+        self._ends[partition] += 1
+        record = Record(topics.EVENTS, partition, offset, f"{stream}/{version}", value, timestamp_ms(time))
+        self.records.append(record)
+        return record
+
+
+def _read(aggregate: AnyAggregate, told: Recorded, time: datetime) -> Event:
+    data = orjson.loads(told.data)
+    if not isinstance(data, dict):
+        raise TypeError(f'the data of a "{told.kind.type}" is {data!r}: give an object with its fields')
+    return read_event(aggregate, Envelope("given", told.kind.type, "", time, data, data_version=told.version))
+
+
+def envelope_of(record: Record) -> Envelope:
+    """The envelope of a record, read as every reader of the log does."""
+    return decode(record.value)

@@ -1,0 +1,157 @@
+"""Given events, when a command comes, then events or a refusal: one aggregate, decided as the handler decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from commands.codec import fingerprint, fold, read_command, read_event, read_snapshot
+from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.registry import CommandType
+from commands.errors import BadDecision
+from commands.handling.decision import Asked, Known, attempt, kept
+from commands.receipt import Receipt, ReceiptError, receipt_json
+from commands.testing.differences import difference, listed
+from commands.testing.past import COMMAND_ID, START, Happened, Past, as_recorded, envelope_of
+from eventlog.envelope import Envelope, decode
+
+State = TypeVar("State", bound=BaseModel)
+
+
+class GivenStream(Generic[State]):
+    """An aggregate to which something has happened.
+
+    aggregate: as it is declared. stream: `type/id`; None before its first event or command. version: the number of
+    its events. now: the time of the next command.
+    """
+
+    def __init__(self, aggregate: Aggregate[State], stream: str | None, known: Known, now: datetime) -> None:
+        self.aggregate, self.stream, self.now = aggregate, stream, now
+        self._known = known
+
+    @property
+    def state(self) -> State:
+        """The state after all that has happened, as it is read back from its snapshot."""
+        state: State = self._known.state
+        return state
+
+    @property
+    def version(self) -> int:
+        """The version of the stream: how many events it has."""
+        return self._known.version
+
+    def when(self, command: Command) -> Decided[State]:
+        """Decide a command, as the handler does.
+
+        Raises what the handler would answer `failed` to: MalformedCommand, BadDecision, and whatever `decide`, `evolve`
+        and the validators of a state raise. Raises TypeError if the aggregate does not take the command, and ValueError
+        if the command is about another stream than the events.
+        """
+        kind = self.aggregate.commands.get(getattr(command, "type", ""))
+        if kind is None or type(command) is not kind:
+            raise TypeError(f'"{self.aggregate.name}" does not decide {command!r}: give one of its commands')
+        typed = read_command(CommandType(self.aggregate, kind), command.__pydantic_serializer__.to_json(command))
+        if self.stream not in (None, typed.stream):
+            raise ValueError(f'the command is about "{typed.stream}", and what is given about "{self.stream}"')
+        asked = Asked(
+            Envelope(COMMAND_ID, kind.type, typed.stream, self.now, {}), fingerprint(kind.type, typed.body, None), 0
+        )
+        decision = attempt(asked, typed, self._known, keep=True)
+        events = tuple(read_event(self.aggregate, decode(entry.value)) for entry in decision.events)
+        receipt = Receipt.from_json(receipt_json(decision.receipt, decision.recorded, range(len(decision.recorded))))
+        known = decision.after or self._known
+        return Decided(self.aggregate, typed.stream, known, self.now, kind.type, events, receipt.error)
+
+
+class Decided(GivenStream[State]):
+    """What became of a command: `then…` say what was expected, and `when` sends the next one.
+
+    events: what it recorded, as they are read back from the log. rejected: why a rule said no; None if none did.
+    """
+
+    def __init__(
+        self,
+        aggregate: Aggregate[State],
+        stream: str,
+        known: Known,
+        now: datetime,
+        command_type: str,
+        events: tuple[Event, ...],
+        rejected: ReceiptError | None,
+    ) -> None:
+        super().__init__(aggregate, stream, known, now)
+        self.events, self.rejected = events, rejected
+        self._told = f'"{command_type}" on "{stream}"'
+
+    def then(self, *events: Event) -> Decided[State]:
+        """Expect exactly these events, in this order; raises AssertionError that shows the difference."""
+        __tracebackhide__ = True
+        expected = [_read_back(self.aggregate, event) for event in events]
+        if self.rejected is not None:
+            raise AssertionError(
+                f"{self._told} was rejected: {_reason(self.rejected)}\n  expected:\n{listed(expected)}"
+            )
+        if expected != [*self.events]:
+            raise AssertionError(difference(f"{self._told} recorded other events", expected, self.events))
+        return self
+
+    def then_nothing(self) -> Decided[State]:
+        """Expect that the command is accepted and changes nothing; raises AssertionError."""
+        __tracebackhide__ = True
+        return self.then()
+
+    def then_rejected(self, code: str, *, saying: str = "") -> Decided[State]:
+        """Expect that a rule says no; raises AssertionError.
+
+        code: of the Rejected. saying: text that its message contains.
+        """
+        __tracebackhide__ = True
+        if self.rejected is None:
+            made = f"recorded:\n{listed(self.events)}" if self.events else "was accepted and changed nothing"
+            raise AssertionError(f'{self._told} was not rejected with "{code}", but {made}')
+        if self.rejected.code != code or saying not in self.rejected.message:
+            also = f", saying {saying!r}" if saying else ""
+            raise AssertionError(
+                f'{self._told} was not rejected with "{code}"{also}, but with {_reason(self.rejected)}'
+            )
+        return self
+
+
+def given_stream(aggregate: Aggregate[State], events: Sequence[Happened]) -> GivenStream[State]:
+    """The stream after `events`, each stored and read back."""
+    past = Past()
+    for event in events:
+        kind = getattr(event, "kind", type(event))
+        if isinstance(kind, type) and issubclass(kind, Event) and aggregate.events.get(kind.type) is not kind:
+            raise TypeError(f'"{aggregate.name}" has no event {kind.__name__}: add it to the annotation of "evolve"')
+        past.add(event, aggregate)
+    if not events:
+        return GivenStream(aggregate, None, Known(aggregate.initial, 0), START)
+    envelopes = [envelope_of(record) for record in past.records]
+    streams = sorted({each.stream for each in envelopes})
+    if len(streams) > 1:
+        raise ValueError(f"the events are of several streams, {', '.join(streams)}: give those of one")
+    state, version = fold(aggregate, envelopes)
+    if type(state) is not type(aggregate.initial):
+        raise BadDecision(
+            f'"evolve" of "{aggregate.name}" returned {state!r}: return a {type(aggregate.initial).__name__}'
+        )
+    _, snapshot = kept(aggregate, streams[0], Known(state, version))
+    return GivenStream(aggregate, streams[0], Known(*read_snapshot(aggregate, snapshot), len(snapshot)), past.now)
+
+
+def _read_back(aggregate: Aggregate[Any], event: Event) -> Event:
+    """An expected event as it would be read from the log, so that it equals one that was."""
+    if not isinstance(event, Event):
+        raise TypeError(f"{event!r} is no event: expect events")
+    told = as_recorded(event)
+    if aggregate.events.get(event.type) is not told.kind:
+        raise TypeError(f'"{event.type}" is no event of "{aggregate.name}"')
+    return told.kind.model_validate_json(told.data)
+
+
+def _reason(error: ReceiptError) -> str:
+    return f'"{error.code}": {error.message}'
