@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 
 from commands.aggregates import order
 from commands.declaring.aggregate import Event
 from commands.declaring.process import Process, TimedOut
+from commands.testing import given
 
 DOCS = Path(__file__).parents[3] / "docs"
 TEXT = (DOCS / "schema-evolution.md").read_text()
@@ -45,6 +47,5 @@ def test_the_documented_process_expires_an_unpaid_order() -> None:
     expiry = names["expiry"]
     assert isinstance(expiry, Process)
     placed = order.Placed(order_id="O", customer="Ada", lines=(), total_cents=0)
-    waiting = expiry.react(placed, expiry.initial)
-    made = expiry.react(TimedOut("unpaid"), waiting.state)
-    assert (list(made.commands), made.ended) == ([order.Expire(order_id="O")], True)
+    waiting = given(expiry).when(placed).then().then_timers({"unpaid": timedelta(minutes=30)})
+    waiting.when(TimedOut("unpaid")).then(order.Expire(order_id="O")).then_ended()

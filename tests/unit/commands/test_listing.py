@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from commands.aggregates.listing import (
     listing,
 )
 from commands.declaring.aggregate import Command, Event
-from commands.errors import Rejected
+from commands.testing import given
 from tests.listed import LISTING
 
 DETAILS = LISTING | {"listing_id": "L1", "description": ""}
@@ -52,15 +51,8 @@ def revised(added: int, **changes: Any) -> DetailsRevised:
     return DetailsRevised(**now, square_feet_added=added)
 
 
-def decide(given: Sequence[Event], when: Command) -> list[Event]:
-    state = listing.initial
-    for event in given:
-        state = listing.evolve(state, event)
-    return list(listing.decide(when, state))
-
-
 @pytest.mark.parametrize(
-    ("given", "when", "then"),
+    ("past", "command", "events"),
     [
         pytest.param([], LIST, [LISTED], id="a property is listed"),
         pytest.param([LISTED], REPRICE, [REPRICED], id="a price changes, and the event tells the one before"),
@@ -96,8 +88,8 @@ def decide(given: Sequence[Event], when: Command) -> list[Event]:
         pytest.param([LISTED], ReviseDetails(listing_id="L1"), [], id="an empty revision changes nothing"),
     ],
 )
-def test_decides(given: list[Event], when: Command, then: list[Event]) -> None:
-    assert decide(given, when) == then
+def test_decides(past: list[Event], command: Command, events: list[Event]) -> None:
+    given(listing, *past).when(command).then(*events)
 
 
 CHANGES = (REPRICE, OFFER, SELL, WITHDRAW, RELIST, REVISE)
@@ -105,7 +97,7 @@ NOT_FOR_SALE = [LISTED, OFFERED, SOLD]
 
 
 @pytest.mark.parametrize(
-    ("given", "when", "code"),
+    ("past", "command", "code"),
     [
         *(pytest.param([], c, "not_listed", id=f"{c.type} needs a listing") for c in CHANGES),
         *(pytest.param(NOT_FOR_SALE, c, "already_sold", id=f"{c.type} comes too late") for c in CHANGES),
@@ -124,10 +116,8 @@ NOT_FOR_SALE = [LISTED, OFFERED, SOLD]
         pytest.param([LISTED, OFFERED, WITHDRAWN, RELISTED], SELL, "not_under_offer", id="the offer fell with it"),
     ],
 )  # fmt: skip
-def test_refuses(given: list[Event], when: Command, code: str) -> None:
-    with pytest.raises(Rejected) as refusal:
-        decide(given, when)
-    assert refusal.value.code == code
+def test_refuses(past: list[Event], command: Command, code: str) -> None:
+    given(listing, *past).when(command).then_rejected(code)
 
 
 @pytest.mark.parametrize(

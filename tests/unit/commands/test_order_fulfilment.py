@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commands import testing
 from commands.aggregates import order, stock
 from commands.aggregates.order import Order
 from commands.aggregates.refund import Refund
@@ -215,6 +216,6 @@ def test_a_refusal_that_comes_late_does_nothing(status: str) -> None:
 
 
 def test_a_timer_asks_for_expiry_and_the_order_decides() -> None:
-    made = order_fulfilment.react(TimedOut("unpaid"), Fulfilment(order_id="O"))
-    assert list(made.commands) == [order.Expire(order_id="O")]
-    assert not made.ended
+    placed = order.Placed(order_id="O", customer="Ada", lines=(), total_cents=0)
+    asked = testing.given(order_fulfilment, placed).when(TimedOut("unpaid")).then(order.Expire(order_id="O"))
+    assert not asked.ended
