@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -33,8 +32,8 @@ from projections.table.folds import (
     top,
 )
 from projections.table.items import item
-from projections.table.monoids import State
 from projections.table.view import Elasticsearch, Postgres, TableView
+from projections.testing.orders import check_sources
 from tests.contracts.fold_views import (
     BY_PACKED_GROUP,
     BY_SKU,
@@ -63,27 +62,7 @@ def packed(*lines: Mapping[str, Any], **more: Any) -> Source:
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(list(FOLD_VIEWS.values())), st.integers(0, 10_000))
 def test_any_split_of_a_history_in_any_order_makes_the_same_rows(view: TableView, seed: int) -> None:
-    chance = random.Random(seed)
-    sources = history(view, list(view.events.values()), seed, length=40).sources
-    parts = [(patch.key, patch.fields) for source in sources for patch in reference.lift(view, source)]
-    chance.shuffle(parts)
-    while len(parts) > len({key for key, _ in parts}):
-        key, left = parts.pop(0)
-        right = next((at for at, (other, _) in enumerate(parts) if other == key), None)
-        whole: State = {}
-        for part in (left, *([] if right is None else [parts.pop(right)[1]])):
-            reference.combine(view, whole, part)
-        parts.insert(chance.randrange(len(parts) + 1), (key, whole))
-    rows: dict[str, State] = {}
-    for key, part in parts:
-        reference.combine(view, rows.setdefault(key, {}), part)
-    assert {key: _visible(view, key, row) for key, row in rows.items()} == {
-        key: _visible(view, key, row) for key, row in reference.states(view, sources).items()
-    }
-
-
-def _visible(view: TableView, key: str, row: State) -> Any:
-    return None if reference.is_deleted(row) else reference.finish(view, key, row)
+    check_sources(view, history(view, list(view.events.values()), seed, length=40).sources, seed)
 
 
 def test_each_item_makes_a_patch_of_its_own_row_with_its_own_number() -> None:

@@ -1,0 +1,79 @@
+"""Rows must not depend on the order in which parts of a history are combined: live, replayed, or anything between."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import orjson
+
+from commands.testing.past import Happened
+from projections.table.expressions import Source
+from projections.table.monoids import State
+from projections.table.reference import combine, finish, is_deleted, lift, states
+from projections.table.view import TableView
+from projections.testing.rows import sources_of
+
+PARTITIONS: Final = 3
+SEED: Final = "HEADWATER_SEED"
+"""The environment variable that repeats what was drawn at random."""
+
+
+def check_any_order(view: TableView, *events: Happened, tries: int = 50) -> None:
+    """Check that the rows of `view` after `events` are the same however the events' patches are combined.
+
+    Streams lie in several partitions. `tries` times, the patches are cut into parts at random, and the parts combined
+    in any order, as loaders and replays do. Raises AssertionError that names the rows which differ and the seed:
+    HEADWATER_SEED repeats it. Raises what `rows_of` does for events that cannot be.
+    """
+    __tracebackhide__ = True
+    seed = int(os.environ.get(SEED) or random.SystemRandom().randrange(2**32))
+    check_sources(view, sources_of([view], events, PARTITIONS), seed, tries)
+
+
+def check_sources(view: TableView, sources: Sequence[Source], seed: int, tries: int = 1) -> None:
+    """As `check_any_order`, for events that are in a log already; the same for the same seed."""
+    __tracebackhide__ = True
+    chance = random.Random(seed)  # noqa: S311 - nothing secret
+    expected = _shown(view, states(view, sources))
+    for _ in range(tries):
+        actual = _shown(view, combined_anyhow(view, sources, chance))
+        if actual != expected:
+            lines = "\n".join(_differences(expected, actual))
+            raise AssertionError(
+                f'"{view.name}" has other rows if its events are combined in another order ({SEED}={seed} repeats it)\n'
+                + lines
+            )
+
+
+def combined_anyhow(view: TableView, sources: Iterable[Source], chance: random.Random) -> dict[str, State]:
+    """The state of every row, its patches stored as JSON and combined in random parts, in a random order."""
+    parts = [
+        (patch.key, orjson.loads(orjson.dumps(patch.fields))) for source in sources for patch in lift(view, source)
+    ]
+    chance.shuffle(parts)
+    while len(parts) > len({key for key, _ in parts}):
+        key, left = parts.pop(0)
+        right = next((at for at, (other, _) in enumerate(parts) if other == key), None)
+        whole: State = {}
+        for part in (left, *([] if right is None else [parts.pop(right)[1]])):
+            combine(view, whole, part)
+        parts.insert(chance.randrange(len(parts) + 1), (key, whole))
+    rows: dict[str, State] = {}
+    for key, part in parts:
+        combine(view, rows.setdefault(key, {}), part)
+    return rows
+
+
+def _shown(view: TableView, rows: dict[str, State]) -> dict[str, Any]:
+    """The visible columns by key; None where the row is out of sight."""
+    return {key: None if is_deleted(row) else finish(view, key, row) for key, row in rows.items()}
+
+
+def _differences(expected: dict[str, Any], actual: dict[str, Any]) -> Iterable[str]:
+    for key in sorted(expected.keys() | actual.keys()):
+        if expected.get(key) != actual.get(key):
+            yield f"  {key!r}: in the order of the log {expected.get(key)!r}"
+            yield f"  {' ' * len(repr(key))}  in another        {actual.get(key)!r}"
