@@ -4,8 +4,8 @@
 
     given(account, Opened(account_id="A", owner="Ada")).when(Deposit(account_id="A", cents=5)).then(...)
 
-`check_aggregates` and `check_event_versions` need the extra `testing` (pytest and hypothesis); the other words need
-neither.
+`contracts_of` makes a class of tests for whole modules. It needs the extra `testing` (pytest and hypothesis); the other
+words need neither.
 """
 
 from __future__ import annotations
@@ -15,16 +15,23 @@ from typing import TYPE_CHECKING
 from eventlog.modules import first_with
 
 if TYPE_CHECKING:
+    from commands.testing.contracts import contracts_of
     from commands.testing.past import at, recorded
     from commands.testing.subjects import given
 
-__all__ = ["at", "given", "recorded"]
+__all__ = ["at", "contracts_of", "given", "recorded"]
 
 _PLACES = ("commands.testing.past", "commands.testing.subjects")
 
 
 def __getattr__(name: str) -> object:
-    """Import a word when it is asked for: some need pytest, and most do not."""
+    """Import a word when it is asked for: one needs pytest, and the others do not."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return first_with(name, _PLACES)
+    if name != "contracts_of":
+        return first_with(name, _PLACES)
+    import pytest  # noqa: PLC0415
+
+    contracts = "commands.testing.contracts"
+    pytest.register_assert_rewrite(contracts)  # a failed `assert` there shows its values, as in a user's own tests
+    return first_with(name, (contracts,))

@@ -36,7 +36,7 @@ def check_any_order(view: TableView, *events: Happened, tries: int = 50) -> None
 def check_sources(view: TableView, sources: Sequence[Source], seed: int, tries: int = 1) -> None:
     """As `check_any_order`, for events that are in a log already; the same for the same seed."""
     __tracebackhide__ = True
-    chance = random.Random(seed)  # noqa: S311 - nothing secret
+    chance = random.Random(seed)
     expected = _shown(view, states(view, sources))
     for _ in range(tries):
         actual = _shown(view, combined_anyhow(view, sources, chance))

@@ -1,4 +1,4 @@
-"""Random commands for any aggregate, made from the JSON schema of its command classes."""
+"""Random commands of any aggregate, for hypothesis, made from the JSON schema of its command classes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from commands.declaring.aggregate import Event
 from commands.declaring.registry import AnyAggregate
+from commands.declaring.steps import Conversion, Parsed, Recoded, Rounded, Scaled
+from commands.declaring.upcasting import Constant, Converted, Lineage, Part, Recorded
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 
@@ -77,3 +80,42 @@ def histories(aggregate: AnyAggregate, streams: int = 2) -> st.SearchStrategy[li
         )
     )
     return st.lists(one, min_size=1, max_size=25)
+
+
+def recordings(event: type[Event], version: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Data of an older version: of each field, values from which its steps make what the event holds now."""
+    schema = event.model_json_schema()
+    fields: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(event.history.fields_of(version), st.none())
+    for name, lineage in event.history.lineages(version).items():
+        recorded, made = source(lineage, values(schema["properties"][name], schema))
+        if recorded is not None:
+            fields[recorded] = made
+    return st.fixed_dictionaries(fields)
+
+
+def source(lineage: Lineage, current: st.SearchStrategy[Any]) -> tuple[str | None, st.SearchStrategy[Any]]:
+    """The recorded field that a lineage starts from, and values of it."""
+    match lineage:
+        case Recorded():
+            return lineage.name, current
+        case Constant():
+            return None, current
+        case Part():
+            return source(lineage.of, st.lists(current, max_size=lineage.parts).map(lineage.at.join))
+        case Converted():
+            return source(lineage.of, current.map(lambda value: before(lineage.how, value)))
+
+
+def before(how: Conversion, value: Any) -> Any:
+    """A value that is converted to `value`, or to one near it."""
+    match how:
+        case Scaled():
+            return value // how.by if isinstance(value, int) and isinstance(how.by, int) and how.by else value
+        case Rounded():
+            return value / how.times
+        case Parsed():
+            return str(value)
+        case Recoded():
+            return {new: old for old, new in how.words}.get(value, value)
+        case _:
+            return int(value)

@@ -1,0 +1,206 @@
+"""What holds for every aggregate and every event, as tests for pytest; needs the extra `testing`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from commands.codec import fold, read_event, read_snapshot, write_snapshot
+from commands.declaring.aggregate import Aggregate, Event
+from commands.declaring.registry import AnyAggregate, CommandRegistry
+from commands.handling.batch import Batch
+from commands.handling.handler import Handler
+from commands.local_state.state import MemoryStore
+from commands.receipt import Receipt
+from commands.testing.drawing import histories, recordings
+from commands.testing.golden import GoldenFiles
+from commands.testing.past import aggregate_of
+from eventlog.envelope import Envelope, decode, encode, stream_name
+from eventlog.modules import find
+from eventlog.ports import Record
+
+TIME: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+Checked = Callable[..., None]
+
+
+def contracts_of(*modules: str, golden: Path | None = None) -> type:
+    """A class of tests for all aggregates and events that `modules` declare.
+
+        TestContracts = contracts_of("bank.domain")
+
+    Over random commands: each is accepted or rejected, a retry adds nothing, the size of batches makes no difference,
+    events and states are read back as they were. Of every version of every event: there is a golden file, it is read as
+    the current version, and whatever that version could have recorded is.
+
+    modules: dotted names, sub-modules are walked. golden: the folder of the golden files; None: `golden/` beside the
+    module that declares the event. `python -m commands.testing MODULE` writes those that are missing. How many random
+    histories there are is said by the hypothesis profile that is loaded.
+
+    Raises ModuleBroken if a module cannot be imported, DeclarationError if a declaration is wrong, and ValueError if
+    there is no aggregate.
+    """
+    registry = CommandRegistry(find(modules, Aggregate))
+    if not registry.aggregates:
+        raise ValueError(f"no aggregate in {', '.join(modules) or 'no module'}: name the modules that declare some")
+    tests = [*_of_aggregates(registry), *_of_events(registry, GoldenFiles(golden), " ".join(modules))]
+    return type("Contracts", (), {test.__name__: staticmethod(test) for test in tests})
+
+
+def _thoroughly(test: Checked) -> Checked:
+    # the number of examples is that of the profile which the user's tests load
+    relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    return relaxed(given(data=st.data())(test))
+
+
+# Aggregates
+
+
+def _of_aggregates(registry: CommandRegistry) -> Sequence[Checked]:
+    every = pytest.mark.parametrize("aggregate", registry.aggregates.values(), ids=registry.aggregates)
+
+    def test_every_command_is_accepted_or_rejected_and_versions_have_no_gap(
+        aggregate: AnyAggregate, data: st.DataObject
+    ) -> None:
+        every_command_is_answered(registry, records(aggregate, data.draw(histories(aggregate))))
+
+    def test_a_retry_of_everything_adds_nothing(aggregate: AnyAggregate, data: st.DataObject) -> None:
+        store, commands = MemoryStore(), records(aggregate, data.draw(histories(aggregate)))
+        _, first = run(registry, store, commands)
+        again, receipts = run(registry, store, commands)
+        assert again.entries == []
+        assert receipts == first
+
+    def test_the_size_of_batches_makes_no_difference(aggregate: AnyAggregate, data: st.DataObject) -> None:
+        commands = records(aggregate, data.draw(histories(aggregate)))
+        whole, _ = run(registry, MemoryStore(), commands)
+        store = MemoryStore()
+        one_by_one = [entry for record in commands for entry in run(registry, store, [record])[0].events]
+        assert one_by_one == whole.events
+
+    def test_events_are_read_back_as_decided_and_a_snapshot_and_its_tail_are_the_whole_fold(
+        aggregate: AnyAggregate, data: st.DataObject
+    ) -> None:
+        all_is_read_back(registry, aggregate, records(aggregate, data.draw(histories(aggregate, streams=1))))
+
+    tests = (
+        test_every_command_is_accepted_or_rejected_and_versions_have_no_gap,
+        test_a_retry_of_everything_adds_nothing,
+        test_the_size_of_batches_makes_no_difference,
+        test_events_are_read_back_as_decided_and_a_snapshot_and_its_tail_are_the_whole_fold,
+    )
+    return [every(_thoroughly(test)) for test in tests]
+
+
+def records(aggregate: AnyAggregate, history: Sequence[tuple[str, dict[str, Any]]]) -> list[Record]:
+    """Records of `commands` for (command type, body), a second apart."""
+    made = []
+    for number, (command_type, body) in enumerate(history):
+        stream = stream_name(aggregate.name, body[aggregate.id_field])
+        envelope = Envelope(f"c{number}", command_type, stream, TIME + timedelta(seconds=number), body)
+        made.append(Record("commands", 0, number, stream, encode(envelope), 0))
+    return made
+
+
+def run(registry: CommandRegistry, store: MemoryStore, commands: Sequence[Record]) -> tuple[Batch, dict[str, Receipt]]:
+    """Decide commands on what `store` knows; it knows their receipts and snapshots afterwards."""
+    batch = Handler(registry, 0, 1, store).decide(commands, 0)
+    receipts = batch.receipts(range(len(batch.entries)))
+    store.apply(batch.snapshots, receipts, {})
+    return batch, {key: Receipt.from_json(value or b"") for key, value in receipts.items()}
+
+
+def every_command_is_answered(registry: CommandRegistry, commands: Sequence[Record]) -> None:
+    """Raises AssertionError if a command fails, or if versions have a gap."""
+    batch, receipts = run(registry, MemoryStore(), commands)
+    for receipt in receipts.values():
+        assert receipt.outcome in ("accepted", "rejected"), f"{receipt.type} {receipt.outcome}: {receipt.error}"
+        assert (receipt.outcome == "rejected") == (receipt.error is not None)
+    assert batch.dead_letters == []
+    versions: dict[str, int] = {}
+    for entry in batch.events:
+        stream, _, version = entry.key.rpartition("/")
+        assert int(version) == versions.get(stream, 0) + 1
+        versions[stream] = int(version)
+    for receipt in receipts.values():
+        assert receipt.version <= versions.get(receipt.stream, 0)
+
+
+def all_is_read_back(registry: CommandRegistry, aggregate: AnyAggregate, commands: Sequence[Record]) -> None:
+    """Raises AssertionError if a snapshot anywhere in one stream, and the events behind it, make another state."""
+    store = MemoryStore()
+    batch, _ = run(registry, store, commands)
+    envelopes = [decode(entry.value) for entry in batch.events]
+    for envelope in envelopes:
+        assert getattr(read_event(aggregate, envelope), aggregate.id_field) == "A0"
+    state, version = fold(aggregate, envelopes)
+    assert version == len(envelopes)
+    for cut in range(1, len(envelopes)):
+        snapshot = write_snapshot(aggregate, *fold(aggregate, envelopes[:cut]))
+        assert fold(aggregate, envelopes[cut:], *read_snapshot(aggregate, snapshot)) == (state, version)
+    kept = store.snapshot(stream_name(aggregate.name, "A0"))
+    assert (kept is None) == (envelopes == [])
+    if kept is not None:
+        assert read_snapshot(aggregate, kept) == (state, version)
+
+
+# Events
+
+
+def _of_events(registry: CommandRegistry, files: GoldenFiles, modules: str) -> Sequence[Checked]:
+    released = [(event, version) for event in registry.events.values() for version in range(1, event.version + 1)]
+    older = [(event, version) for event, version in released if version < event.version]
+
+    def every(some: Sequence[tuple[type[Event], int]]) -> pytest.MarkDecorator:
+        return pytest.mark.parametrize(
+            ("event", "version"), some, ids=[f"{event.type}-{version}" for event, version in some]
+        )
+
+    @every(released)
+    def test_every_released_version_is_kept_readable(event: type[Event], version: int) -> None:
+        golden_file_is_read(files, event, version, f"`python -m commands.testing {modules}` makes what is missing")
+
+    @pytest.mark.parametrize("event", registry.events.values(), ids=registry.events)
+    def test_no_golden_file_is_of_a_version_that_is_not_declared(event: type[Event]) -> None:
+        declared = set(range(1, event.version + 1))
+        assert files.versions(event) <= declared, (
+            f"{event.type} went back to version {event.version}: what was released stays readable"
+        )
+
+    def test_upcasting_is_total(event: type[Event], version: int, data: st.DataObject) -> None:
+        read(event, version, data.draw(recordings(event, version)))
+
+    tests: list[Checked] = [
+        test_every_released_version_is_kept_readable,
+        test_no_golden_file_is_of_a_version_that_is_not_declared,
+    ]
+    return [*tests, every(older)(_thoroughly(test_upcasting_is_total))] if older else tests
+
+
+def read(event: type[Event], version: int, data: Any) -> Event:
+    """The event that a version recorded, as the current one; raises UnreadableEvent."""
+    aggregate = aggregate_of(event)
+    stream = f"{aggregate.name}/{data.get(aggregate.id_field, 'A')}"
+    return read_event(aggregate, Envelope(f"{stream}/1", event.type, stream, TIME, data, data_version=version))
+
+
+def golden_file_is_read(files: GoldenFiles, event: type[Event], version: int, how: str) -> None:
+    """Raises AssertionError if the golden file is missing, or is not what its class makes of it; how: to make one."""
+    assert files.path(event, version).exists(), f"{event.type} has no golden file of version {version}: {how}"
+    recorded = files.read(event, version)
+    made = read(event, version, recorded)
+    if version == event.version:
+        again = orjson.loads(made.model_dump_json(by_alias=True))
+        assert again == recorded, f"{event.type} changed: raise its version, and tell its history what was done"
+    else:
+        later = event.history.upcast(version, recorded, until=version + 1)
+        assert later == files.read(event, version + 1), (
+            f"what came after version {version} of {event.type} was another step"
+        )

@@ -1,0 +1,108 @@
+"""Golden files: one event of every version ever released, `<event type>/<version>.json`. Never changed, only added."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from commands.declaring.aggregate import Event
+from commands.declaring.registry import AnyAggregate
+from commands.errors import Rejected
+from commands.testing.sampling import random_command
+
+LIVES: Final = 300
+COMMANDS: Final = 40
+
+
+class GoldenFiles:
+    """Where the golden files of events lie.
+
+    folder: of all events; None: `golden/` beside the module that declares the event.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    def of(self, event: type[Event]) -> Path:
+        """The folder with the files of one event."""
+        if self._folder is not None:
+            return self._folder / event.type
+        module = sys.modules[event.__module__].__file__
+        if module is None:
+            raise ValueError(f'the module of "{event.type}" is no file: name the folder of its golden files')
+        return Path(module).parent / "golden" / event.type
+
+    def path(self, event: type[Event], version: int) -> Path:
+        """The file of one version."""
+        return self.of(event) / f"{version}.json"
+
+    def versions(self, event: type[Event]) -> set[int]:
+        """The versions of an event that have a file."""
+        return {int(file.stem) for file in self.of(event).glob("*.json")}
+
+    def read(self, event: type[Event], version: int) -> dict[str, Any]:
+        """The data of one version, as it was recorded; raises ValueError if the file is no JSON object."""
+        data = orjson.loads(self.path(event, version).read_bytes())
+        if not isinstance(data, dict):
+            raise ValueError(f"{self.path(event, version)} holds no JSON object: write the fields of the event")
+        return data
+
+    def write(self, event: type[Event], version: int, data: Mapping[str, Any]) -> None:
+        """Add the file of one version."""
+        self.of(event).mkdir(parents=True, exist_ok=True)
+        text = orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        self.path(event, version).write_bytes(text)
+
+
+class Made(NamedTuple):
+    """A golden file that was missing. made: False if nothing could be found to write into it."""
+
+    path: Path
+    version: int
+    made: bool
+
+
+def add_missing(aggregate: AnyAggregate, files: GoldenFiles) -> Iterator[Made]:
+    """Write the golden files that an aggregate's events lack.
+
+    A first version is one that `decide` made of random commands; a later one is what its predecessor became.
+    """
+    found = _recorded(aggregate)
+    for event in aggregate.events.values():
+        for version in range(1, event.version + 1):
+            if files.path(event, version).exists():
+                continue
+            data = _sample(event, version, found, files)
+            if data is not None:
+                files.write(event, version, data)
+            yield Made(files.path(event, version), version, data is not None)
+
+
+def _recorded(aggregate: AnyAggregate) -> Mapping[str, Mapping[str, Any]]:
+    """The first event of each type that comes up in some random lives of an aggregate, by type."""
+    chance = random.Random(1)
+    found: dict[str, Mapping[str, Any]] = {}
+    for life in range(LIVES):
+        state = aggregate.initial
+        for _ in range(COMMANDS):
+            command = random_command(aggregate, f"A{life}", chance)
+            with suppress(Rejected):
+                for event in aggregate.decide(command, state) if command else ():
+                    state = aggregate.evolve(state, event)
+                    found.setdefault(event.type, event.model_dump(mode="json", by_alias=True))
+    return found
+
+
+def _sample(
+    event: type[Event], version: int, found: Mapping[str, Mapping[str, Any]], files: GoldenFiles
+) -> Mapping[str, Any] | None:
+    """Data of one version; None if there is none to be had."""
+    if version > 1 and files.path(event, version - 1).exists():
+        return event.history.upcast(version - 1, files.read(event, version - 1), until=version)
+    return found.get(event.type) if version == event.version else None

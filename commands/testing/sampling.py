@@ -1,0 +1,60 @@
+"""Random commands of any aggregate, made from the JSON schema of its command classes; seeded, without hypothesis."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from commands.declaring.aggregate import Command
+from commands.declaring.registry import AnyAggregate
+
+IDS = ("L1", "Łódź 🏠", "a/b", 'it\'s "odd"', "%2F..", "null")
+TEXTS = (*IDS, "tab\tand\nline", "{}", "12345", "z95838", "Sacramento")
+
+
+def random_command(aggregate: AnyAggregate, name: str, chance: random.Random) -> Command | None:
+    """A random command; None where its body breaks what the schema's types do not tell."""
+    kind = chance.choice(list(aggregate.commands.values()))
+    schema = kind.model_json_schema()
+    body = {
+        field: _value(what, schema, chance)
+        for field, what in schema["properties"].items()
+        if field in schema.get("required", ()) or chance.random() < 0.5
+    }
+    try:
+        return kind.model_validate_json(orjson.dumps({**body, aggregate.id_field: name}))
+    except ValidationError:
+        return None
+
+
+def _value(schema: Mapping[str, Any], root: Mapping[str, Any], chance: random.Random) -> Any:
+    match schema:
+        case {"$ref": reference}:
+            return _value(root["$defs"][reference.rpartition("/")[2]], root, chance)
+        case {"anyOf": choices}:
+            return _value(chance.choice(choices), root, chance)
+        case {"enum": choices}:
+            return chance.choice(choices)
+        case {"const": only}:
+            return only
+        case {"type": "string", "pattern": _}:
+            return chance.choice([text for text in TEXTS if text.isalnum()])
+        case {"type": "string"}:
+            return chance.choice(TEXTS)
+        case {"type": "integer"}:
+            return chance.choice((1, 2, 1000, 350_000, 9_999_999_999))
+        case {"type": "number"}:
+            low, high = schema.get("minimum", -100.0), schema.get("maximum", 100.0)
+            return chance.choice((float(low), chance.uniform(low, high), 1.5))
+        case {"type": "boolean"}:
+            return chance.random() < 0.5
+        case {"type": "array", "items": items}:
+            return [_value(items, root, chance) for _ in range(chance.choice((1, 1, 2)))]
+        case {"type": "object", "properties": fields}:
+            return {name: _value(what, root, chance) for name, what in fields.items()}
+        case _:
+            return None
