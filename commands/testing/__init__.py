@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from commands.testing.rewriting import with_shown_values
 from eventlog.modules import first_with
 
 if TYPE_CHECKING:
@@ -30,8 +31,5 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name != "contracts_of":
         return first_with(name, _PLACES)
-    import pytest  # noqa: PLC0415
-
-    contracts = "commands.testing.contracts"
-    pytest.register_assert_rewrite(contracts)  # a failed `assert` there shows its values, as in a user's own tests
-    return first_with(name, (contracts,))
+    loaded: object = getattr(with_shown_values("commands.testing.contracts"), name)
+    return loaded

@@ -15,9 +15,10 @@ from projections.settings import StoreSettings
 from projections.stores.names import index_name, ledger_index, write_alias
 from projections.stores.store import Target, ViewStore
 from projections.table.reference import fold
+from projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.test_view_stores import created, events_of
-from tests.contracts.view_histories import BY_GROUP, PARTITIONS, History, history
+from tests.contracts.view_histories import BY_GROUP
 from tests.waiting import eventually
 
 

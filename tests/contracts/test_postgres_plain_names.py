@@ -18,8 +18,9 @@ from projections.stores.store import Batch, Target
 from projections.table.folds import add
 from projections.table.patch import Patch, Place
 from projections.table.view import Postgres, TableView
+from projections.testing.histories import PARTITIONS
 from tests.contracts.opened_stores import OnPostgres
-from tests.contracts.view_histories import BY_THING, PARTITIONS, Put
+from tests.contracts.view_histories import BY_THING, Put
 
 FIRST = BY_THING
 KEPT = {name: column for name, column in FIRST.columns.items() if name != "text"}

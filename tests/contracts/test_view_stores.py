@@ -22,25 +22,18 @@ from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
-from projections.stores.store import Batch, Target, ViewStore
+from projections.stores.store import Batch, Target
 from projections.table.monoids import State, StateField
 from projections.table.monoids.sketches import ZERO
 from projections.table.patch import Patch, Place
 from projections.table.reference import fold, states
 from projections.table.types import ColumnType
 from projections.table.view import TableView
+from projections.testing.contracts import load
+from projections.testing.histories import PARTITIONS, SOURCES, history
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, Server
-from tests.contracts.view_histories import (
-    BY_GROUP,
-    BY_THING,
-    PARTITIONS,
-    SOURCES,
-    History,
-    Removed,
-    Restored,
-    history,
-)
+from tests.contracts.view_histories import BY_GROUP, BY_THING, Removed, Restored
 
 MODULES = LogSettings.from_environment(os.environ).modules
 REGISTERED = ViewRegistry.load(MODULES).views
@@ -90,17 +83,6 @@ def created(server: Server, view: TableView, base: Mapping[int, int] | None = No
     store.finish(target)
     store.publish(target)
     return target
-
-
-def load(store: ViewStore, target: Target, told: History, chance: random.Random) -> None:
-    """Load to the end in batches of any size, now and then going back, as a loader that was moved does."""
-    at = {partition: ledger.next for partition, ledger in store.ledgers(target).items()}
-    while any(at[each] < len(told.patches[each]) for each in at):
-        if chance.random() < 0.1:
-            at = {partition: chance.randrange(offset + 1) for partition, offset in at.items()}
-        ends = {each: at[each] + chance.randrange(1, 30) for each in at if chance.random() < 0.7}
-        store.apply([target], {each: told.batch(each, at[each], end) for each, end in ends.items()})
-        at |= {each: min(end, len(told.patches[each])) for each, end in ends.items()}
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=list(VIEWS))

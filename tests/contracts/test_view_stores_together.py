@@ -18,10 +18,11 @@ from projections.stores.store import Batch, Target, ViewStore
 from projections.table.expressions import Source
 from projections.table.reference import fold, lift
 from projections.table.view import TableView
+from projections.testing.histories import PARTITIONS, SOURCES, history
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS
 from tests.contracts.opened_stores import Server
 from tests.contracts.test_view_stores import START, VIEWS, created, server, store_name
-from tests.contracts.view_histories import BY_GROUP, PARTITIONS, SOURCES, history
+from tests.contracts.view_histories import BY_GROUP
 
 __all__ = ["server", "store_name"]  # fixtures
 

@@ -1,48 +1,15 @@
-"""Random histories of a view: events as the log holds them, and the patches that a live query makes of them."""
+"""Events that bring a value of every type, and views with every fold over them."""
 
 from __future__ import annotations
 
-import random
-import string
-import typing
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
-
-import orjson
-from pydantic import BaseModel
+from dataclasses import replace
+from datetime import datetime
 
 from commands.declaring.aggregate import Event
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from projections.stores.names import patch_key
-from projections.stores.store import Batch
-from projections.table.expressions import Source, envelope, minus, negative, point, when
+from projections.table.expressions import envelope, minus, negative, point, when
 from projections.table.expressions import field as read
 from projections.table.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
-from projections.table.patch import Patch
-from projections.table.reference import lift
-from projections.table.types import ColumnType, column_type
 from projections.table.view import Cache, Elasticsearch, Postgres, TableView
-
-SOURCES = 3
-PARTITIONS = 3
-KEYS = (
-    "a",
-    "b",
-    "ä/ö ß",
-    "日本",
-    "😀",
-    "it's",
-    'say "no"',
-    "back\\slash",
-    "tab\tline\n",
-    "%s {x} $1",
-    "*?[a]",
-    "x" * 600,
-    "",
-)
-TEXTS = (*KEYS, "null", "x" * 9_000, "\u2028", "-1")
 
 
 class Put(Event, type="thing.put"):
@@ -135,130 +102,3 @@ def some_folds(name: str, key: str) -> TableView:
 
 BY_THING = every_fold("by_thing", "thing_id")
 BY_GROUP = every_fold("by_group", "group")
-
-
-@dataclass(frozen=True)
-class Emission:
-    """One record of `patches`: a row's patch, or progress (source, offset)."""
-
-    tag: str
-    patch: Patch | None = None
-    progress: tuple[int, int] | None = None
-
-
-@dataclass
-class History:
-    """What happened, and what `patches` holds of it, duplicates and all."""
-
-    view: TableView
-    sources: list[Source]
-    patches: dict[int, list[Emission]] = field(default_factory=lambda: {each: [] for each in range(PARTITIONS)})
-
-    @property
-    def ends(self) -> dict[int, int]:
-        """How many records each partition of `patches` holds."""
-        return {partition: len(records) for partition, records in self.patches.items()}
-
-    def whole(self, partition: int) -> Batch:
-        """All records of a partition."""
-        return self.batch(partition, 0, len(self.patches[partition]))
-
-    def batch(self, partition: int, start: int, end: int) -> Batch:
-        """The records of a partition in these offsets, as a loader would hand them over."""
-        records = self.patches[partition][start:end]
-        batch = Batch(start + len(records))
-        for record in records:
-            if record.patch is not None:
-                batch.patches.setdefault(record.tag, []).append(record.patch)
-            if record.progress is not None:
-                source, offset = record.progress
-                reached = batch.progress.setdefault(record.tag, {})
-                reached[source] = max(offset, reached.get(source, -1))
-        return batch
-
-
-def history(
-    view: TableView, events: Sequence[type[Event]], seed: int, length: int = 120, repeated: bool = True
-) -> History:
-    """A random history; repeated: the emitter is restarted now and then, and emits what it had emitted again."""
-    chance = random.Random(seed)
-    made = _sources(view, events, chance, length)
-    return History(view, made, _patches(view, made, chance, repeated))
-
-
-def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Random, length: int) -> list[Source]:
-    versions: dict[str, int] = {}
-    offsets = dict.fromkeys(range(SOURCES), 0)
-    made = []
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    for _ in range(length):
-        event = chance.choice(events)
-        data = {name: _value(info.annotation, chance) for name, info in event.model_fields.items()}
-        data[event.id_field] = chance.choice(KEYS)
-        if isinstance(view.key, str) and view.key in data:
-            data[view.key] = chance.choice(KEYS)
-        if "sku" in data:
-            data["sku"] = chance.choice(KEYS[:8])
-        stream = f"{event.type.partition('.')[0]}/{data[event.id_field]}"
-        version = versions[stream] = versions.get(stream, 0) + 1
-        partition = partition_of(stream, SOURCES)
-        offsets[partition] += chance.choice((1, 1, 1, 2, 5))  # markers and compaction leave gaps
-        # clocks differ between processes, and two events may have one time
-        time = start + timedelta(milliseconds=chance.randrange(length * 4))
-        what = Envelope(f"{stream}/{version}", event.type, stream, time, data, sequence=version)
-        made.append(Source(what, Position(partition, offsets[partition]), timestamp_ms(time), encode(what).decode()))
-    return made
-
-
-def _patches(
-    view: TableView, sources: Sequence[Source], chance: random.Random, repeated: bool
-) -> dict[int, list[Emission]]:
-    """Emit each source partition in its order, the partitions interleaved anyhow."""
-    found: dict[int, list[Emission]] = {each: [] for each in range(PARTITIONS)}
-    logs = {each: [s for s in sources if s.position.partition == each] for each in range(SOURCES)}
-    at = dict.fromkeys(logs, 0)
-    while unread := [each for each in logs if at[each] < len(logs[each])]:
-        partition = chance.choice(unread)
-        source = logs[partition][at[partition]]
-        at[partition] += 1
-        for patch in lift(view, source):
-            sent = patch._replace(fields=orjson.loads(orjson.dumps(patch.fields)))
-            found[partition_of(patch_key(view.tag, patch.key), PARTITIONS)].append(Emission(view.tag, sent))
-        if chance.random() < 0.1:
-            for each in found.values():
-                each.append(Emission(view.tag, progress=(partition, source.position.offset)))
-        if repeated and chance.random() < 0.05:
-            at[partition] = max(0, at[partition] - chance.randrange(12))
-    return found
-
-
-def _item(model: type[BaseModel], chance: random.Random) -> dict[str, Any]:
-    drawn = {name: _value(info.annotation, chance) for name, info in model.model_fields.items()}
-    # few keys, so that items meet
-    return drawn | {name: chance.choice(KEYS[:8]) for name in drawn if name == "sku"}
-
-
-def _value(annotation: Any, chance: random.Random) -> Any:
-    if type(None) in typing.get_args(annotation) and chance.random() < 0.2:
-        return None
-    literal = next(
-        (each for each in (annotation, *typing.get_args(annotation)) if typing.get_origin(each) is Literal), None
-    )
-    if literal is not None:
-        return chance.choice(typing.get_args(literal))
-    inner = next(iter(typing.get_args(annotation)), None)
-    if isinstance(inner, type) and issubclass(inner, BaseModel):
-        return [_item(inner, chance) for _ in range(chance.choice((0, 1, 2, 5)))]
-    match column_type(annotation):
-        case ColumnType.TEXT:
-            return chance.choice(TEXTS)
-        case ColumnType.INTEGER:
-            return chance.choice((0, 1, 2, 3, 7, -4, chance.randrange(-(2**40), 2**40)))
-        case ColumnType.FLOAT:
-            return chance.choice((0.0, 1.0, -1.5, chance.uniform(-80, 80)))
-        case ColumnType.BOOLEAN:
-            return chance.random() < 0.5
-        case ColumnType.TIME:
-            return f"2026-01-{chance.randrange(1, 29):02d}T10:11:12.{chance.randrange(1000):03d}Z"
-        case _:
-            return chance.choice(([], ["a", "ü"], chance.choices(string.ascii_letters, k=3)))

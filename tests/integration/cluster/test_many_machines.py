@@ -28,9 +28,10 @@ from projections.supervision.supervisor import Supervisor
 from projections.table.expressions import Source
 from projections.table.reference import fold
 from projections.table.view import Postgres
+from projections.testing.histories import history
 from tests.background import running
 from tests.contracts.opened_stores import OnPostgres
-from tests.contracts.view_histories import history, some_folds
+from tests.contracts.view_histories import some_folds
 from tests.integration.cluster.machines import Machines, machines
 from tests.logged import append, logged, settle
 from tests.waiting import eventually

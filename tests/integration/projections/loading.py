@@ -13,8 +13,8 @@ from eventlog.topics import PATCHES
 from projections.stores.names import patch_key
 from projections.stores.store import Target
 from projections.table.reference import fold
+from projections.testing.histories import History
 from tests.contracts.opened_stores import Server
-from tests.contracts.view_histories import History
 from tests.waiting import BOUND_S, eventually
 
 

@@ -24,9 +24,10 @@ from projections.loading.loader import Loader
 from projections.stores.open import open_store
 from projections.stores.store import Target
 from projections.table.reference import fold
+from projections.testing.histories import PARTITIONS, History, history
 from tests.background import running
 from tests.contracts.opened_stores import Server
-from tests.contracts.view_histories import BY_GROUP, BY_THING, PARTITIONS, History, history
+from tests.contracts.view_histories import BY_GROUP, BY_THING
 from tests.integration.projections.cut_proxy import CutProxy
 from tests.integration.projections.loading import create, rows_become, send
 from tests.lost_clients import first_is_lost

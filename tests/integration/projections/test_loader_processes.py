@@ -16,8 +16,9 @@ from confluent_kafka import Producer
 from compose.settings import StackSettings
 from eventlog.settings import LogSettings
 from projections.table.reference import fold
+from projections.testing.histories import History, history
 from tests.contracts.opened_stores import Server
-from tests.contracts.view_histories import BY_GROUP, History, history
+from tests.contracts.view_histories import BY_GROUP
 from tests.integration.projections.loading import create, rows_become, send
 from tests.waiting import eventually
 

@@ -25,8 +25,9 @@ from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.spark.engine import SparkEngine
 from projections.table.reference import fold
+from projections.testing.histories import history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
-from tests.contracts.view_histories import history, some_folds
+from tests.contracts.view_histories import some_folds
 from tests.logged import append, logged, settle
 from tests.spark_rows import session
 

@@ -29,9 +29,9 @@ from projections.spark.kafka_source import Ranges
 from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.view import TableView
+from projections.testing.histories import history as random_history
 from tests import versioned
 from tests.contracts.fold_views import FOLD_VIEWS
-from tests.contracts.view_histories import history as random_history
 from tests.spark_histories import history
 from tests.spark_rows import (
     Patches,

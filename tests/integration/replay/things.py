@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from projections.table.expressions import Source
+from projections.testing.histories import history as history_of
 from tests.contracts.view_histories import Put, Removed, Restored, Taken, some_folds
-from tests.contracts.view_histories import history as history_of
 
 by_thing = some_folds("by_thing", "thing_id")
 by_group = some_folds("by_group", "group")

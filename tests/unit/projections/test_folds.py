@@ -33,6 +33,7 @@ from projections.table.folds import (
 )
 from projections.table.items import item
 from projections.table.view import Elasticsearch, Postgres, TableView
+from projections.testing.histories import history
 from projections.testing.orders import check_sources
 from tests.contracts.fold_views import (
     BY_PACKED_GROUP,
@@ -45,7 +46,7 @@ from tests.contracts.fold_views import (
     Packed,
     ever,
 )
-from tests.contracts.view_histories import Put, Taken, history
+from tests.contracts.view_histories import Put, Taken
 
 LINES = {"sku": "A", "pieces": 2, "price": 5, "weight": None, "at": None}
 

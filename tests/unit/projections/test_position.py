@@ -17,8 +17,8 @@ from projections.table.expressions import Source
 from projections.table.patch import Place
 from projections.table.reference import fold, lift
 from projections.table.view import TableView
+from projections.testing.histories import PARTITIONS, SOURCES, history
 from tests.contracts.fold_views import BY_PACKED_GROUP, BY_SKU
-from tests.contracts.view_histories import PARTITIONS, SOURCES, history
 
 Record = tuple[Place, bytes, bytes]
 

@@ -39,9 +39,9 @@ from projections.table.folds import lowest as lowest_of
 from projections.table.monoids import State
 from projections.table.types import ColumnType
 from projections.table.view import Postgres, TableView
+from projections.testing.histories import history as random_history
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
-from tests.contracts.view_histories import history as random_history
 from tests.spark_histories import history
 from tests.spark_rows import (
     differences,

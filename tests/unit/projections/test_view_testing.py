@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from projections import EVERY, Lookup, Postgres, TableView, add, at_least, count
 from projections.table.folds.fold import Cases, Ordering, Stored, read
 from projections.table.monoids import Pick, State, StateField
 from projections.table.types import ColumnType
-from projections.testing import check_any_order, rows_of
+from projections.testing import check_any_order, contracts_of_views, rows_of
 from projections.views.listings import listings
 from projections.views.streams import streams
 from tests.listed import LISTING
@@ -205,3 +206,28 @@ def test_a_view_of_every_event_takes_any() -> None:
         "crate/C1": {"stream": "crate/C1", "n": 2},
         "crate/C2": {"stream": "crate/C2", "n": 1},
     }
+
+
+def test_the_contract_of_views_finds_what_breaks_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = TableView(
+        name="wrong", key="owner", columns={"newest": Newest(read({Packed: "fee"}))}, stores=(Postgres(),)
+    )
+    declared = ModuleType("declared_views")
+    vars(declared).update(wrong=wrong, owners=owners)
+    monkeypatch.setitem(sys.modules, "declared_views", declared)
+    tests: Any = contracts_of_views("declared_views")
+    with pytest.raises(AssertionError, match='"wrong" has other rows'):
+        tests.test_any_order_makes_the_same_rows(view=wrong)
+
+
+@pytest.mark.parametrize(
+    ("modules", "says"),
+    [
+        ((), "no view in no module"),
+        (("commands.aggregates",), "no view in commands.aggregates"),
+        (("projections.views.streams",), '"streams" is of every event'),
+    ],
+)
+def test_a_contract_of_no_view_is_an_error(modules: tuple[str, ...], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        contracts_of_views(*modules)

@@ -1,0 +1,89 @@
+"""What holds for every view, as tests for pytest; needs the extra `testing`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from commands.declaring.aggregate import Aggregate, Event
+from commands.declaring.registry import CommandRegistry
+from eventlog.modules import find
+from projections.registry import ViewRegistry
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import Target, ViewStore
+from projections.table.reference import fold
+from projections.table.view import TableView
+from projections.testing.histories import PARTITIONS, History, history
+from projections.testing.orders import check_sources
+
+LENGTH: Final = 40
+"""Of a random history, in events."""
+
+Checked = Callable[..., None]
+
+
+def contracts_of_views(*modules: str) -> type:
+    """A class of tests for all views that `modules` declare.
+
+        TestViews = contracts_of_views("bank.views")
+
+    Over random histories of the events that each view handles: rows are the same in whatever order the parts of a
+    history are combined; and a loader that starts over now and then leaves the rows of a replay.
+
+    modules: dotted names, sub-modules are walked. For a view of EVERY event, name modules that declare aggregates too.
+    How many histories there are is said by the hypothesis profile that is loaded.
+
+    Raises ModuleBroken if a module cannot be imported, ViewDeclarationError if a declaration is wrong, and ValueError
+    if there is no view, or no event for one.
+    """
+    views = ViewRegistry(find(modules, TableView)).views
+    if not views:
+        raise ValueError(f"no view in {', '.join(modules) or 'no module'}: name the modules that declare some")
+    every = list(CommandRegistry(find(modules, Aggregate)).events.values())
+    events = {view.name: every if view.handles_every else list(view.events.values()) for view in views.values()}
+    if lacking := [name for name, found in events.items() if not found]:
+        raise ValueError(f'"{lacking[0]}" is of every event: name modules that declare aggregates too')
+
+    def test_any_order_makes_the_same_rows(view: TableView, seed: int) -> None:
+        check_sources(view, drawn(view, events[view.name], seed).sources, seed)
+
+    def test_live_rows_equal_a_replays(view: TableView, seed: int) -> None:
+        live_equals_replay(view, drawn(view, events[view.name], seed), seed)
+
+    of_views = pytest.mark.parametrize("view", views.values(), ids=views)
+    tests = (test_any_order_makes_the_same_rows, test_live_rows_equal_a_replays)
+    return type("Contracts", (), {test.__name__: staticmethod(of_views(_with_seeds(test))) for test in tests})
+
+
+def _with_seeds(test: Checked) -> Checked:
+    relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    return relaxed(given(seed=st.integers(0, 2**32 - 1))(test))
+
+
+def drawn(view: TableView, events: Sequence[type[Event]], seed: int) -> History:
+    """A random history of a view, the same for the same seed."""
+    return history(view, events, seed, LENGTH)
+
+
+def live_equals_replay(view: TableView, happened: History, seed: int) -> None:
+    """Raises AssertionError if patches that are loaded in batches of any size leave other rows than a replay."""
+    target, store = Target(view, 1), MemoryStore(Memory())
+    store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
+    load(store, target, happened, random.Random(seed))
+    assert store.rows(target) == fold(view, happened.sources)
+
+
+def load(store: ViewStore, target: Target, happened: History, chance: random.Random) -> None:
+    """Load to the end in batches of any size, now and then going back, as a loader that was moved does."""
+    at = {partition: ledger.next for partition, ledger in store.ledgers(target).items()}
+    while any(at[each] < len(happened.patches[each]) for each in at):
+        if chance.random() < 0.1:
+            at = {partition: chance.randrange(offset + 1) for partition, offset in at.items()}
+        ends = {each: at[each] + chance.randrange(1, 30) for each in at if chance.random() < 0.7}
+        store.apply([target], {each: happened.batch(each, at[each], end) for each, end in ends.items()})
+        at |= {each: min(end, len(happened.patches[each])) for each, end in ends.items()}
