@@ -111,7 +111,9 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
         offsets[partition] += chance.choice((1, 1, 1, 2, 5))  # markers and compaction leave gaps
         # clocks differ between processes, and two events may have one time
         time = start + timedelta(milliseconds=chance.randrange(length * 4))
-        what = Envelope(f"{stream}/{version}", event.type, stream, time, data, sequence=version)
+        what = Envelope(
+            f"{stream}/{version}", event.type, stream, time, data, data_version=event.version, sequence=version
+        )
         made.append(Source(what, Position(partition, offsets[partition]), timestamp_ms(time), encode(what).decode()))
     return made
 
