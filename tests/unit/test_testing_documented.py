@@ -1,0 +1,82 @@
+"""docs/testing.md: its samples are tests that pass, on the account and the views of the README."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "testing.md").read_text()
+FEW = """
+from hypothesis import settings
+
+settings.register_profile("few", max_examples=5, database=None)
+settings.load_profile("few")
+"""
+
+
+def blocks(language: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def run(package: Path, *words: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "HEADWATER_MODULES"}
+    ran = subprocess.run(
+        [sys.executable, *words], cwd=package, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    aggregate, views, *_ = blocks("python", (ROOT / "README.md").read_text())
+    (tmp_path / "bank").mkdir()
+    (tmp_path / "bank" / "__init__.py").write_text("")
+    (tmp_path / "bank" / "domain.py").write_text(aggregate)
+    (tmp_path / "bank" / "views.py").write_text(f"from bank.domain import Deposited, Opened\n{views}")
+    (tmp_path / "conftest.py").write_text(FEW)
+    (tmp_path / "test_bank.py").write_text("\n".join(blocks("python")))
+    return tmp_path
+
+
+def test_the_samples_pass_once_the_golden_files_are_written(bank: Path) -> None:
+    ((python, *words),) = [shlex.split(line) for block in blocks("bash") for line in block.splitlines()]
+    assert python == "python"
+    run(bank, *words)
+    assert (bank / "bank" / "golden" / "account.deposited" / "1.json").exists()
+    told = run(bank, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rA", "test_bank.py")
+    passed = set(re.findall(r"^PASSED test_bank\.py::(\w+)", told, re.MULTILINE))
+    shown = set(re.findall(r"^def (test_\w+)|^(Test\w+)", "\n".join(blocks("python")), re.MULTILINE))
+    assert passed == {function or contract for function, contract in shown}
+
+
+def test_a_failure_reads_as_shown(bank: Path) -> None:
+    fails = """
+from bank.domain import Deposit, Deposited, Opened, account
+from commands.testing import given
+
+opened = given(account, Opened(account_id="A", owner="Ada"))
+try:
+    opened.when(Deposit(account_id="A", cents=500)).then(Deposited(account_id="A", owner="Ada", cents=50))
+except AssertionError as error:
+    print(error)
+"""
+    assert run(bank, "-c", fails) == blocks("text")[0]
+
+
+def test_every_word_of_the_kit_is_on_the_page() -> None:
+    import commands.testing
+    import projections.testing
+    from commands.testing.instances import Reacted
+    from commands.testing.streams import Decided
+
+    words = {*commands.testing.__all__, *projections.testing.__all__}
+    words |= {name for kind in (Decided, Reacted) for name in vars(kind) if name.startswith("then")}
+    assert {word for word in words if not re.search(rf"\b{word}\b", TEXT)} == set()
