@@ -27,6 +27,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
 from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, Record, Role
+from tests.domains import SHIPPED
 
 ROLES = (HANDLER, ROUTER, PROCESSES)
 TURNS = 50
@@ -73,7 +74,7 @@ class World:
     def __init__(self, chance: random.Random, partitions: int = 3) -> None:
         self.now = START
         self.log = MemoryLog(partitions)
-        self.commands, self.processes = CommandRegistry.load(), ProcessRegistry.load()
+        self.commands, self.processes = CommandRegistry.load(SHIPPED), ProcessRegistry.load(SHIPPED)
         self._chance = chance
         self._tasks: dict[tuple[Role, int], tuple[PartitionTask, MemoryWriter]] = {}
         self._sent = 0

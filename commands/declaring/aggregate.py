@@ -92,7 +92,7 @@ class Event(Message):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Generic[State]):
-    """One kind of aggregate. Register it by giving it a name in a module of `commands.aggregates` or HEADWATER_MODULES.
+    """One kind of aggregate. Register it by giving it a name in a module of HEADWATER_MODULES.
 
     name: the first part of its streams (`listing` in `listing/L1`) and of its message types.
     id_field: the field of every command and event that holds the aggregate's id.

@@ -23,10 +23,11 @@ import orjson
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
+from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError
-from eventlog.modules import find
+from eventlog.modules import SAMPLE, find
 
-SHIPPED = "commands.processes"
+ROOM = "commands.processes"
 
 State = TypeVar("State", bound=BaseModel)
 
@@ -69,7 +70,7 @@ class Reaction(Generic[State]):
 
 @dataclass(frozen=True, slots=True)
 class Process(Generic[State]):
-    """One kind of process. Register it by giving it a name in a module of `commands.processes` or HEADWATER_MODULES.
+    """One kind of process. Register it by giving it a name in a module of HEADWATER_MODULES.
 
     name: part of the ids of its commands, so it stays. key: the field that every event has which it handles, and that
     names the instance. initial: the state before the first event. starts: the events that begin an instance; others
@@ -146,6 +147,17 @@ class ProcessRegistry:
         self.by_event: Mapping[str, Sequence[AnyProcess]] = MappingProxyType(by_event)
 
     @classmethod
-    def load(cls, modules: Sequence[str] = ()) -> ProcessRegistry:
-        """The shipped processes and those of the packages `modules` (see `LogSettings.modules`)."""
-        return cls(find([SHIPPED, *modules], Process))
+    def load(cls, modules: Sequence[str] = SAMPLE) -> ProcessRegistry:
+        """The processes of a deployment that is made of `modules` (see `LogSettings.modules`).
+
+        Raises DeclarationError for one that handles an event of a shipped domain that is not among them.
+        """
+        found, commands = find(modules, Process, ROOM), CommandRegistry.load(modules)
+        for module, process in found:
+            for event in process.events.values():
+                if domain := commands.absent_domain(event):
+                    raise DeclarationError(
+                        f'process "{process.name}" handles "{event.type}" of the shipped domain "{domain}", which this '
+                        f'deployment does not have: add "{domain}" to HEADWATER_MODULES (declared in "{module}")'
+                    )
+        return cls(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,9 +17,9 @@ from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt
 from eventlog.envelope import Envelope, decode, encode, stream_name
 from eventlog.ports import Record
-from eventlog.settings import LogSettings
+from tests.domains import COVERED
 
-REGISTRY = CommandRegistry.load(LogSettings.from_environment(os.environ).modules)
+REGISTRY = CommandRegistry.load(COVERED)
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 every_aggregate = pytest.mark.parametrize("aggregate", REGISTRY.aggregates.values(), ids=REGISTRY.aggregates)
 thoroughly = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

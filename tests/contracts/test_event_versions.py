@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,10 +17,10 @@ from commands.declaring.registry import CommandRegistry
 from commands.declaring.steps import Conversion, Parsed, Recoded, Rounded, Scaled
 from commands.declaring.upcasting import Constant, Converted, Lineage, Part, Recorded
 from eventlog.envelope import Envelope
-from eventlog.settings import LogSettings
+from tests.domains import COVERED
 from tests.golden import HOW, folder, path, read
 
-REGISTRY = CommandRegistry.load(LogSettings.from_environment(os.environ).modules)
+REGISTRY = CommandRegistry.load(COVERED)
 RELEASED = [(event, version) for event in REGISTRY.events.values() for version in range(1, event.version + 1)]
 every_version = pytest.mark.parametrize(
     ("event", "version"), RELEASED, ids=[f"{event.type}-{version}" for event, version in RELEASED]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
 import threading
@@ -18,7 +17,6 @@ import pytest
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from compose.ports import free_port
-from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
@@ -29,6 +27,8 @@ from projections.table.patch import Patch, Place
 from projections.table.reference import fold, states
 from projections.table.types import ColumnType
 from projections.table.view import TableView
+from projections.views.listings.city_market import city_market
+from projections.views.streams import streams
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import (
@@ -41,9 +41,9 @@ from tests.contracts.view_histories import (
     Restored,
     history,
 )
+from tests.domains import COVERED
 
-MODULES = LogSettings.from_environment(os.environ).modules
-REGISTERED = ViewRegistry.load(MODULES).views
+REGISTERED = ViewRegistry.load(COVERED).views
 VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP, **FOLD_VIEWS}
 SERVERS = {"postgres": OnPostgres, "elasticsearch": OnElasticsearch, "valkey": OnValkey}
 MOMENTS = {
@@ -80,7 +80,7 @@ def server(store_name: str, request: pytest.FixtureRequest) -> Iterator[Server]:
 
 def events_of(view: TableView) -> list[type[Event]]:
     if view.handles_every:
-        return list(CommandRegistry.load(MODULES).events.values())
+        return list(CommandRegistry.load(COVERED).events.values())
     return list(view.events.values())
 
 
@@ -198,7 +198,7 @@ def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) 
 
 @pytest.mark.parametrize(
     "view",
-    [BY_THING, BY_GROUP, LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, REGISTERED["city_market"], REGISTERED["streams"]],
+    [BY_THING, BY_GROUP, LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, city_market, streams],
     ids=lambda v: v.name,
 )
 def test_bulk_then_live_counts_every_event_once(server: Server, view: TableView) -> None:

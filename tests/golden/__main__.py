@@ -1,8 +1,7 @@
-"""`python -m tests.golden`: makes the golden files that are missing, of the shipped events and HEADWATER_MODULES'."""
+"""`python -m tests.golden`: makes the golden files that are missing, of the events that the contracts are tested on."""
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import Rejected
-from eventlog.settings import LogSettings
+from tests.domains import COVERED
 from tests.golden import path, read, write
 from tests.spark_histories import random_command
 
@@ -21,7 +20,7 @@ LIVES, COMMANDS = 300, 40
 
 def main() -> int:
     """A first version is one that `decide` made of random commands; a later one is what its predecessor became."""
-    registry = CommandRegistry.load(LogSettings.from_environment(os.environ).modules)
+    registry = CommandRegistry.load(COVERED)
     left = 0
     for aggregate in registry.aggregates.values():
         recorded = recorded_events(aggregate)

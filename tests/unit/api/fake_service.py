@@ -28,6 +28,7 @@ from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
 from projections.table.patch import Place
 from projections.table.view import TableView
+from tests.domains import SHIPPED
 from tests.filtered import fulfils
 
 PARTITIONS = 4
@@ -216,9 +217,9 @@ class MemoryReader:
             raise self.errors.pop(0)
 
 
-def fake_service(limits: Limits | None = None, modules: Sequence[str] = ()) -> Service:
-    """A service of fakes, with the shipped aggregates and views, and those of `modules`."""
-    commands = CommandRegistry.load()
+def fake_service(limits: Limits | None = None, modules: Sequence[str] = SHIPPED) -> Service:
+    """A service of fakes, made of `modules`."""
+    commands = CommandRegistry.load(modules)
     events, generations, log = FakeEvents(), FakeGenerations(), MemoryLog(PARTITIONS)
     readers = {name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")}
     views = ViewRegistry.load(modules).views
@@ -227,7 +228,7 @@ def fake_service(limits: Limits | None = None, modules: Sequence[str] = ()) -> S
     return Service(
         commands=commands,
         views=views,
-        observations=ObservationRegistry.load(),
+        observations=ObservationRegistry.load(modules),
         gateway=FakeGateway(commands),
         recorder=FakeRecorder(),
         events=events,

@@ -16,7 +16,7 @@ from fake_service import event
 from api.app import create_app
 from api.documentation import operations
 from api.service import Service
-from commands.aggregates.listing import listing
+from commands.aggregates.listings.listing import listing
 from eventlog.envelope import encode
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from commands.aggregates.listing import listing
+from commands.aggregates.listings.listing import listing
 from commands.codec import fingerprint, fold, read_command, read_event
 from commands.declaring.registry import CommandRegistry
 from commands.errors import BrokenStream, MalformedCommand
 from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
+from tests.domains import SHIPPED
 
 SELL = CommandRegistry.load().command("listing.sell")
 
@@ -66,7 +67,7 @@ def test_the_fingerprint_knows_the_type_the_body_and_the_expected_version_and_no
 
 @pytest.mark.parametrize(("price", "fits"), [(2**63 - 1, True), (-(2**63), True), (2**63, False), (2**64 - 1, False)])
 def test_an_integer_that_no_store_can_hold_is_refused_with_its_place(price: int, fits: bool) -> None:
-    kind = CommandRegistry.load().command("order.place")
+    kind = CommandRegistry.load(SHIPPED).command("order.place")
     line = {"sku": "tea", "quantity": 1, "unit_cents": price}
     body = {"order_id": "O", "customer": "9" * 30, "lines": [line]}
     try:

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from commands.aggregates import order
+from commands.aggregates.orders import order
 from commands.declaring.aggregate import Event
 from commands.declaring.process import Process, TimedOut
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates import order
+from commands.aggregates.orders import order
 from commands.declaring.process import Process, ProcessRegistry, Reaction
 from commands.errors import DeclarationError
 from commands.reacting.starts import read_starts, settle_starts
