@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel
@@ -73,9 +73,10 @@ def _event(event_type: str, event: type[Event]) -> Schema:
     return {**ENVELOPE, "description": (event.__doc__ or event_type).strip(), "properties": properties}
 
 
-def _other_event(known: Iterable[str]) -> Schema:
+def _other_event(known: Collection[str]) -> Schema:
     """An event that no aggregate declares any more."""
-    properties = {**ENVELOPE["properties"], "type": {"type": "string", "not": {"enum": sorted(known)}}}
+    other = {"not": {"enum": sorted(known)}} if known else {}
+    properties = {**ENVELOPE["properties"], "type": {"type": "string", **other}}
     return {**ENVELOPE, "description": "of a type that is declared no more", "properties": properties}
 
 
@@ -91,4 +92,6 @@ def _told_apart(components: Mapping[str, str], *others: str) -> Schema:
     """One of some components, by the `type` that each is of."""
     mapping = {name: reference(component)["$ref"] for name, component in components.items()}
     every = [reference(component) for component in (*components.values(), *others)]
+    if not every:
+        return {"not": {}}  # a deployment without aggregates takes no command at all
     return {"type": "object", "oneOf": every, "discriminator": {"propertyName": "type", "mapping": mapping}}

@@ -19,7 +19,7 @@ from compose.settings import StackSettings
 from compose.stack import JAR_LOCK, Stack, fetch_jars
 from compose.state import StateDirectory
 from eventlog.errors import EventLogError
-from eventlog.modules import SAMPLE, shipped_domains
+from eventlog.modules import DEFAULT_MODULES, shipped_domains
 from projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
 from projections.spark.setup.java import JavaError
 from projections.supervision.errors import SupervisionError
@@ -87,7 +87,7 @@ def run(domains: Domains = "") -> None:
 @app.command()
 def demo(domains: Domains = "") -> None:
     """Put the samples to work, check every view, rebuild all under traffic, check again, and end."""
-    chosen = read_domains(domains) or SAMPLE
+    chosen = read_domains(domains) or DEFAULT_MODULES
     from compose.demo import main as play  # noqa: PLC0415 - needs the extra `demo`
 
     raise typer.Exit(play(chosen))

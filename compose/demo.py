@@ -74,7 +74,7 @@ async def play(
 
     async def check(when: str) -> None:
         found = [text for each in samples.values() for text in await each.mismatches(client, settings.endpoints, name)]
-        views = len({view for each in samples.values() for view in each.rows})
+        views = len({view for each in samples.values() for view in each.views})
         console.print(f"checked {views} views {when}: {len(found)} mismatches")
         for text in found[:10]:
             console.print(f"  {text}", style="red", markup=False)
@@ -89,7 +89,7 @@ async def play(
             report.commands += len(requests)
         seconds += time.perf_counter() - began
     report.commands_per_s = report.commands / seconds
-    await check("after these")
+    await check("after the first commands")
 
     console.print("measuring freshness: a change to its row in PostgreSQL")
     for sample in samples.values():

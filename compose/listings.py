@@ -15,6 +15,7 @@ from compose.settings import Endpoints
 class Listings:
     """The 932 properties of Sacramento. See Sample."""
 
+    views: Sequence[str] = ("listings", "listing_search", "listing_card", "city_market")
     rows: Mapping[str, str] = {
         "listings": "sacramento-1",
         "listing_search": "sacramento-1",

@@ -54,6 +54,7 @@ class Orders:
     Most are paid, some of these for more of a product than there is; of the others, half are called off.
     """
 
+    views: Sequence[str] = ("streams",)
     rows: Mapping[str, str] = {"streams": "order/order-1/1"}
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from compose.sample import Client
 from compose.services import api_port, service_specs
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack
-from eventlog.modules import SAMPLE
+from eventlog.modules import DEFAULT_MODULES
 from projections.supervision.supervisor import Supervisor
 
 MODULES: Final = "HEADWATER_MODULES"
@@ -100,13 +100,13 @@ def main(modules: Sequence[str]) -> int:
         return 0
 
 
-def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules: Sequence[str] = SAMPLE) -> str:
+def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules: Sequence[str]) -> str:
     """What to try: each command on one line of its own, below a comment, so that any of it can be pasted in a shell."""
     folder = Path(sys.executable).parent
     here = Path.cwd()
     names = {"api": api, "bin": shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}
     names["view"] = "listings" if "listings" in modules else "streams"
-    if tuple(modules) != SAMPLE:
+    if tuple(modules) != DEFAULT_MODULES:
         environ = {**environ, MODULES: ",".join(modules)}
     lines = [HEAD.format(api=api, state=settings.state, logs=settings.logs)]
     exports = [f"export {name}={shlex.quote(value)}" for name, value in variables(settings, environ).items()]

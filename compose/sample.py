@@ -70,8 +70,10 @@ class Client:
 class Sample(Protocol):
     """A shipped domain at work: what is asked of it, and what its views must show then."""
 
+    views: Sequence[str]
+    """The views that `mismatches` checks."""
     rows: Mapping[str, str]
-    """The views that show it, with the key of a row of each that is there once `rounds` is carried out."""
+    """The views that show it, with the key of a row of each that is there once `loading` or `rounds` is carried out."""
 
     @property
     def number(self) -> int:

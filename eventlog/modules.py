@@ -16,8 +16,8 @@ Declaration = TypeVar("Declaration")
 
 ROOMS: Final = ("commands.aggregates", "commands.observations", "commands.processes", "projections.views")
 """Where the shipped domains are: each is a package of one name in every room in which it declares something."""
-SAMPLE: Final = ("listings",)
-"""What a deployment is made of if it names nothing."""
+DEFAULT_MODULES: Final = ("listings",)
+"""What a deployment is made of if it names nothing: a sample."""
 
 
 @cache
@@ -32,15 +32,15 @@ def shipped_domains() -> Mapping[str, tuple[str, ...]]:
 
 
 def read_modules(text: str) -> tuple[str, ...]:
-    """What the value of HEADWATER_MODULES names: shipped domains, and modules of the user's; SAMPLE if it names none.
+    """What a value of HEADWATER_MODULES names: shipped domains, and modules of the user's. DEFAULT_MODULES if nothing.
 
-    Raises AmbiguousModule if one of these is the name of a shipped domain and of a module that Python finds.
+    Raises AmbiguousModule if a name is that of a shipped domain and of a module that Python finds.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if name in shipped_domains() and (place := _place(name)):
             raise AmbiguousModule(name, place, shipped_domains()[name])
-    return names or SAMPLE
+    return names or DEFAULT_MODULES
 
 
 def find(names: Sequence[str], kind: type[Declaration], room: str) -> list[tuple[str, Declaration]]:

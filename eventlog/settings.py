@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eventlog.errors import SettingError
-from eventlog.modules import SAMPLE, read_modules
+from eventlog.modules import DEFAULT_MODULES, read_modules
 from eventlog.security import KafkaSecurity
 
 ENVIRONMENT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
@@ -37,7 +37,7 @@ class LogSettings:
     replication: int = 1
     receipts_days: int = 7
     state: Path = Path(".headwater")
-    modules: tuple[str, ...] = SAMPLE
+    modules: tuple[str, ...] = DEFAULT_MODULES
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
     @classmethod

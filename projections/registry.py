@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from commands.declaring.registry import CommandRegistry
-from eventlog.modules import SAMPLE, find
+from eventlog.modules import DEFAULT_MODULES, find
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.table.lookups import looked_up_types
 from projections.table.view import TableView
@@ -39,7 +39,7 @@ class ViewRegistry:
         self.views: Mapping[str, TableView] = MappingProxyType(views)
 
     @classmethod
-    def load(cls, modules: Sequence[str] = SAMPLE) -> ViewRegistry:
+    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ViewRegistry:
         """`streams` and the views of a deployment that is made of `modules` (see `LogSettings.modules`).
 
         Raises ViewDeclarationError for one that reads an event of a shipped domain that is not among them.

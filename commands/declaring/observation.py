@@ -15,7 +15,7 @@ from commands.declaring.json_body import NUL, too_large
 from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
-from eventlog.modules import SAMPLE, find
+from eventlog.modules import DEFAULT_MODULES, find
 from eventlog.ports import Entry
 
 ROOM = "commands.observations"
@@ -84,7 +84,7 @@ class ObservationRegistry:
         )
 
     @classmethod
-    def load(cls, modules: Sequence[str] = SAMPLE) -> ObservationRegistry:
+    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ObservationRegistry:
         """The types of a deployment that is made of `modules` (see `LogSettings.modules`)."""
         classes = find(modules, type, ROOM)
         return cls((module, kind) for module, kind in classes if issubclass(kind, Observation) and kind.type)

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
 from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError
-from eventlog.modules import SAMPLE, find
+from eventlog.modules import DEFAULT_MODULES, find
 
 ROOM = "commands.processes"
 
@@ -147,7 +147,7 @@ class ProcessRegistry:
         self.by_event: Mapping[str, Sequence[AnyProcess]] = MappingProxyType(by_event)
 
     @classmethod
-    def load(cls, modules: Sequence[str] = SAMPLE) -> ProcessRegistry:
+    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ProcessRegistry:
         """The processes of a deployment that is made of `modules` (see `LogSettings.modules`).
 
         Raises DeclarationError for one that handles an event of a shipped domain that is not among them.

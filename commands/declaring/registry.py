@@ -9,7 +9,7 @@ from typing import Any
 
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.errors import DeclarationError, UnknownCommand
-from eventlog.modules import SAMPLE, domain_of, find
+from eventlog.modules import DEFAULT_MODULES, domain_of, find
 
 ROOM = "commands.aggregates"
 
@@ -51,7 +51,7 @@ class CommandRegistry:
         )
 
     @classmethod
-    def load(cls, modules: Sequence[str] = SAMPLE) -> CommandRegistry:
+    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> CommandRegistry:
         """The aggregates of a deployment that is made of `modules` (see `LogSettings.modules`)."""
         return cls(find(modules, Aggregate, ROOM))
 
