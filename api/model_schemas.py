@@ -39,9 +39,9 @@ def message_components(commands: CommandRegistry, observations: ObservationRegis
         found[f"{name}.stream"] = _stream(aggregate)
     for name, report in observations.reports.items():
         found |= model_components(f"{name}.report", report)
-    found["CommandLine"] = _told_apart({name: f"{name}.line" for name in commands.commands})
+    found["CommandLine"] = _discriminated({name: f"{name}.line" for name in commands.commands})
     known = {name: f"{name}.event" for name in commands.events}
-    found["Event"] = _told_apart(known, OTHER_EVENT)
+    found["Event"] = _discriminated(known, OTHER_EVENT)
     found[OTHER_EVENT] = _other_event(known)
     return found
 
@@ -82,13 +82,13 @@ def _other_event(known: Collection[str]) -> Schema:
 
 def _stream(aggregate: AnyAggregate) -> Schema:
     """A page of the events of one aggregate, or its state as of then."""
-    events = _told_apart({name: f"{name}.event" for name in aggregate.events})
+    events = _discriminated({name: f"{name}.event" for name in aggregate.events})
     page: dict[str, Any] = STREAM_PAGE["properties"] | {"events": {"type": "array", "items": events}}
     state: dict[str, Any] = STREAM_STATE["properties"] | {"state": reference(f"{aggregate.name}.state")}
     return {"anyOf": [STREAM_PAGE | {"properties": page}, STREAM_STATE | {"properties": state}]}
 
 
-def _told_apart(components: Mapping[str, str], *others: str) -> Schema:
+def _discriminated(components: Mapping[str, str], *others: str) -> Schema:
     """One of some components, by the `type` that each is of."""
     mapping = {name: reference(component)["$ref"] for name, component in components.items()}
     every = [reference(component) for component in (*components.values(), *others)]

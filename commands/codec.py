@@ -57,14 +57,14 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 
 
-def fingerprint(command_type: str, body: bytes, expected_version: int | None) -> str:
+def fingerprint_of(command_type: str, body: bytes, expected_version: int | None) -> str:
     """Digest of what was asked: the same command id with another fingerprint is another request."""
     digest = hashlib.blake2b(body, digest_size=16)
     digest.update(b"\n%b\n%d" % (command_type.encode(), -1 if expected_version is None else expected_version))
     return digest.hexdigest()
 
 
-def fingerprint_unread(envelope: Envelope, value: bytes) -> str:
+def fingerprint_of_unreadable(envelope: Envelope, value: bytes) -> str:
     """The fingerprint of a command that its handler cannot read, though whoever sent it could.
 
     value: of the command's record, which stands for a body that has no canonical form.
@@ -73,7 +73,7 @@ def fingerprint_unread(envelope: Envelope, value: bytes) -> str:
         body, _ = canonical(envelope.data)
     except TypeError:
         body = value
-    return fingerprint(envelope.type, body, envelope.expected_version)
+    return fingerprint_of(envelope.type, body, envelope.expected_version)
 
 
 def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:

@@ -65,10 +65,10 @@ class LogSettings:
         return f"{self.environment}.{name}"
 
 
-def take_no_words(program: str, what: str | None, words: Sequence[str]) -> None:
-    """End with help where `words` ask for it, and with an error where there are others: settings are variables."""
-    told = "Settings are environment variables: see docs/architecture.md."
-    ArgumentParser(program, description=what, epilog=told).parse_args(words)
+def accept_no_arguments(program: str, what: str | None, arguments: Sequence[str]) -> None:
+    """End with help where `arguments` ask for it, and with an error where there are others: settings are variables."""
+    epilog = "Settings are environment variables: see docs/architecture.md."
+    ArgumentParser(program, description=what, epilog=epilog).parse_args(arguments)
 
 
 def read_count(env: Mapping[str, str], variable: str, default: int) -> int:

@@ -116,9 +116,9 @@ class Process(Generic[State]):
             if self.key not in member.model_fields:
                 raise DeclarationError(f'"{member.type}" has no field "{self.key}", the key of process "{self.name}"')
             found[member.type] = member
-        strangers = [event.type for event in self.starts if event.type not in found]
-        if strangers or not self.starts:
-            raise DeclarationError(f'process "{self.name}" must start with events that "react" takes: {strangers}')
+        unhandled = [event.type for event in self.starts if event.type not in found]
+        if unhandled or not self.starts:
+            raise DeclarationError(f'process "{self.name}" must start with events that "react" takes: {unhandled}')
         object.__setattr__(self, "events", MappingProxyType(found))
         schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
         object.__setattr__(self, "shape", hashlib.blake2b(schema, digest_size=8).hexdigest())

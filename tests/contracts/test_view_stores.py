@@ -94,7 +94,7 @@ def created(server: Server, view: TableView, base: Mapping[int, int] | None = No
 
 def load(store: ViewStore, target: Target, told: History, chance: random.Random) -> None:
     """Load to the end in batches of any size, now and then going back, as a loader that was moved does."""
-    at = {partition: ledger.next for partition, ledger in store.ledgers(target).items()}
+    at = {partition: ledger.next_offset for partition, ledger in store.ledgers(target).items()}
     while any(at[each] < len(told.patches[each]) for each in at):
         if chance.random() < 0.1:
             at = {partition: chance.randrange(offset + 1) for partition, offset in at.items()}
@@ -113,7 +113,7 @@ def test_random_histories_leave_the_rows_of_the_reference(server: Server, view: 
     for each in range(PARTITIONS):
         again.apply([target], {each: told.batch(each, 0, len(told.patches[each]))})
     assert server.rows(view) == fold(view, told.sources)
-    assert {each: ledger.next for each, ledger in again.ledgers(target).items()} == told.ends
+    assert {each: ledger.next_offset for each, ledger in again.ledgers(target).items()} == told.ends
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -165,7 +165,7 @@ def test_a_writer_that_lost_its_partition_takes_nothing_back(server: Server) -> 
     rows = server.rows(BY_THING)
     late.apply([target], {0: told.batch(0, 5, 10)})
     assert server.rows(BY_THING) == rows
-    assert server.open().ledgers(target)[0].next == end
+    assert server.open().ledgers(target)[0].next_offset == end
 
 
 def test_several_targets_and_partitions_go_in_one_call(server: Server) -> None:
@@ -193,7 +193,7 @@ def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) 
     store.settle()
     ledger = server.open().ledgers(target)[2]
     assert {source: place.offset for source, place in ledger.applied.items()} == {0: 20, 1: 4, 2: 1}
-    assert ledger.next == 7
+    assert ledger.next_offset == 7
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_a_loader_keeps_its_place_where_another_was_faster(server: Server) -> No
 def test_a_store_that_lost_its_last_writes_is_noticed(server: Server) -> None:
     told, target, store = history(BY_THING, events_of(BY_THING), 5), created(server, BY_THING), server.open()
     later = told.batch(0, 5, 10)
-    later.first = 5
+    later.first_offset = 5
     with pytest.raises(LedgerWentBack) as noticed:
         store.apply([target], {0: later})
     assert (noticed.value.expected, noticed.value.actual) == (5, 0)

@@ -17,7 +17,7 @@ from api.reads.audit import AuditReader
 from api.service import Service
 from api.settings import Limits
 from api.waiting import Waiter
-from commands.codec import fingerprint, read_command
+from commands.codec import fingerprint_of, read_command
 from commands.declaring.observation import ObservationRegistry, Report
 from commands.declaring.registry import CommandRegistry
 from commands.errors import EarlierReceiptsUnread
@@ -51,7 +51,7 @@ class FakeGateway:
         if self.error is not None:
             raise self.error
         return self.answer or receipt(
-            typed.stream, command_type, fingerprint=fingerprint(command_type, typed.body, None)
+            typed.stream, command_type, fingerprint=fingerprint_of(command_type, typed.body, None)
         )
 
     async def receipt(self, command_id: str) -> Receipt | None:
@@ -168,7 +168,7 @@ class MemoryReader:
         rows = self.rows.get(live.view.name, {})
         return {key: {name: rows[key][name] for name in columns or rows[key]} for key in keys if key in rows}
 
-    async def following(self, live: Live) -> Mapping[int, int]:
+    async def next_offsets(self, live: Live) -> Mapping[int, int]:
         return self.reached
 
     async def guard(self, live: Live, key: str) -> Applied:
@@ -209,7 +209,7 @@ class MemoryReader:
 
     async def search(self, live: Live, query: Query) -> Page:
         page = await self.find(live, replace(query, count=True))
-        matches = [{"score": 1.0} for _ in page.rows] if query.tells_matches else ()
+        matches = [{"score": 1.0} for _ in page.rows] if query.includes_matches else ()
         return Page(page.rows, page.last, page.total, {"city": [("SACRAMENTO", 2)]}, matches)
 
     def _raise(self) -> None:

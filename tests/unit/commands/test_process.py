@@ -16,7 +16,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError, UnreadableProcess
 from commands.processes.orders.order_fulfilment import order_fulfilment
 from commands.reacting.instance import Instance, read_instance, write_instance
-from commands.reacting.router import NOTE_S, RoutingTask
+from commands.reacting.router import COMMIT_IDLE_S, RoutingTask
 from eventlog import topics
 from eventlog.envelope import decode, partition_of
 from eventlog.memory import MemoryLog
@@ -135,7 +135,7 @@ def test_a_router_notes_its_place_now_and_then_though_no_event_concerns_a_proces
     router = RoutingTask(log, CommandRegistry.load(SHIPPED), ProcessRegistry.load(SHIPPED), 0, {}, lambda: now)
     writer = log.own(0, ROUTER)
     places = []
-    for offset, now in enumerate((0.1, NOTE_S, NOTE_S + 0.1, 2 * NOTE_S)):  # noqa: B007  # the router's clock reads it
+    for offset, now in enumerate((0.1, COMMIT_IDLE_S, COMMIT_IDLE_S + 0.1, 2 * COMMIT_IDLE_S)):  # noqa: B007  # the router's clock reads it
         router.work(writer, [Record(topics.EVENTS, 0, offset, f"listing/L/{offset + 1}", b"{}", 0)])
         places.append(log.next_offset(0, ROUTER))
     assert places == [0, 2, 2, 4]

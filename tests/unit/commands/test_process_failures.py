@@ -318,7 +318,7 @@ def test_timers_of_a_stopped_instance_run_out_after_what_has_waited() -> None:
 def test_many_due_timers_ring_in_several_transactions_and_events_are_handled_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("commands.reacting.process_task.MAX_RINGS", 3)
+    monkeypatch.setattr("commands.reacting.process_task.MAX_FIRED_TIMERS", 3)
     world = World(random.Random(1), partitions=1)
     world.deploy(counting())
     count = 7

@@ -20,7 +20,7 @@ from eventlog.letters import Letter
 from eventlog.ports import PROCESSES, Entry
 from eventlog.settings import LogSettings
 from replay.errors import CannotRetry
-from replay.resending import Resender, is_resent, tells_only
+from replay.resending import Resender, is_loss_notice, is_resent
 from tests.background import running
 from tests.domains import SHIPPED
 from tests.process_world import World
@@ -167,9 +167,9 @@ def test_what_views_could_not_take_in_is_not_sent_again() -> None:
 
 
 def test_letters_about_records_that_are_lost_are_told_from_those_that_can_be_retried() -> None:
-    assert tells_only("process-inbox/0/1-2")
+    assert is_loss_notice("process-inbox/0/1-2")
     kept = ["process-inbox/0/1", "events/0/5/router", "processes/0/p/1-2", "process-inbox/0/timer/p/a/t@1-2"]
-    assert not any(map(tells_only, kept))
+    assert not any(map(is_loss_notice, kept))
     with pytest.raises(CannotRetry, match="holds no value"):
         Resender(LogSettings(modules=SHIPPED), World(random.Random(1)).log).resend(
             "commands/0/1-2", Letter("", "", None, None)
