@@ -66,7 +66,7 @@ def toured(http: httpx.Client) -> None:
         headers={"Idempotency-Key": "readme-lists"},
     )
     assert listed.status_code == 201, listed.text
-    after = {"after": listed.json()["position"]}
+    after = {"after": listed.json()["position"], "wait_ms": "30000"}
     for view in ("listings", "listing_card", "listing_search", "streams"):
         key = "listing/sacramento-1/1" if view == "streams" else "sacramento-1"
         http.get(f"/views/{view}/{key}", params=after).raise_for_status()
