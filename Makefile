@@ -13,8 +13,11 @@ export UV_HTTP_TIMEOUT ?= 300# pyspark is large
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),tests/unit tests/contracts -m "not servers and not jvm",tests)
 
+# the shipped domains that `run` and `demo` are about
+CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')
+
 .DEFAULT_GOAL := help
-.PHONY: help setup spark up down run demo test soak check bench lock clean
+.PHONY: help setup chosen spark up down run demo test soak check bench lock clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,6 +34,9 @@ $(STAMP): requirements.lock pyproject.toml
 	$(UV) pip install --python $(PY) --no-deps --editable .
 	@touch $@
 
+chosen:
+	@$(if $(CHOSEN),$(if $(PYTHON),$(PYTHON) -m compose.domains '$(DOMAINS)'))
+
 spark: setup ## download Spark's Kafka connector, and let Spark start sooner (does nothing when it is done)
 	@$(PY) -m projections prepare
 
@@ -40,11 +46,11 @@ up: setup ## start the local stack in the background
 down: setup ## stop the local stack; its data stays
 	$(PY) -m compose down
 
-run: spark ## run the stack and Headwater's processes until Ctrl-C
-	@$(PY) -m compose run
+run: chosen spark ## run the stack and Headwater's processes until Ctrl-C; DOMAINS=listings,orders or all: with these samples
+	@$(PY) -m compose run $(CHOSEN)
 
-demo: spark ## show everything at work on real listings
-	$(PY) -m compose demo
+demo: chosen spark ## show everything at work on real listings; DOMAINS=listings,orders or all: on these samples
+	$(PY) -m compose demo $(CHOSEN)
 
 test: $(if $(FAST),setup,spark) ## run all tests, on servers of their own; FAST=1: only those that need no server and no JVM
 	$(PY) -m pytest $(PYTEST_OPTIONS)

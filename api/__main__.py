@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from api.settings import CANNOT_START, ApiSettings
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
-from eventlog.settings import take_no_words
+from eventlog.settings import accept_no_arguments
 
 
-def main(words: Sequence[str]) -> int:
-    """Serve until stopped; returns the exit code. words: there are none but `--help`."""
-    take_no_words("python -m api", __doc__, words)
+def main(arguments: Sequence[str]) -> int:
+    """Serve until stopped; returns the exit code. arguments: none, or `--help`."""
+    accept_no_arguments("python -m api", __doc__, arguments)
     try:
         log_to_stderr(os.environ)
         settings = ApiSettings.from_environment(os.environ)

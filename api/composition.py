@@ -26,7 +26,7 @@ from eventlog.kafka import KafkaLog
 from projections.registry import ViewRegistry
 
 
-class Receiving:
+class GatewayResource:
     """The gateway as a resource of the application."""
 
     def __init__(self, gateway: CommandGateway) -> None:
@@ -62,7 +62,7 @@ def compose_service(settings: ApiSettings) -> Service:
     waiter = Waiter(events, generations, settings.log.partitions, settings.log.patch_partitions)
     lookups = Lookups(views.views, readers, generations, waiter)
     feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
-    resources: tuple[Resource, ...] = (events, audit, database, elasticsearch, cache, Receiving(gateway), feeds)
+    resources: tuple[Resource, ...] = (events, audit, database, elasticsearch, cache, GatewayResource(gateway), feeds)
     return Service(
         commands=commands,
         observations=ObservationRegistry.load(settings.log.modules),

@@ -45,12 +45,12 @@ def install(app: FastAPI, service: Service) -> None:
             app.openapi_schema = made
         return app.openapi_schema
 
-    async def lead_on(request: Request) -> RedirectResponse:
+    async def redirect(request: Request) -> RedirectResponse:
         """To the documentation."""
         return RedirectResponse(request.scope.get("root_path", "") + PATH)
 
     app.openapi = document  # type: ignore[method-assign]
-    app.add_api_route("/", lead_on, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/", redirect, methods=["GET"], include_in_schema=False)
 
 
 def operations(paths: Schema) -> Iterator[Schema]:

@@ -223,6 +223,8 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     commands.BrokenStream: Meaning(500, "broken_stream", "The stream is broken", ("stream", "expected", "actual")),
     eventlog.EventLogError: INTERNAL,
     eventlog.SettingError: MISCONFIGURED,
+    eventlog.UnknownModule: MISCONFIGURED,
+    eventlog.AmbiguousModule: MISCONFIGURED,
     eventlog.ModuleBroken: MISCONFIGURED,
     eventlog.TopicMismatch: MISCONFIGURED,
     eventlog.NotAnEnvelope: INTERNAL,

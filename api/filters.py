@@ -24,17 +24,17 @@ TEXTS: Final = ("prefix", "ieq", "iprefix")
 SEVERAL: Final = {"eq": "in", "ne": "not_in", "in": "in", "not_in": "not_in"} | {name: name for name in TEXTS}
 """Operators that may be given several times, and what each is then: any of the values, or none of them."""
 OR: Final = "or"
-MOST_VALUES: Final = 1000
-MOST_PATTERNS: Final = 100
+MAX_VALUES: Final = 1000
+MAX_PATTERNS: Final = 100
 """Values of one text operator."""
-LONGEST_PATTERN: Final = 150
+MAX_PATTERN_CHARACTERS: Final = 150
 """Characters to be found in either case: Elasticsearch takes regular expressions of at most 1,000."""
-MOST_CONDITIONS: Final = 100
+MAX_CONDITIONS: Final = 100
 """Of one `or`."""
-MOST_ORS: Final = 20
+MAX_ORS: Final = 20
 
 QUOTING: Final = 'a value with a comma stands in double quotes, in which a quote is doubled: "a,b"'
-FILTERS_SAID: Final = {
+FILTER_DESCRIPTIONS: Final = {
     "eq": "any of these, as they are",
     "ne": "there, and none of these",
     "in": f"any of these; {QUOTING}",
@@ -49,7 +49,7 @@ FILTERS_SAID: Final = {
     "is_null": "true: is null; false: is not",
 }
 """What each operator means, for the OpenAPI document."""
-OR_SAID: Final = (
+OR_DESCRIPTION: Final = (
     "at least one of these conditions, such as `(city=GALT,beds.gte=3,zip.in=(95815,95820))`; a value with a comma or "
     "a parenthesis stands in double quotes; all of several `or` must hold"
 )
@@ -105,8 +105,8 @@ def read_filters(view: TableView, parameters: Parameters, reserved: Sequence[str
         column, operator = _target(view, name, reserved)
         texts = split_list(name, text) if operator in LISTS else [text]
         plain.add(name, column, operator, _values(view, name, column, operator, texts))
-    if len(ors) > MOST_ORS:
-        raise BadParameter(OR, f"is given more than {MOST_ORS} times: ask in parts")
+    if len(ors) > MAX_ORS:
+        raise BadParameter(OR, f"is given more than {MAX_ORS} times: ask in parts")
     return (*plain.filters, *ors)
 
 
@@ -157,9 +157,9 @@ class _Collected:
             return
         known = self._several.setdefault((column, SEVERAL[operator]), [])
         known += values
-        most = MOST_PATTERNS if operator in TEXTS else MOST_VALUES
-        if len(known) > most:
-            raise BadParameter(name, f"has more than {most} values: ask in parts")
+        maximum = MAX_PATTERNS if operator in TEXTS else MAX_VALUES
+        if len(known) > maximum:
+            raise BadParameter(name, f"has more than {maximum} values: ask in parts")
 
 
 def _target(view: TableView, name: str, reserved: Sequence[str] = ()) -> tuple[str, str]:
@@ -184,8 +184,10 @@ def _target(view: TableView, name: str, reserved: Sequence[str] = ()) -> tuple[s
 def _values(view: TableView, name: str, column: str, operator: str, texts: Sequence[str]) -> list[Any]:
     for text in texts:
         check_text(name, text)
-        if operator in ("ieq", "iprefix") and len(text) > LONGEST_PATTERN:
-            raise BadParameter(name, f"has {len(text)} characters: at most {LONGEST_PATTERN} are found in either case")
+        if operator in ("ieq", "iprefix") and len(text) > MAX_PATTERN_CHARACTERS:
+            raise BadParameter(
+                name, f"has {len(text)} characters: at most {MAX_PATTERN_CHARACTERS} are found in either case"
+            )
     if operator == "is_null":
         return [read_boolean(name, text) for text in texts]
     return [read_value(name, view.types[column], text) for text in texts]
@@ -207,8 +209,8 @@ def _read_or(view: TableView, text: str) -> AnyOf:
             if error.parameter == OR:
                 raise
             raise BadParameter(OR, f'has "{error.parameter}", which {error.problem}', error.known) from error
-        if len(found) > MOST_CONDITIONS:
-            raise BadParameter(OR, f"has more than {MOST_CONDITIONS} conditions: ask in parts")
+        if len(found) > MAX_CONDITIONS:
+            raise BadParameter(OR, f"has more than {MAX_CONDITIONS} conditions: ask in parts")
     scanner.take(")")
     if not scanner.ended:
         raise scanner.wrong()

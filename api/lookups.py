@@ -35,7 +35,7 @@ class Lookups:
 
         after: what the views that are looked up must have applied too. Raises what reading these views does.
         """
-        for name, columns in _wanted(view, fields).items():
+        for name, columns in _by_view(view, fields).items():
             rows = await self._join(rows, self._views[name], columns, after)
         return [{name: row[name] for name in fields if name in row} for row in rows]
 
@@ -57,23 +57,23 @@ class Lookups:
     ) -> Mapping[str, Row]:
         async def ask(reader: ViewReader) -> Mapping[str, Row]:
             await self._waiter.wait(view, reader, after)
-            rows, _ = await read_live(self._generations, view, lambda live: reader.get_many(live, some, columns))
+            rows, _ = await read_live(self._generations, view, lambda live: reader.get_many(live, chunk, columns))
             return rows
 
         found: dict[str, Row] = {}
         for start in range(0, len(keys), ROWS_AT_ONCE):
-            some = keys[start : start + ROWS_AT_ONCE]
+            chunk = keys[start : start + ROWS_AT_ONCE]
             found |= await self._readers[view.name].ask(ask)
         return found
 
 
-def _wanted(view: TableView, fields: Sequence[str]) -> dict[str, dict[str, Lookup]]:
+def _by_view(view: TableView, fields: Sequence[str]) -> dict[str, dict[str, Lookup]]:
     """Those of `fields` that are looked up, by the view that they are looked up in."""
-    wanted: dict[str, dict[str, Lookup]] = {}
+    by_view: dict[str, dict[str, Lookup]] = {}
     for name in fields:
         if name in view.looked_up:
-            wanted.setdefault(view.looked_up[name].view, {})[name] = view.looked_up[name]
-    return wanted
+            by_view.setdefault(view.looked_up[name].view, {})[name] = view.looked_up[name]
+    return by_view
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

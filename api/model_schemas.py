@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel
@@ -39,9 +39,9 @@ def message_components(commands: CommandRegistry, observations: ObservationRegis
         found[f"{name}.stream"] = _stream(aggregate)
     for name, report in observations.reports.items():
         found |= model_components(f"{name}.report", report)
-    found["CommandLine"] = _told_apart({name: f"{name}.line" for name in commands.commands})
+    found["CommandLine"] = _discriminated({name: f"{name}.line" for name in commands.commands})
     known = {name: f"{name}.event" for name in commands.events}
-    found["Event"] = _told_apart(known, OTHER_EVENT)
+    found["Event"] = _discriminated(known, OTHER_EVENT)
     found[OTHER_EVENT] = _other_event(known)
     return found
 
@@ -73,22 +73,25 @@ def _event(event_type: str, event: type[Event]) -> Schema:
     return {**ENVELOPE, "description": (event.__doc__ or event_type).strip(), "properties": properties}
 
 
-def _other_event(known: Iterable[str]) -> Schema:
+def _other_event(known: Collection[str]) -> Schema:
     """An event that no aggregate declares any more."""
-    properties = {**ENVELOPE["properties"], "type": {"type": "string", "not": {"enum": sorted(known)}}}
+    other = {"not": {"enum": sorted(known)}} if known else {}
+    properties = {**ENVELOPE["properties"], "type": {"type": "string", **other}}
     return {**ENVELOPE, "description": "of a type that is declared no more", "properties": properties}
 
 
 def _stream(aggregate: AnyAggregate) -> Schema:
     """A page of the events of one aggregate, or its state as of then."""
-    events = _told_apart({name: f"{name}.event" for name in aggregate.events})
+    events = _discriminated({name: f"{name}.event" for name in aggregate.events})
     page: dict[str, Any] = STREAM_PAGE["properties"] | {"events": {"type": "array", "items": events}}
     state: dict[str, Any] = STREAM_STATE["properties"] | {"state": reference(f"{aggregate.name}.state")}
     return {"anyOf": [STREAM_PAGE | {"properties": page}, STREAM_STATE | {"properties": state}]}
 
 
-def _told_apart(components: Mapping[str, str], *others: str) -> Schema:
+def _discriminated(components: Mapping[str, str], *others: str) -> Schema:
     """One of some components, by the `type` that each is of."""
     mapping = {name: reference(component)["$ref"] for name, component in components.items()}
     every = [reference(component) for component in (*components.values(), *others)]
+    if not every:
+        return {"not": {}}  # a deployment without aggregates takes no command at all
     return {"type": "object", "oneOf": every, "discriminator": {"propertyName": "type", "mapping": mapping}}

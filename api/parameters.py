@@ -12,7 +12,7 @@ from eventlog import times
 from eventlog.times import shortened
 from projections.table.types import ColumnType
 
-LARGEST_INTEGER: Final = 2**63 - 1
+MAX_INTEGER: Final = 2**63 - 1
 
 Parameters = Sequence[tuple[str, str]]
 
@@ -79,7 +79,7 @@ def read_value(name: str, kind: ColumnType, text: str) -> Any:
     check_text(name, text)
     match kind:
         case ColumnType.INTEGER:
-            return read_integer(name, text, -LARGEST_INTEGER, LARGEST_INTEGER)
+            return read_integer(name, text, -MAX_INTEGER, MAX_INTEGER)
         case ColumnType.FLOAT:
             return read_float(name, text)
         case ColumnType.BOOLEAN:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from api.query import Query
-from api.reads.audit import AuditPage, Wanted
+from api.reads.audit import AuditPage, EventFilter
 from commands.declaring.observation import Report
 from commands.receipt import Receipt
 from eventlog.envelope import Envelope, Position
@@ -79,7 +79,7 @@ class EventReader(Protocol):
 class Auditor(Protocol):
     """The events of all streams."""
 
-    async def page(self, starts: Mapping[int, int], wanted: Wanted, limit: int) -> AuditPage:
+    async def page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
         """At most `limit` events from these offsets on, after a bounded amount of reading; raises LogUnavailable."""
 
 
@@ -87,14 +87,14 @@ class Auditor(Protocol):
 class Live:
     """The generation of a view that answers queries.
 
-    tag: what its patches are keyed by; of an earlier version while a new one is being built. base: events below these
-    offsets are in it from the start.
+    tag: what its patches are keyed by; of an earlier version while a new one is being built. bulk_ends: by partition of
+    `events`, the offset below which all events are in it from the start.
     """
 
     view: TableView
     generation: int
     tag: str
-    base: Mapping[int, int]
+    bulk_ends: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class ViewReader(Protocol):
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by `patches` partition."""
 
-    async def following(self, live: Live) -> Mapping[int, int]:
+    async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The `patches` offset up to which the generation has taken in everything, by partition."""
 
 

@@ -17,8 +17,8 @@ RELEVANCE: Final = "relevance"
 DISTANCE: Final = "distance"
 PAGING: Final = ("sort", "limit", "cursor", "count", "after", "wait_ms", "fields")
 SEARCHING: Final = ("q", "near", "within_km", "highlight")
-MOST_ROWS: Final = 1000
-MOST_TEXT: Final = 1000
+MAX_ROWS: Final = 1000
+MAX_TEXT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Query:
     count: bool = False
 
     @property
-    def tells_matches(self) -> bool:
+    def includes_matches(self) -> bool:
         """Whether it asks for anything that is to be told of how a row matches."""
         return self.highlight or any(step.column in (RELEVANCE, DISTANCE) for step in self.order)
 
@@ -82,8 +82,8 @@ def read_query(view: TableView, parameters: Parameters, *, searching: bool = Fal
     plain = check_names([each for each in parameters if each[0] in reserved], reserved)
     near, within_km = _read_place(view, plain) if searching else (None, None)
     text = plain.get("q", "")
-    if len(text) > MOST_TEXT:
-        raise BadParameter("q", f"has {len(text)} characters: at most {MOST_TEXT} are searched for")
+    if len(text) > MAX_TEXT:
+        raise BadParameter("q", f"has {len(text)} characters: at most {MAX_TEXT} are searched for")
     extra = ((RELEVANCE,) if text else ()) + ((DISTANCE,) if near else ())
     if "sort" in plain:
         order = _read_order(view, plain["sort"], extra)
@@ -97,7 +97,7 @@ def read_query(view: TableView, parameters: Parameters, *, searching: bool = Fal
     return Query(
         filters=read_filters(view, [each for each in parameters if each[0] not in reserved], (*reserved, OR)),
         order=order,
-        limit=read_integer("limit", plain.get("limit", "50"), 1, MOST_ROWS),
+        limit=read_integer("limit", plain.get("limit", "50"), 1, MAX_ROWS),
         text=text,
         near=near,
         within_km=within_km,

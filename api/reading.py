@@ -14,7 +14,7 @@ from projections.table.view import TableView
 Answer = TypeVar("Answer")
 
 AWAY_S: Final = 1.0
-"""How long a store that did not answer is not asked, where another one can be."""
+"""How long a store that did not answer is not asked again, if the view has another store."""
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ class KeyReaders:
 
     async def ask(self, call: Callable[[ViewReader], Awaitable[Answer]]) -> Answer:
         """The answer of the first store that is there; raises StoreUnavailable where none is."""
-        asked = time.monotonic()
-        there = [each for each in self._readers if self._away_until.get(each.name, 0.0) <= asked]
+        now = time.monotonic()
+        there = [each for each in self._readers if self._away_until.get(each.name, 0.0) <= now]
         for reader in (there or self._readers)[:-1]:
             try:
                 return await call(reader)
@@ -44,7 +44,7 @@ class KeyReaders:
 async def read_live(
     generations: Generations, view: TableView, ask: Callable[[Live], Awaitable[Answer]]
 ) -> tuple[Answer, Live]:
-    """Ask the live generation; once more, with the registry asked anew, where it was dropped meanwhile."""
+    """Ask the live generation; once more, after asking the registry again, if it was dropped meanwhile."""
     live = await generations.live(view)
     try:
         return await ask(live), live

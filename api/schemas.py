@@ -22,11 +22,11 @@ from api.components import (
     Schema,
     header,
 )
-from api.filters import FILTERS_SAID, LISTS, MOST_ORS, OR, OR_SAID, SEVERAL, operators
+from api.filters import FILTER_DESCRIPTIONS, LISTS, MAX_ORS, OR, OR_DESCRIPTION, SEVERAL, operators
 from api.model_schemas import message_components, reference
 from api.ndjson import MEDIA_TYPE as NDJSON
 from api.problems import PROBLEM_SCHEMA
-from api.query import DISTANCE, MOST_ROWS, RELEVANCE, every_column, place_column, sortable
+from api.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column, sortable
 from api.service import Service
 from projections.table.lookups import looked_up_types
 from projections.table.types import ColumnType
@@ -111,11 +111,11 @@ def query_parameters(view: TableView, *, searching: bool = False) -> list[Schema
     order = f"columns, the most important first, - for descending: {', '.join([*sortable(view), *extra])}"
     found = [
         query("sort", TEXT, order),
-        query("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": 50}, "rows on a page"),
+        query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": 50}, "rows on a page"),
         query("cursor", TEXT, "`next` of the page before"),
         query("count", {"type": "boolean"}, "tell how many rows there are on all pages, as `total`"),
         *row_parameters(view),
-        query(OR, {"type": "array", "items": TEXT, "maxItems": MOST_ORS}, OR_SAID),
+        query(OR, {"type": "array", "items": TEXT, "maxItems": MAX_ORS}, OR_DESCRIPTION),
     ]
     if searching:
         found.append(query("q", {"type": "string", "maxLength": 1000}, "words, all of which must be found"))
@@ -134,9 +134,9 @@ def query_parameters(view: TableView, *, searching: bool = False) -> list[Schema
 def _filter_parameter(name: str, operator: str, value: Schema) -> Schema:
     several = {"type": "array", "items": value}
     if operator in LISTS:
-        return query(name, several, FILTERS_SAID[operator]) | {"style": "form", "explode": False}
+        return query(name, several, FILTER_DESCRIPTIONS[operator]) | {"style": "form", "explode": False}
     one = {"type": "boolean"} if operator == "is_null" else value
-    return query(name, several if operator in SEVERAL else one, FILTERS_SAID[operator])
+    return query(name, several if operator in SEVERAL else one, FILTER_DESCRIPTIONS[operator])
 
 
 def query(name: str, schema: Schema, description: str) -> Schema:
@@ -169,8 +169,8 @@ def _view_components(view: TableView, looked_up: Mapping[str, ColumnType]) -> Sc
     }
     for name, kind in looked_up.items():
         lookup = view.looked_up[name]
-        said = f"looked up in {lookup.view} by {lookup.on}, when the row is read: no filter, no order"
-        columns[name] = {**_nullable(COLUMNS[kind]), "description": said}
+        description = f"looked up in {lookup.view} by {lookup.on}, when the row is read: no filter, no order"
+        columns[name] = {**_nullable(COLUMNS[kind]), "description": description}
     row = {
         "type": "object",
         "description": view.doc,
@@ -204,12 +204,12 @@ def _view_components(view: TableView, looked_up: Mapping[str, ColumnType]) -> Sc
         "facets": {"type": "object", "additionalProperties": {"type": "array", "items": facet}},
     }
     nullable = _nullable({"$ref": f"#/components/schemas/{view.name}.row"})
-    some = {"rows": {"type": "array", "items": nullable}}
+    by_keys = {"rows": {"type": "array", "items": nullable}}
     total = {"type": "integer", "minimum": 0, "description": "rows on all pages, with `count=true`"}
     components = {
         f"{view.name}.row": row,
         f"{view.name}.page": _object({**page, "total": total}, optional=("total",)),
-        f"{view.name}.rows": _object(some),
+        f"{view.name}.rows": _object(by_keys),
     }
     return components | (
         {f"{view.name}.found": _object(found, optional=("matches",))} if view.store("elasticsearch") else {}

@@ -30,7 +30,7 @@ class Limits:
     body_bytes: int = 512 * 1024
     answer_timeout_s: float = 10.0
     wait_ms: int = 5_000
-    longest_wait_ms: int = 30_000
+    max_wait_ms: int = 30_000
     in_flight: int = 1_000
     in_flight_in_all: int = 4_000
     stall_s: float = 30.0

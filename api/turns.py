@@ -26,10 +26,10 @@ class Turns:
         self._waiting.append(mine)
         if not self._scheduled:
             self._scheduled = True
-            loop.call_soon(self._let_one_go, loop)
+            loop.call_soon(self._wake_one, loop)
         await mine
 
-    def _let_one_go(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _wake_one(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._waiting:
             first = self._waiting.popleft()
             if not first.done():  # else it was cancelled meanwhile
@@ -37,4 +37,4 @@ class Turns:
                 break
         self._scheduled = bool(self._waiting)
         if self._scheduled:
-            loop.call_soon(self._let_one_go, loop)
+            loop.call_soon(self._wake_one, loop)

@@ -28,10 +28,10 @@ from projections.table.patch import Place
 from projections.table.view import TableView
 
 FIRST_PAUSE_S = 0.002
-LONGEST_PAUSE_S = 0.020
+MAX_PAUSE_S = 0.020
 LEDGER_EVERY = 4
 """Where rows have guards, every so many polls the ledger is asked as well: rows may be old, ledgers move on."""
-MOST_POSITIONS = 100
+MAX_POSITIONS = 100
 NOWHERE = Place(-1, 0)
 
 
@@ -46,7 +46,7 @@ class After:
     @classmethod
     def read(cls, plain: Mapping[str, str], limits: Limits) -> After | None:
         """`after=` and `wait_ms=`, None where there is nothing to wait for; raises BadParameter."""
-        wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.longest_wait_ms)
+        wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.max_wait_ms)
         return cls(plain["after"], wait_ms) if "after" in plain else None
 
     @property
@@ -56,7 +56,7 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Awaited:
     """A position that a view must have applied.
 
     key: of the row that it changes, None where unknown. number: of the last patch that its event makes for that row.
@@ -84,7 +84,7 @@ class Waiter:
         Those in other sources are checked and left out, since views are made from events.
         """
         parts = token.split(",")
-        if len(parts) > MOST_POSITIONS:
+        if len(parts) > MAX_POSITIONS:
             raise BadParameter("after", f"has {len(parts)} positions: send the last of each partition")
         try:
             places = {SourcePosition.parse(part) for part in parts}
@@ -106,12 +106,12 @@ class Waiter:
             return
         positions = self.read_token(after.token)
         pause_s = FIRST_PAUSE_S
-        missing: Sequence[Wanted] | None = None
+        missing: Sequence[Awaited] | None = None
         poll = 0
         while True:
-            if missing is None or any(wanted.key is None for wanted in missing):
+            if missing is None or any(awaited.key is None for awaited in missing):
                 # a position that the log does not have yet may come while we wait
-                missing = await self._wanted(view, positions if missing is None else [w.position for w in missing])
+                missing = await self._awaited(view, positions if missing is None else [w.position for w in missing])
             if missing:
                 missing = await self._not_applied(view, reader, missing, poll)
             if not missing:
@@ -119,26 +119,28 @@ class Waiter:
             if time.monotonic() >= after.deadline:
                 raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reader))
             await asyncio.sleep(min(pause_s, max(after.deadline - time.monotonic(), 0)))
-            pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
+            pause_s = min(pause_s * 1.5, MAX_PAUSE_S)
             poll += 1
 
-    async def _wanted(self, view: TableView, positions: Sequence[Position]) -> list[Wanted]:
-        wanted = []
+    async def _awaited(self, view: TableView, positions: Sequence[Position]) -> list[Awaited]:
+        awaited = []
         for position in positions:
             event = await self._events.event_at(position)
             if event is None:
-                wanted.append(Wanted(position, None))
+                awaited.append(Awaited(position, None))
             else:
                 last = {key: number for number, key in enumerate(rows_of(view, event))}
-                wanted += [Wanted(position, key, number) for key, number in last.items()]
-        return wanted
+                awaited += [Awaited(position, key, number) for key, number in last.items()]
+        return awaited
 
     async def _not_applied(
-        self, view: TableView, reader: ViewReader, wanted: Sequence[Wanted], poll: int
-    ) -> list[Wanted]:
+        self, view: TableView, reader: ViewReader, awaited: Sequence[Awaited], poll: int
+    ) -> list[Awaited]:
         try:
             live = await self._generations.live(view)
-            missing = [each for each in wanted if each.position.offset >= live.base.get(each.position.partition, 0)]
+            missing = [
+                each for each in awaited if each.position.offset >= live.bulk_ends.get(each.position.partition, 0)
+            ]
             if reader.name != "postgres":
                 missing = [each for each in missing if not await self._guarded(live, reader, each)]
                 if poll % LEDGER_EVERY and all(each.key is not None for each in missing):
@@ -147,20 +149,20 @@ class Waiter:
                 return []
             ledger = await reader.ledger(live)
         except GenerationGone:  # swapped and dropped a moment ago: the next poll knows the new one
-            return list(wanted)
+            return list(awaited)
         return [each for each in missing if not self._in_ledger(live, ledger, each)]
 
-    async def _guarded(self, live: Live, reader: ViewReader, wanted: Wanted) -> bool:
-        if wanted.key is None:
+    async def _guarded(self, live: Live, reader: ViewReader, awaited: Awaited) -> bool:
+        if awaited.key is None:
             return False
-        return wanted.applied(await reader.guard(live, wanted.key))
+        return awaited.applied(await reader.guard(live, awaited.key))
 
-    def _in_ledger(self, live: Live, ledger: Mapping[int, Applied], wanted: Wanted) -> bool:
-        if wanted.key is not None:
-            partition = partition_of(patch_key(live.tag, wanted.key), self._patch_partitions)
-            return wanted.applied(ledger.get(partition, {}))
+    def _in_ledger(self, live: Live, ledger: Mapping[int, Applied], awaited: Awaited) -> bool:
+        if awaited.key is not None:
+            partition = partition_of(patch_key(live.tag, awaited.key), self._patch_partitions)
+            return awaited.applied(ledger.get(partition, {}))
         every = range(self._patch_partitions)
-        return all(wanted.applied(ledger.get(partition, {})) for partition in every)
+        return all(awaited.applied(ledger.get(partition, {})) for partition in every)
 
     async def _lag(self, view: TableView, reader: ViewReader) -> int | None:
         """Offsets between the ends of the log and what every partition's ledger has applied; None where unknown."""
@@ -178,5 +180,5 @@ def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[int, int], patc
     behind = 0
     for source, end in ends.items():
         slowest = min(ledger.get(partition, {}).get(source, NOWHERE) for partition in range(patch_partitions))
-        behind += max(0, end - max(slowest.offset + 1, live.base.get(source, 0)))
+        behind += max(0, end - max(slowest.offset + 1, live.bulk_ends.get(source, 0)))
     return behind

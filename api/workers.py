@@ -57,7 +57,7 @@ class Workers:
                         return 0
                     for worker in self._workers:
                         if worker.process is not None and worker.process.sentinel in ready:
-                            code = self._take_leave(worker)
+                            code = self._replace_later(worker)
                             if code:
                                 return code
             finally:
@@ -80,7 +80,7 @@ class Workers:
         dues = [worker.due for worker in self._workers if worker.process is None]
         return max(0.0, min(dues) - time.monotonic()) if dues else None
 
-    def _take_leave(self, worker: _Worker) -> int:
+    def _replace_later(self, worker: _Worker) -> int:
         """Have a dead worker replaced, after a pause; returns the exit code if another would do no better, or 0."""
         assert worker.process is not None  # noqa: S101
         worker.process.join()
@@ -133,10 +133,11 @@ def work(settings: ApiSettings, listening: socket.socket) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[Connection]:
-    """Something to wait for, which can be read once this process is told to stop."""
-    stopped, told = SPAWN.Pipe(duplex=False)
+    """Something to wait for, which can be read once this process gets a stop signal."""
+    stopped, sender = SPAWN.Pipe(duplex=False)
     handlers = {
-        number: signal.signal(number, lambda *_: told.send_bytes(b"stop")) for number in (signal.SIGTERM, signal.SIGINT)
+        number: signal.signal(number, lambda *_: sender.send_bytes(b"stop"))
+        for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
         yield stopped
@@ -144,4 +145,4 @@ def _stop_signals() -> Iterator[Connection]:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         stopped.close()
-        told.close()
+        sender.close()

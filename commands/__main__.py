@@ -26,14 +26,14 @@ from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.logs import log_to_stderr
 from eventlog.ports import HANDLER, PROCESSES, ROUTER
-from eventlog.settings import LogSettings, take_no_words
+from eventlog.settings import LogSettings, accept_no_arguments
 
 logger = logging.getLogger("commands")
 
 
-def main(words: Sequence[str]) -> int:
-    """Run the handler of the environment's deployment; returns the exit code. words: there are none but `--help`."""
-    take_no_words("python -m commands", __doc__, words)
+def main(arguments: Sequence[str]) -> int:
+    """Run the handler of the environment's deployment; returns the exit code. arguments: none, or `--help`."""
+    accept_no_arguments("python -m commands", __doc__, arguments)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from commands.declaring.registry import AnyAggregate, CommandType
+from commands.declaring.scalars import is_as_in_json
 from commands.declaring.upcasting import version_problem
 from commands.errors import BadDecision, BrokenStream, MalformedCommand, UnreadableEvent, UnreadableSnapshot
 from eventlog.envelope import Envelope, stream_name
@@ -57,14 +58,14 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 
 
-def fingerprint(command_type: str, body: bytes, expected_version: int | None) -> str:
+def fingerprint_of(command_type: str, body: bytes, expected_version: int | None) -> str:
     """Digest of what was asked: the same command id with another fingerprint is another request."""
     digest = hashlib.blake2b(body, digest_size=16)
     digest.update(b"\n%b\n%d" % (command_type.encode(), -1 if expected_version is None else expected_version))
     return digest.hexdigest()
 
 
-def fingerprint_unread(envelope: Envelope, value: bytes) -> str:
+def fingerprint_of_unreadable(envelope: Envelope, value: bytes) -> str:
     """The fingerprint of a command that its handler cannot read, though whoever sent it could.
 
     value: of the command's record, which stands for a body that has no canonical form.
@@ -73,7 +74,7 @@ def fingerprint_unread(envelope: Envelope, value: bytes) -> str:
         body, _ = canonical(envelope.data)
     except TypeError:
         body = value
-    return fingerprint(envelope.type, body, envelope.expected_version)
+    return fingerprint_of(envelope.type, body, envelope.expected_version)
 
 
 def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
@@ -132,7 +133,7 @@ def read_back(event: Event, body: bytes) -> Event:
     One that was made with `model_construct` or `model_copy` need not fit its own fields. Raises BadDecision or
     pydantic's ValidationError where nobody could read it.
     """
-    read: Event = event.__pydantic_validator__.validate_json(body)
+    read: Event = event if is_as_in_json(event) else event.__pydantic_validator__.validate_json(body)
     # pydantic reads an integer of any length, and nobody else does
     if _LONG_NUMBER in body.translate(_DIGITS_ALIKE):
         for detail in too_large(json.loads(body)):

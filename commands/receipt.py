@@ -52,7 +52,7 @@ class Receipt:
 
     outcome: `accepted` (also where nothing had to change), `rejected` by a rule, `conflict` with the expected
     version, or `failed` (the fault is not the rule's: `error.code` tells).
-    version: of the stream after the command. fingerprint: digest of what was asked. time: of the command, RFC 3339.
+    version: of the stream after the command. fingerprint: digest of the request. time: of the command, RFC 3339.
     """
 
     command_id: str
@@ -149,9 +149,9 @@ def receipt_json(head: bytes, recorded: Iterable[bytes], offsets: Iterable[int])
     return b"%b%b]}" % (head, b",".join([b'%b%d"}' % each for each in zip(recorded, offsets, strict=True)]))
 
 
-def reuse_key(command_id: str, asked: str) -> str:
+def reuse_key(command_id: str, fingerprint: str) -> str:
     """Record key of the refusal of a reused command id: not the id itself, whose first receipt stays what it is."""
-    return f"{command_id}#{asked}"
+    return f"{command_id}#{fingerprint}"
 
 
 def raise_refusal(receipt: Receipt) -> None:

@@ -13,15 +13,23 @@ from rich.console import Console
 from rich.markup import escape
 
 from compose import detached
+from compose.domains import read_deployed, read_domains
 from compose.logs import show_logs
 from compose.settings import StackSettings
 from compose.stack import JAR_LOCK, Stack, fetch_jars
 from compose.state import StateDirectory
+from eventlog.errors import EventLogError
+from eventlog.modules import DEFAULT_MODULES, shipped_domains
 from projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
 from projections.spark.setup.java import JavaError
 from projections.supervision.errors import SupervisionError
 from projections.supervision.process import State
 from replay.output import show_table
+
+Domains = Annotated[
+    str,
+    typer.Option(metavar="DOMAINS", help=f"Shipped domains: all, or some of {', '.join(shipped_domains())}."),
+]
 
 app = typer.Typer(help="Headwater's local stack: real servers as child processes, no Docker.", no_args_is_help=True)
 _out, _err = Console(), Console(stderr=True)
@@ -33,7 +41,7 @@ def main() -> None:
     """Run the command line; expected errors become one line and exit status 1."""
     try:
         app()
-    except (SupervisionError, JarError, JavaError) as error:
+    except (SupervisionError, EventLogError, JarError, JavaError) as error:
         _err.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
@@ -65,19 +73,24 @@ def up(
 
 
 @app.command()
-def run() -> None:
-    """Start everything with the demo's listings loaded: servers, handler, projections, API; stay until Ctrl-C."""
+def run(domains: Domains = "") -> None:
+    """Start everything with the samples loaded: servers, handler, projections, API; stay until Ctrl-C.
+
+    Without DOMAINS, it runs what HEADWATER_MODULES names.
+    """
+    modules = read_deployed(domains, os.environ)
     from compose.run import main as run_everything  # noqa: PLC0415 - needs the extra `demo`
 
-    raise typer.Exit(run_everything())
+    raise typer.Exit(run_everything(modules))
 
 
 @app.command()
-def demo() -> None:
-    """Load real listings, check every view against them, rebuild all under traffic, check again, and end."""
+def demo(domains: Domains = "") -> None:
+    """Put the samples to work, check every view, rebuild all under traffic, check again, and end."""
+    chosen = read_domains(domains) or DEFAULT_MODULES
     from compose.demo import main as play  # noqa: PLC0415 - needs the extra `demo`
 
-    raise typer.Exit(play())
+    raise typer.Exit(play(chosen))
 
 
 @app.command()

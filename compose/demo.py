@@ -1,4 +1,4 @@
-"""`make demo`: real listings through the command API, every view checked against pandas, rebuilt under traffic."""
+"""`make demo`: the samples at work through the command API, all views checked, rebuilt under traffic, checked again."""
 
 from __future__ import annotations
 
@@ -11,29 +11,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
-import pandas as pd
 from rich.console import Console
 
-from compose import sacramento
-from compose.checks import mismatches
 from compose.errors import ComposeError
+from compose.listings import Listings
+from compose.orders import Orders
 from compose.ports import free_port, free_ports
-from compose.sacramento import Request
+from compose.sample import Client, Sample
 from compose.services import service_specs
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack
 from projections.supervision.supervisor import Supervisor
 
-CONCURRENCY = 64
-VIEWS = ("listings", "listing_search", "listing_card", "city_market")
-SETTLE_S = 120.0
+SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {"listings": Listings, "orders": Orders}
+"""What there is to show of each shipped domain."""
 FRESHNESS_SAMPLES = 100
 TRAFFIC_PAUSE_S = 0.02
 
@@ -42,9 +40,9 @@ console = Console(stderr=True)
 
 @dataclass
 class Report:
-    """What the demo measured; printed as its last line."""
+    """What the demo measured; printed as its last line. numbers: how many of what, by domain."""
 
-    listings: int = 0
+    numbers: dict[str, int]
     commands: int = 0
     commands_per_s: float = 0.0
     freshness_ms: list[float] = field(default_factory=list)
@@ -56,7 +54,7 @@ class Report:
         """The JSON line: counts, rates, and the number of mismatches."""
         cuts = statistics.quantiles(self.freshness_ms, n=100) if len(self.freshness_ms) > 1 else [0.0] * 99
         return {
-            "listings": self.listings,
+            **self.numbers,
             "commands": self.commands,
             "commands_per_s": round(self.commands_per_s),
             "freshness_p50_ms": round(cuts[49], 1),
@@ -67,113 +65,65 @@ class Report:
         }
 
 
-class Client:
-    """The demo's HTTP client: sends commands, remembers the last positions."""
-
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self.http = http
-        self.positions: dict[int, int] = {}
-        self._slots = asyncio.Semaphore(CONCURRENCY)
-
-    async def send(self, request: Request, command_id: str | None = None) -> dict[str, Any]:
-        """Send one command, under an id that makes a repetition harmless where one is given.
-
-        Raises ComposeError with the API's answer when it is not accepted.
-        """
-        headers = {} if command_id is None else {"Idempotency-Key": command_id}
-        async with self._slots:
-            answer = await self.http.post(f"/commands/{request.type}", json=request.body, headers=headers)
-        if not answer.is_success:
-            raise ComposeError(f"{request.type} {request.body} was answered {answer.status_code}: {answer.text}")
-        receipt: dict[str, Any] = answer.json()
-        for event in receipt["events"]:
-            partition, offset = map(int, event["position"].split(":"))
-            self.positions[partition] = max(offset, self.positions.get(partition, -1))
-        return receipt
-
-    async def send_all(self, requests: Sequence[Request]) -> None:
-        """Send many at once; their order is not kept."""
-        await asyncio.gather(*(self.send(request) for request in requests))
-
-    async def settle(self, views: Sequence[str] = VIEWS) -> None:
-        """Wait until these views have applied every event that this client caused.
-
-        Raises ComposeError if one has not within SETTLE_S.
-        """
-        after = ",".join(f"{partition}:{offset}" for partition, offset in sorted(self.positions.items()))
-        key = {"city_market": "Sacramento", "streams": "listing/sacramento-1/1"}
-        deadline = time.monotonic() + SETTLE_S
-        for view in views:
-            path = f"/views/{view}/{key.get(view, 'sacramento-1')}"
-            while (answer := await self.http.get(path, params={"after": after})).status_code == 503:
-                if time.monotonic() > deadline:
-                    raise ComposeError(f"{view} is still behind after {SETTLE_S:.0f} s: {answer.text}")
-
-
-async def play(client: Client, settings: StackSettings, environment: dict[str, str]) -> Report:
-    """List, trade, check, rebuild under traffic, check again."""
-    frame, report = sacramento.load(), Report()
+async def play(
+    client: Client, samples: Mapping[str, Sample], settings: StackSettings, environment: dict[str, str]
+) -> Report:
+    """Begin, check, rebuild under traffic, check again."""
+    report = Report({domain: sample.number for domain, sample in samples.items()})
     name = environment["HEADWATER_ENVIRONMENT"]
 
-    console.print(f"listing {len(frame)} properties through the HTTP API")
-    rounds = [sacramento.list_all(frame), *sacramento.trade(frame)]
-    began = time.perf_counter()
-    for requests in rounds:
-        await client.send_all(requests)
-        report.commands += len(requests)
-    report.listings, report.commands_per_s = len(frame), report.commands / (time.perf_counter() - began)
-    await check(client, frame, settings, name, report, "after listing and trading")
+    async def check(when: str) -> None:
+        found = [text for each in samples.values() for text in await each.mismatches(client, settings.endpoints, name)]
+        views = len({view for each in samples.values() for view in each.views})
+        console.print(f"checked {views} views {when}: {len(found)} mismatches")
+        for text in found[:10]:
+            console.print(f"  {text}", style="red", markup=False)
+        report.mismatches += found
 
-    console.print("measuring freshness: a price change to its new row in PostgreSQL")
-    report.commands += await measure_freshness(client, frame, report)
-    await check(client, frame, settings, name, report, "after more price changes")
+    seconds = 0.0
+    for domain, sample in samples.items():
+        console.print(f"{sample.number} {domain} through the HTTP API")
+        began = time.perf_counter()
+        for requests in sample.rounds():
+            await client.send_all(requests)
+            report.commands += len(requests)
+        seconds += time.perf_counter() - began
+    report.commands_per_s = report.commands / seconds
+    await check("after the first commands")
+
+    console.print("measuring freshness: a change to its row in PostgreSQL")
+    for sample in samples.values():
+        report.commands += await measure_freshness(client, sample, report)
+    await check("after more changes")
 
     console.print("rebuilding every view from offset zero, while commands come in")
     stop = asyncio.Event()
-    traffic = asyncio.create_task(trade_on(client, frame, stop))
+    traffic = [asyncio.create_task(trade_on(client, sample, stop)) for sample in samples.values()]
     try:
         report.rebuild = await rebuild_all(settings, environment)
     finally:
         stop.set()
-    report.commands_during_rebuild = await traffic
+    report.commands_during_rebuild = sum(await asyncio.gather(*traffic))
     report.commands += report.commands_during_rebuild
-    await check(client, frame, settings, name, report, "after the rebuild")
+    await check("after the rebuild")
     return report
 
 
-async def check(
-    client: Client, frame: pd.DataFrame, settings: StackSettings, environment: str, report: Report, when: str
-) -> None:
-    """Compare every view in its store with pandas and add what differs to the report."""
-    await client.settle()
-    found = await asyncio.to_thread(mismatches, frame, settings.endpoints, environment)
-    console.print(f"checked {len(VIEWS)} views {when}: {len(found)} mismatches")
-    for text in found[:10]:
-        console.print(f"  {text}", style="red", markup=False)
-    report.mismatches += found
+async def measure_freshness(client: Client, sample: Sample, report: Report) -> int:
+    """Change things one at a time; from the receipt, how long until the row shows it. Returns the commands sent."""
+    for number in range(FRESHNESS_SAMPLES):
+        took_s, wrong = await sample.write_and_read(client, number)
+        report.freshness_ms.append(took_s * 1000)
+        report.mismatches += [wrong] if wrong else []
+    return FRESHNESS_SAMPLES
 
 
-async def measure_freshness(client: Client, frame: pd.DataFrame, report: Report) -> int:
-    """Change prices one at a time; from the receipt, how long until the row shows it. Returns the commands sent."""
-    keys = list(frame.index[frame["status"] == "listed"])[:FRESHNESS_SAMPLES]
-    for key in keys:
-        receipt = await client.send(sacramento.change_price(frame, key, int(frame.at[key, "price"]) + 1000))
-        began = time.perf_counter()
-        answer = await client.http.get(f"/views/listings/{key}", params={"after": receipt["position"]})
-        report.freshness_ms.append((time.perf_counter() - began) * 1000)
-        if answer.json().get("price") != frame.at[key, "price"]:
-            report.mismatches.append(f"listings/{key} did not show its own write: {answer.text}")
-    return len(keys)
-
-
-async def trade_on(client: Client, frame: pd.DataFrame, stop: asyncio.Event) -> int:
-    """Change prices until told to stop; returns how many."""
-    keys = list(frame.index[frame["status"] == "listed"])
-    sent = 0
+async def trade_on(client: Client, sample: Sample, stop: asyncio.Event) -> int:
+    """Change things until told to stop; returns how many commands were sent."""
+    sent = turn = 0
     while not stop.is_set():
-        key = keys[sent % len(keys)]
-        await client.send(sacramento.change_price(frame, key, int(frame.at[key, "price"]) + 500))
-        sent += 1
+        sent += await sample.trade(client, turn)
+        turn += 1
         await asyncio.sleep(TRAFFIC_PAUSE_S)
     return sent
 
@@ -210,12 +160,12 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
     raise ComposeError(f"no live generation after {timeout_s:.0f} s: {missing}; see projections.log")
 
 
-async def run() -> Report:
-    """The whole demo on a stack, ports and data of its own, removed afterwards."""
+async def run(domains: Sequence[str]) -> Report:
+    """The whole demo of some shipped domains, on a stack, ports and data of its own, removed afterwards."""
     state = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
     settings = StackSettings(state, free_ports())
     api_port = free_port()
-    environment = {"HEADWATER_ENVIRONMENT": "demo"}
+    environment = {"HEADWATER_ENVIRONMENT": "demo", "HEADWATER_MODULES": ",".join(domains)}
     async with AsyncExitStack() as cleanup:
         cleanup.push(lambda kind, *_: _clean(state, failed=kind is not None))
         console.print("starting Kafka, PostgreSQL, Elasticsearch and Valkey")
@@ -227,7 +177,7 @@ async def run() -> Report:
         api = f"http://{HOST}:{api_port}"
         await asyncio.to_thread(wait_for_views, api)
         http = await cleanup.enter_async_context(httpx.AsyncClient(base_url=api, timeout=60.0))
-        return await play(Client(http), settings, environment)
+        return await play(Client(http), {domain: SAMPLES[domain]() for domain in domains}, settings, environment)
 
 
 def _clean(state: Path, failed: bool) -> None:
@@ -237,8 +187,8 @@ def _clean(state: Path, failed: bool) -> None:
         shutil.rmtree(state, ignore_errors=True)
 
 
-def main() -> int:
-    """Run the demo and print its summary; 1 on any mismatch."""
-    report = asyncio.run(run())
+def main(domains: Sequence[str]) -> int:
+    """Run the demo of some shipped domains and print its summary; 1 on any mismatch."""
+    report = asyncio.run(run(domains))
     print(json.dumps(report.summary()), flush=True)
     return 1 if report.mismatches else 0

@@ -1,4 +1,4 @@
-"""`make run`: the stack and the services, with the demo's listings loaded, until Ctrl-C."""
+"""`make run`: the stack and the services, with the samples loaded, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NoReturn
@@ -17,14 +17,16 @@ import httpx
 from rich.console import Console
 
 from api.settings import ACCESS_LOG
-from compose import sacramento
-from compose.demo import VIEWS, Client, wait_for_views
+from compose.demo import SAMPLES, wait_for_views
 from compose.errors import ComposeError
+from compose.sample import Client
 from compose.services import api_port, service_specs
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack
+from eventlog.modules import DEFAULT_MODULES
 from projections.supervision.supervisor import Supervisor
 
+MODULES: Final = "HEADWATER_MODULES"
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 HEAD: Final = """
@@ -34,24 +36,48 @@ Ctrl-C stops it. Its data stays in {state}, and what it logs is in {logs}.
 To try in another terminal:
 """
 
-TO_TRY: Final = (
-    ("one listing", "curl -sS {api}/views/listings/sacramento-1"),
-    ("a search", "curl -sS '{api}/views/listing_search/search?q=condo&price.lte=150000&sort=price&limit=3'"),
-    ("a city's market", "curl -sS {api}/views/city_market/Sacramento"),
-    (
-        "change a price",
-        "curl -sS -X POST {api}/commands/listing.change_price -H 'content-type: application/json' "
-        '-d \'{{"listing_id": "sacramento-1", "price": 61000}}\'',
+TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "listings": (
+        ("one listing", "curl -sS {api}/views/listings/sacramento-1"),
+        ("a search", "curl -sS '{api}/views/listing_search/search?q=condo&price.lte=150000&sort=price&limit=3'"),
+        ("a city's market", "curl -sS {api}/views/city_market/Sacramento"),
+        (
+            "change a price",
+            "curl -sS -X POST {api}/commands/listing.change_price -H 'content-type: application/json' "
+            '-d \'{{"listing_id": "sacramento-1", "price": 61000}}\'',
+        ),
+        ("its history", "curl -sS {api}/streams/listing/sacramento-1"),
     ),
-    ("its history", "curl -sS {api}/streams/listing/sacramento-1"),
+    "orders": (
+        ("an order, from its placing to its confirmation", "curl -sS {api}/streams/order/order-1"),
+        (
+            "place another",
+            "curl -sS -X POST {api}/commands/order.place -H 'content-type: application/json' "
+            '-d \'{{"order_id": "mine", "customer": "Ada", '
+            '"lines": [{{"sku": "tea", "quantity": 2, "unit_cents": 250}}]}}\'',
+        ),
+        (
+            "pay it: then its stock is reserved",
+            "curl -sS -X POST {api}/commands/order.pay -H 'content-type: application/json' "
+            '-d \'{{"order_id": "mine", "amount_cents": 500}}\'',
+        ),
+        ("what came of it", "curl -sS {api}/streams/order/mine"),
+        ("the stock of tea, movement by movement", "curl -sS {api}/streams/stock/tea"),
+    ),
+}
+"""What to try with each shipped domain."""
+TO_TRY_ALWAYS: Final = (
     ("where the views stand", "{bin}/replay status"),
-    ("rebuild a view, while it serves", "{bin}/replay rebuild listings"),
+    ("rebuild a view, while it serves", "{bin}/replay rebuild {view}"),
     ("follow the logs", "{bin}/python -m compose logs --follow"),
 )
 
 
-def main() -> int:
-    """Start everything, load the listings, print what to try, and stay until SIGINT or SIGTERM."""
+def main(modules: Sequence[str]) -> int:
+    """Start everything, load the samples, print what to try, and stay until SIGINT or SIGTERM.
+
+    modules: what to run, as HEADWATER_MODULES names it.
+    """
     settings, port = StackSettings.from_environ(os.environ), api_port(os.environ)
     api, console = f"http://{HOST}:{port}", Console(stderr=True, highlight=False, markup=False)
     log_to_file(settings.logs / "run.log", console)
@@ -62,28 +88,31 @@ def main() -> int:
             console.print("starting Kafka, PostgreSQL, Elasticsearch and Valkey")
             running.enter_context(Stack(settings))
             console.print("starting the handler, the projections and the API")
-            services = Supervisor(service_specs(settings, port, {ACCESS_LOG: "true"}))
+            services = Supervisor(service_specs(settings, port, {ACCESS_LOG: "true", MODULES: ",".join(modules)}))
             running.callback(services.stop)
             running.callback(console.print, "stopping")
             services.start()
-            asyncio.run(load(api, console))
-            print(page(api, settings, os.environ), flush=True)
+            asyncio.run(load(api, modules, console))
+            print(page(api, settings, os.environ, modules), flush=True)
             while True:
                 signal.pause()
     except KeyboardInterrupt:
         return 0
 
 
-def page(api: str, settings: StackSettings, environ: Mapping[str, str]) -> str:
+def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules: Sequence[str]) -> str:
     """What to try: each command on one line of its own, below a comment, so that any of it can be pasted in a shell."""
     folder = Path(sys.executable).parent
     here = Path.cwd()
     names = {"api": api, "bin": shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}
+    names["view"] = "listings" if "listings" in modules else "streams"
+    if tuple(modules) != DEFAULT_MODULES:
+        environ = {**environ, MODULES: ",".join(modules)}
     lines = [HEAD.format(api=api, state=settings.state, logs=settings.logs)]
     exports = [f"export {name}={shlex.quote(value)}" for name, value in variables(settings, environ).items()]
     if exports:
         lines += ["# these servers and views, for the commands of Python", *exports, ""]
-    for title, command in TO_TRY:
+    for title, command in (*(each for name in modules for each in TO_TRY.get(name, ())), *TO_TRY_ALWAYS):
         lines += [f"# {title}", command.format(**names)]
     return "\n".join(lines)
 
@@ -110,21 +139,25 @@ def log_to_file(path: Path, console: Console) -> None:
     logging.getLogger("projections.supervision").addHandler(given_up)
 
 
-async def load(api: str, console: Console) -> None:
-    """List the demo's properties, and wait until the views show them: what is tried first should find something.
+async def load(api: str, modules: Sequence[str], console: Console) -> None:
+    """Load the samples that run, and wait until the views show them: what is tried first should find something.
 
-    Those that an earlier run listed are answered from their receipts.
+    What an earlier run loaded is answered from its receipts.
     """
     wait_for_views(api)
     async with httpx.AsyncClient(base_url=api, timeout=60.0) as http:
-        client, requests = Client(http), sacramento.list_all(sacramento.load())
-        console.print(f"loading {len(requests)} listings through the command API")
-        await asyncio.gather(
-            *(client.send(request, command_id=f"load-{request.body['listing_id']}") for request in requests)
-        )
+        client, rows = Client(http), dict[str, str]()
+        for domain in [name for name in modules if name in SAMPLES]:
+            sample = SAMPLES[domain]()
+            console.print(f"loading {domain} through the command API")
+            for requests in sample.loading():
+                await asyncio.gather(*(client.send(request, command_id) for command_id, request in requests.items()))
+            rows |= sample.rows
+        if not rows:
+            return
         console.print("waiting until the views show them")
         try:
-            await client.settle((*VIEWS, "streams"))
+            await client.settle(rows)
         except ComposeError as error:  # slow is no reason to stop: views catch up by themselves
             console.print(str(error), soft_wrap=True)
 

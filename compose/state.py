@@ -17,7 +17,7 @@ from compose.settings import Ports
 from projections.supervision.process import ProcessStatus, State
 
 _LOG = logging.getLogger(__name__)
-_REMAINS_WAIT_S = 40.0  # longer than any part's stop time-out
+_LEFTOVERS_WAIT_S = 40.0  # longer than any part's stop time-out
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,13 @@ class StateDirectory:
         except (ValueError, KeyError, TypeError) as error:
             raise ComposeError(f"'{self._record_file}' is of another version ({error!r}); delete it") from error
 
-    def clear_remains(self) -> None:
+    def clear_leftovers(self) -> None:
         """Wait for what a killed owner's guards are still stopping; end what has no guard any more."""
         record = self.read()
         if record is None:
             return
         guards = [guard for status in record.processes if (guard := _alive(status.guard, status.started))]
-        psutil.wait_procs(guards, _REMAINS_WAIT_S)
+        psutil.wait_procs(guards, _LEFTOVERS_WAIT_S)
         for status in record.processes:
             left = _alive(status.pid, status.started)
             if left is not None:

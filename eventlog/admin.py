@@ -63,12 +63,12 @@ def topic_id(settings: LogSettings, topic: str) -> str:
 
 def ends(settings: LogSettings, names: Sequence[str], partition: int) -> tuple[dict[str, int], dict[str, int]]:
     """By topic, where `partition` ends for readers of committed records, and where it ends; raises LogUnavailable."""
-    asked = {TopicPartition(settings.topic(name), partition): OffsetSpec.latest() for name in names}  # type: ignore[no-untyped-call]
+    requests = {TopicPartition(settings.topic(name), partition): OffsetSpec.latest() for name in names}  # type: ignore[no-untyped-call]
     client = _client(settings)
     found = []
     try:
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
-            answers = client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT_S)
+            answers = client.list_offsets(requests, isolation_level=level, request_timeout=TIMEOUT_S)
             offsets = {place.topic: answer.result().offset for place, answer in answers.items()}
             found.append({name: offsets[settings.topic(name)] for name in names})
     except KafkaException as error:
@@ -95,15 +95,15 @@ def _client(settings: LogSettings, **config: Any) -> AdminClient:
 
 def _reached(settings: LogSettings) -> AdminClient:
     """A client that Kafka has answered; raises LogUnavailable with what kept it from that: a refusal at once."""
-    told: list[KafkaError] = []
-    client = _client(settings, error_cb=told.append)
+    errors: list[KafkaError] = []
+    client = _client(settings, error_cb=errors.append)
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
             client.list_topics(timeout=1.0)
         except KafkaException as error:
-            client.poll(0)  # hands over what was told
-            reasons = [each for each in told if each.code() != KafkaError._ALL_BROKERS_DOWN]
+            client.poll(0)  # calls error_cb
+            reasons = [each for each in errors if each.code() != KafkaError._ALL_BROKERS_DOWN]
             refusals = [each for each in reasons if each.code() in REFUSED_CODES or "SSL routines" in each.str()]
             if refusals or time.monotonic() > deadline:
                 reason = [error.args[0], *reasons, *refusals][-1].str()

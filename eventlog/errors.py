@@ -2,6 +2,8 @@
 
 EventLogError
 ├── SettingError         a setting is missing or wrong
+├── UnknownModule        HEADWATER_MODULES names what is no module and no shipped domain
+├── AmbiguousModule      HEADWATER_MODULES names what is a module and a shipped domain
 ├── ModuleBroken         a module with declarations does not import
 ├── TopicMismatch        a topic exists with other settings than Headwater needs
 ├── NotAnEnvelope        a record is no CloudEvents document that Headwater can read
@@ -9,6 +11,10 @@ EventLogError
 ├── LeftOpen             the log has lost the end of an earlier owner's transaction
 └── Fenced               another process owns the partition now
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class EventLogError(Exception):
@@ -21,6 +27,28 @@ class SettingError(EventLogError):
     def __init__(self, variable: str, value: str, needs: str) -> None:
         super().__init__(f'environment variable "{variable}" is "{value}": set it to {needs}')
         self.variable = variable
+
+
+class UnknownModule(EventLogError):
+    """HEADWATER_MODULES names what is neither a module that Python finds nor a shipped domain."""
+
+    def __init__(self, name: str, shipped: Sequence[str]) -> None:
+        super().__init__(
+            f'there is no module "{name}": name in HEADWATER_MODULES modules that Python finds, '
+            f"or shipped domains ({', '.join(shipped)})"
+        )
+        self.name, self.shipped = name, tuple(shipped)
+
+
+class AmbiguousModule(EventLogError):
+    """HEADWATER_MODULES names a shipped domain, but Python finds a module of that name too; place: where."""
+
+    def __init__(self, name: str, place: str, packages: Sequence[str]) -> None:
+        super().__init__(
+            f'HEADWATER_MODULES names "{name}", which is a shipped domain and a module of yours at "{place}": name '
+            f'what is in yours, such as "{name}.domain", or the packages of the shipped one, {", ".join(packages)}'
+        )
+        self.name, self.place = name, place
 
 
 class ModuleBroken(EventLogError):

@@ -116,9 +116,9 @@ class KafkaLog:
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         """See EventLog.offset_at."""
-        asked = [TopicPartition(self.settings.topic(topic), partition, time_ms)]
+        times = [TopicPartition(self.settings.topic(topic), partition, time_ms)]
         found: int = self._ask(
-            lambda consumer: consumer.offsets_for_times(asked, timeout=ASK_S)[0].offset,
+            lambda consumer: consumer.offsets_for_times(times, timeout=ASK_S)[0].offset,
             f'looking for a time in "{topic}"',
             partition,
         )
@@ -203,7 +203,7 @@ class KafkaLog:
         return int(first), int(end)
 
     def _ask(self, question: Callable[[Consumer], Answer], doing: str, partition: int) -> Answer:
-        """The answer to a question, asked again of whoever leads the partition by then."""
+        """The answer to a question, asked again of the broker that leads the partition by then."""
         deadline = time.monotonic() + FAILOVER_S
         while True:
             try:
@@ -253,7 +253,7 @@ class KafkaTail:
             if messages and limit > 1:
                 messages += self._consumer.consume(limit - 1, 0)
         if messages:
-            self._contact.heard()
+            self._contact.answered()
         elif self._contact.is_lost(self._consumer):
             self._consumer.close()
             self._start()
@@ -262,7 +262,7 @@ class KafkaTail:
         records = []
         for message in messages:
             if (error := message.error()) is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-                self._begin_anew(message.partition() or 0)
+                self._reset_position(message.partition() or 0)
                 continue
             offset = _offset(message, f'following "{self._topic}"')
             if message.error() is None:
@@ -287,7 +287,7 @@ class KafkaTail:
     def _assign(self) -> None:
         self._consumer.assign([TopicPartition(self._full_name, each, at) for each, at in self._positions.items()])
 
-    def _begin_anew(self, partition: int) -> None:
+    def _reset_position(self, partition: int) -> None:
         """Go on from the first record where the position is none of the log; raises LogUnavailable if some are gone."""
         position = self._positions[partition]
         doing = f'following "{self._topic}"'

@@ -102,12 +102,12 @@ class Contact:
     def __init__(self, topic: str) -> None:
         """topic: one that exists, to ask Kafka about."""
         self._topic = topic
-        self.heard()
+        self.answered()
 
-    def heard(self) -> None:
+    def answered(self) -> None:
         """Kafka has answered."""
-        self._heard = time.monotonic()
-        self._next = self._heard + CONTACT_EVERY_S
+        self._answered_at = time.monotonic()
+        self._next = self._answered_at + CONTACT_EVERY_S
 
     def is_lost(self, client: Consumer | Producer) -> bool:
         """Whether Kafka has not answered for LOST_S; where nothing was heard of it for a while, this asks.
@@ -121,12 +121,14 @@ class Contact:
         try:
             client.list_topics(self._topic, timeout=CONTACT_TIMEOUT_S)
         except KafkaException as error:
-            if now - self._heard < LOST_S:
+            if now - self._answered_at < LOST_S:
                 return False
-            client_logger.warning("no broker has answered for %.0f s, connecting anew: %s", now - self._heard, error)
-            self.heard()
+            client_logger.warning(
+                "no broker has answered for %.0f s, connecting anew: %s", now - self._answered_at, error
+            )
+            self.answered()
             return True
-        self.heard()
+        self.answered()
         return False
 
 

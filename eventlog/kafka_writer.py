@@ -82,7 +82,7 @@ class KafkaTransaction:
             ]
             for batch in batches:
                 batch.produce(self._producer, self._settings, self._partition)
-            self._wait_for([batch for batch in batches if not batch.foretold])
+            self._wait_for([batch for batch in batches if not batch.predicted])
         self._batches += batches
         self._ends |= {batch.topic: batch.offsets[-1] + 1 for batch in batches if not batch.shared}
         return [offset for batch in batches for offset in batch.offsets]
@@ -133,7 +133,7 @@ class _Batch:
         self._error: KafkaError | None = None
 
     @property
-    def foretold(self) -> bool:
+    def predicted(self) -> bool:
         """Whether its offsets are known before Kafka tells them."""
         return self._first is not None
 
@@ -146,7 +146,7 @@ class _Batch:
 
     @property
     def offsets(self) -> Sequence[int]:
-        """Of each record, once they are stored or foretold."""
+        """Of each record, once they are stored or predicted."""
         if self.shared:
             return [self._found[index] for index in range(len(self._entries))]
         first = self._found[0] if self._first is None else self._first

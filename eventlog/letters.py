@@ -41,14 +41,14 @@ class Letter(NamedTuple):
         return orjson.dumps(
             {
                 **place,
-                "reason": self._told(),
+                "reason": self._full_reason(),
                 "time": self.time,
                 "key": _text(self.key, KEY_BYTES),
                 "value": _text(self.value, VALUE_BYTES),
             }
         )
 
-    def _told(self) -> str:
+    def _full_reason(self) -> str:
         # it may quote what no JSON text can hold
         reason = self.reason[:REASON_CHARACTERS].encode(errors="replace").decode()
         left_out = self.value is not None and len(self.value) > VALUE_BYTES
@@ -60,8 +60,8 @@ def time_of(timestamp_ms: int) -> str:
     return format_time(datetime.fromtimestamp(timestamp_ms / 1000, UTC))
 
 
-def _text(data: bytes | None, longest: int) -> str | None:
-    return None if data is None or len(data) > longest else base64.b64encode(data).decode()
+def _text(data: bytes | None, maximum: int) -> str | None:
+    return None if data is None or len(data) > maximum else base64.b64encode(data).decode()
 
 
 def _bytes(text: str | None) -> bytes | None:

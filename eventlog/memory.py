@@ -23,7 +23,7 @@ class _State(Enum):
 
 
 @dataclass
-class _Fate:
+class _Outcome:
     """What becomes of the records of one transaction."""
 
     state: _State = _State.OPEN
@@ -36,7 +36,7 @@ class MemoryLog:
     def __init__(self, partitions: int = 4) -> None:
         self.partitions = partitions
         self._changed = threading.Condition()
-        self._records: dict[tuple[str, int], list[tuple[Record, _Fate] | None]] = {}
+        self._records: dict[tuple[str, int], list[tuple[Record, _Outcome] | None]] = {}
         self._first: dict[tuple[str, int], int] = {}
         self._id = uuid.uuid4().hex
         self._open: dict[tuple[Role, int], MemoryTransaction] = {}
@@ -62,7 +62,7 @@ class MemoryLog:
         """See EventLog.submit."""
         stored: Future[int] = Future()
         with self._changed:
-            stored.set_result(self._append(entry, partition, _Fate(_State.COMMITTED)))
+            stored.set_result(self._append(entry, partition, _Outcome(_State.COMMITTED)))
             self._changed.notify_all()
         return stored
 
@@ -114,10 +114,10 @@ class MemoryLog:
     def close(self) -> None:
         """See EventLog.close; what is in memory stays there."""
 
-    def _append(self, entry: Entry, partition: int, fate: _Fate) -> int:
+    def _append(self, entry: Entry, partition: int, outcome: _Outcome) -> int:
         records = self._records.setdefault((entry.topic, partition), [])
         record = Record(entry.topic, partition, len(records), entry.key, entry.value, entry.timestamp_ms)
-        records.append((record, fate))
+        records.append((record, outcome))
         return record.offset
 
     def _end(self, topic: str, partition: int) -> int:
@@ -151,7 +151,7 @@ class MemoryTransaction:
     """An open transaction of a MemoryWriter."""
 
     def __init__(self, log: MemoryLog, writer: MemoryWriter) -> None:
-        self._log, self._writer, self._fate = log, writer, _Fate()
+        self._log, self._writer, self._outcome = log, writer, _Outcome()
 
     def append(self, entries: Sequence[Entry]) -> list[int]:
         """See Transaction.append."""
@@ -160,8 +160,8 @@ class MemoryTransaction:
             self._writer._check()
             for entry in entries:
                 partition = self._partition(entry)
-                offsets.append(self._log._append(entry, partition, self._fate))
-                self._fate.touched.add((entry.topic, partition))
+                offsets.append(self._log._append(entry, partition, self._outcome))
+                self._outcome.touched.add((entry.topic, partition))
         return offsets
 
     def commit(self, next_offset: int | None = None) -> None:
@@ -176,7 +176,7 @@ class MemoryTransaction:
     def abort(self) -> None:
         """See Transaction.abort."""
         with self._log._changed:
-            if self._fate.state is _State.OPEN:
+            if self._outcome.state is _State.OPEN:
                 self._end(_State.ABORTED)
 
     def _partition(self, entry: Entry) -> int:
@@ -185,10 +185,10 @@ class MemoryTransaction:
         return 0 if entry.topic == topics.DEAD_LETTERS else self._writer.partition
 
     def _end(self, state: _State) -> None:
-        self._fate.state = state
+        self._outcome.state = state
         if self._log._open.get(self._writer._place) is self:
             del self._log._open[self._writer._place]
-        for place in self._fate.touched:
+        for place in self._outcome.touched:
             self._log._records[place].append(None)
         self._log._changed.notify_all()
 

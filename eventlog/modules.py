@@ -1,31 +1,86 @@
-"""Finding declarations: objects of one kind in the modules of the packages that a deployment names."""
+"""Which modules a deployment is made of, and finding declarations in them."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from types import ModuleType
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from eventlog.errors import ModuleBroken
+from eventlog.errors import AmbiguousModule, ModuleBroken, UnknownModule
 
 Declaration = TypeVar("Declaration")
 
+ROOMS: Final = ("commands.aggregates", "commands.observations", "commands.processes", "projections.views")
+"""Where the shipped domains are: each is a package of one name in every room in which it declares something."""
+DEFAULT_MODULES: Final = ("listings",)
+"""What a deployment is made of if it names nothing: a sample."""
 
-def find(packages: Sequence[str], kind: type[Declaration]) -> list[tuple[str, Declaration]]:
-    """Every instance of `kind` that is an attribute of one of `packages` or of a module below one.
 
+@cache
+def shipped_domains() -> Mapping[str, tuple[str, ...]]:
+    """The packages of each shipped domain, by its name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for room in ROOMS:
+        for info in pkgutil.iter_modules(importlib.import_module(room).__path__):
+            if info.ispkg:
+                found[info.name] = (*found.get(info.name, ()), f"{room}.{info.name}")
+    return dict(sorted(found.items()))
+
+
+def read_modules(text: str) -> tuple[str, ...]:
+    """What a value of HEADWATER_MODULES names: shipped domains, and modules of the user's. DEFAULT_MODULES if nothing.
+
+    Raises AmbiguousModule if a name is that of a shipped domain and of a module that Python finds.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name in shipped_domains() and (place := _place(name)):
+            raise AmbiguousModule(name, place, shipped_domains()[name])
+    return names or DEFAULT_MODULES
+
+
+def find(names: Sequence[str], kind: type[Declaration], room: str) -> list[tuple[str, Declaration]]:
+    """Every instance of `kind` that is an attribute of a module that `names` stand for, or of a module below one.
+
+    names: as `read_modules` gives them. A shipped domain stands for its package in `room`, if it has one there.
     Returns (name of the module where it was found first, the object) in the order of modules and attributes; an
-    object that many modules import is listed once. Raises ModuleBroken where a module does not import.
+    object that many modules import is listed once. Raises UnknownModule for a name of nothing, and ModuleBroken if a
+    module does not import.
     """
     found: dict[int, tuple[str, Declaration]] = {}
-    for package in packages:
-        for module in _walk(package):
-            for value in vars(module).values():
-                if isinstance(value, kind):
-                    found.setdefault(id(value), (module.__name__, value))
+    for name in names:
+        for package in _packages(name, room):
+            for module in _walk(package):
+                for value in vars(module).values():
+                    if isinstance(value, kind):
+                        found.setdefault(id(value), (module.__name__, value))
     return list(found.values())
+
+
+def _packages(name: str, room: str) -> tuple[str, ...]:
+    shipped = shipped_domains().get(name)
+    return (name,) if shipped is None else tuple(each for each in shipped if each == f"{room}.{name}")
+
+
+def domain_of(module: str) -> str | None:
+    """The shipped domain that the module of this name belongs to."""
+    for domain, packages in shipped_domains().items():
+        if any(f"{module}.".startswith(f"{package}.") for package in packages):
+            return domain
+    return None
+
+
+def _place(name: str) -> str | None:
+    """Where Python finds the module `name`, which has no dot; None if it finds none, or a folder without modules."""
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        return None
+    folders = list(spec.submodule_search_locations or ())
+    return spec.origin or (folders[0] if any(pkgutil.iter_modules(folders)) else None)
 
 
 def _walk(package: str) -> Iterator[ModuleType]:
@@ -39,6 +94,10 @@ def _walk(package: str) -> Iterator[ModuleType]:
 def _load(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if f"{name}.".startswith(f"{error.name}."):
+            raise UnknownModule(name, tuple(shipped_domains())) from error
+        raise ModuleBroken(name, error) from error
     except Exception as error:  # a user's module may raise anything while it is imported
         raise ModuleBroken(name, error) from error
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eventlog.errors import SettingError
+from eventlog.modules import DEFAULT_MODULES, read_modules
 from eventlog.security import KafkaSecurity
 
 ENVIRONMENT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
@@ -25,7 +26,7 @@ class LogSettings:
     replication: copies of each partition.
     receipts_days: how long a retry of a command is sure to be given the first receipt.
     state: directory for what a process may keep on its own disk.
-    modules: dotted names of the user's packages with aggregates and views.
+    modules: what the deployment is made of: shipped domains, and dotted names of the user's packages (`read_modules`).
     security: what Kafka's listener at `bootstrap` asks of its clients.
     """
 
@@ -36,12 +37,12 @@ class LogSettings:
     replication: int = 1
     receipts_days: int = 7
     state: Path = Path(".headwater")
-    modules: tuple[str, ...] = ()
+    modules: tuple[str, ...] = DEFAULT_MODULES
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> LogSettings:
-        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong one."""
+        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong one, or AmbiguousModule."""
         environment = env.get("HEADWATER_ENVIRONMENT", cls.environment)
         if not ENVIRONMENT_NAME.fullmatch(environment):
             raise SettingError(
@@ -55,7 +56,7 @@ class LogSettings:
             replication=read_count(env, "HEADWATER_REPLICATION", cls.replication),
             receipts_days=read_count(env, "HEADWATER_RECEIPTS_DAYS", cls.receipts_days),
             state=Path(env.get("HEADWATER_STATE", str(cls.state))),
-            modules=tuple(name.strip() for name in env.get("HEADWATER_MODULES", "").split(",") if name.strip()),
+            modules=read_modules(env.get("HEADWATER_MODULES", "")),
             security=KafkaSecurity.from_environment(env),
         )
 
@@ -64,10 +65,10 @@ class LogSettings:
         return f"{self.environment}.{name}"
 
 
-def take_no_words(program: str, what: str | None, words: Sequence[str]) -> None:
-    """End with help where `words` ask for it, and with an error where there are others: settings are variables."""
-    told = "Settings are environment variables: see docs/architecture.md."
-    ArgumentParser(program, description=what, epilog=told).parse_args(words)
+def accept_no_arguments(program: str, what: str | None, arguments: Sequence[str]) -> None:
+    """End with help where `arguments` ask for it, and with an error where there are others: settings are variables."""
+    epilog = "Settings are environment variables: see docs/architecture.md."
+    ArgumentParser(program, description=what, epilog=epilog).parse_args(arguments)
 
 
 def read_count(env: Mapping[str, str], variable: str, default: int) -> int:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from eventlog.modules import find
+from commands.declaring.registry import CommandRegistry
+from eventlog.modules import DEFAULT_MODULES, find
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.table.lookups import looked_up_types
 from projections.table.view import TableView
 
-SHIPPED = "projections.views"
+ROOM = "projections.views"
+SYSTEM = f"{ROOM}.streams"
+"""Has the view that every deployment has: the API answers from it."""
 
 
 class ViewRegistry:
@@ -36,9 +39,21 @@ class ViewRegistry:
         self.views: Mapping[str, TableView] = MappingProxyType(views)
 
     @classmethod
-    def load(cls, modules: Sequence[str] = ()) -> ViewRegistry:
-        """The shipped views and those of the packages `modules` (see `LogSettings.modules`)."""
-        return cls(find([SHIPPED, *modules], TableView))
+    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ViewRegistry:
+        """`streams` and the views of a deployment that is made of `modules` (see `LogSettings.modules`).
+
+        Raises ViewDeclarationError for one that reads an event of a shipped domain that is not among them.
+        """
+        found, commands = find([*modules, SYSTEM], TableView, ROOM), CommandRegistry.load(modules)
+        for module, view in found:
+            for event in view.events.values():
+                if domain := commands.absent_domain(event):
+                    raise ViewDeclarationError(
+                        view.name,
+                        f'reads "{event.type}" of the shipped domain "{domain}", which this deployment does not have: '
+                        f'add "{domain}" to HEADWATER_MODULES (declared in "{module}")',
+                    )
+        return cls(found)
 
     def view(self, name: str) -> TableView:
         """The view of this name; raises UnknownView."""

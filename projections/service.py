@@ -23,7 +23,7 @@ from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
 from projections.generations.lag import Lags, position
 from projections.generations.rates import Rates
-from projections.generations.rebuild import Rebuilder, drop_remains, publish_live
+from projections.generations.rebuild import Rebuilder, drop_leftovers, publish_live
 from projections.generations.registry import Generation, Generations
 from projections.generations.upkeep import Upkeep
 from projections.loading.loader import Loader
@@ -32,7 +32,7 @@ from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.open import STORES, open_store
 from projections.stores.store import Target
-from projections.supervision.process import PATIENCE, ProcessSpec
+from projections.supervision.process import RETRY_FOREVER, ProcessSpec
 from projections.supervision.supervisor import Supervisor
 from projections.table.view import TableView
 
@@ -65,7 +65,7 @@ class Service:
         Raises ViewDeclarationError where a declaration changed without a new version.
         """
         self.generations.prepare()
-        drop_remains(self.generations, self.stores)
+        drop_leftovers(self.generations, self.stores)
         missing, unpublished, current = [], [], self.generations.live()
         for view in self.views.views.values():
             own, now = self.generations.check(view), current.get(view.name)
@@ -140,11 +140,18 @@ class Service:
         session = start_session(spark, name="live", threads=threads, lasting=True)
         while held_by is not None and held_by.exists():
             time.sleep(HELD_LOOK_S)
-        starting = self.starting(checkpoint)
+        starting_offsets = self.starting_offsets(checkpoint)
         ready = ready_file(self.settings, LIVE)
-        run_live(session, views, self.settings, checkpoint=checkpoint, starting=starting, on_running=ready.touch)
+        run_live(
+            session,
+            views,
+            self.settings,
+            checkpoint=checkpoint,
+            starting_offsets=starting_offsets,
+            on_running=ready.touch,
+        )
 
-    def starting(self, checkpoint: Path) -> dict[int, int] | None:
+    def starting_offsets(self, checkpoint: Path) -> dict[int, int] | None:
         """Where the live query begins: at what all views have. While a store is away, at its checkpoint, and where it
         began last (None: at the first event) should it have died before it wrote one.
 
@@ -152,7 +159,7 @@ class Service:
         """
         noted = checkpoint.with_suffix(".json")
         try:
-            starting = self.applied()
+            starting_offsets = self.applied()
         except StoreUnavailable as error:
             if not checkpoint.exists() and not noted.exists():
                 raise
@@ -160,10 +167,10 @@ class Service:
             return _offsets(noted) if noted.exists() else None
         noted.parent.mkdir(parents=True, exist_ok=True)
         part = noted.with_suffix(".part")
-        part.write_text(json.dumps(starting))
+        part.write_text(json.dumps(starting_offsets))
         part.replace(noted)
         shutil.rmtree(checkpoint, ignore_errors=True)
-        return starting
+        return starting_offsets
 
     def applied(self) -> dict[int, int]:
         """By source partition, the offset below which every live generation has applied everything.
@@ -174,7 +181,7 @@ class Service:
         """
         tags = {view.tag for view in self.views.views.values()}
         positions = [
-            {int(source): offset for source, offset in each.base.items()}
+            {int(source): offset for source, offset in each.bulk_ends.items()}
             for each in self.generations.being_built()
             if each.source is None and each.tag in tags
         ]
@@ -207,7 +214,7 @@ class Service:
         self.build_missing()
         loaders = {name: self._loader_parts(name) for name in STORES if self.views.in_store(name)}
         live = self._live_part(replaying)
-        supervisor = Supervisor([live, *chain(*loaders.values())], PATIENCE)
+        supervisor = Supervisor([live, *chain(*loaders.values())], RETRY_FOREVER)
         parts = SupervisedParts(
             {LIVE: [live.name]} | {name: [each.name for each in loaders[name]] for name in loaders}, supervisor
         )

@@ -60,7 +60,7 @@ def rebuild(
         options = Options(_selection(since, until, where, deployment.settings.partitions), skip_poison)
         deployment.generations.prepare()
         if dry_run:
-            _tell([estimate(deployment, view, options.selection) for view in declared], as_json)
+            _report_estimates([estimate(deployment, view, options.selection) for view in declared], as_json)
             return
         _run(deployment, declared, name, options, as_json)
 
@@ -78,11 +78,11 @@ def rollback(views: Views = None, everything: Everything = False, as_json: AsJso
         on_each(
             declared,
             lambda name, on_step: rebuilder.roll_back(declared[name], on_step),
-            lambda outcome: _tell_rollback(outcome, as_json),
+            lambda outcome: _report_rollback(outcome, as_json),
         ).exit()
 
 
-def _tell_rollback(outcome: Outcome[Rebuilt], as_json: bool) -> None:
+def _report_rollback(outcome: Outcome[Rebuilt], as_json: bool) -> None:
     if as_json:
         outcome.print_json(to_json=asdict)
     else:
@@ -130,7 +130,7 @@ def _report(outcome: Outcome[Rebuilt], startup_s: float, as_json: bool) -> None:
     outcome.complain()
 
 
-def _tell(estimates: Sequence[Estimate], as_json: bool) -> None:
+def _report_estimates(estimates: Sequence[Estimate], as_json: bool) -> None:
     if as_json:
         print_json({"views": [asdict(each) for each in estimates]})
         return

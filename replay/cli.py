@@ -11,12 +11,12 @@ from typer.core import TyperGroup
 from eventlog.logs import log_to_stderr
 from projections.errors import UnknownView
 from replay import building, comparing, keeping, letters, listing, planning, status
-from replay.errors import NameTaken, NobodyToAsk, NoSuchLetter, NothingToDrop
+from replay.errors import NameTaken, NoSuchLetter, NoTerminal, NothingToDrop
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import fail
 
-ASKED_WRONGLY: Final = (UnknownView, NameTaken, NothingToDrop, NoSuchLetter, NobodyToAsk)
-ASKED_WRONGLY_EXIT: Final = 2
+USAGE_ERRORS: Final = (UnknownView, NameTaken, NothingToDrop, NoSuchLetter, NoTerminal)
+USAGE_EXIT: Final = 2
 EXIT_CODES: Final = (
     "Exit codes: 0 done, or all is well; 1 failed; 2 asked wrongly; "
     "3 rows differ, a change is refused, or a view needs attention."
@@ -29,8 +29,8 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except ASKED_WRONGLY as error:
-            fail(error, ASKED_WRONGLY_EXIT)
+        except USAGE_ERRORS as error:
+            fail(error, USAGE_EXIT)
         except KNOWN as error:
             fail(error, FAILED_EXIT)
 

@@ -41,12 +41,12 @@ def verify(views: Views = None, everything: Everything = False, as_json: AsJson 
         outcome = on_each(
             declared,
             lambda name, on_step: verify_view(rebuilder, declared[name], on_step),
-            lambda outcome: _tell(outcome, as_json),
+            lambda outcome: _report(outcome, as_json),
         )
     outcome.exit(0 if all(each.equal for each in outcome.done) else DIFFERENT_EXIT)
 
 
-def _tell(outcome: Outcome[Verified], as_json: bool) -> None:
+def _report(outcome: Outcome[Verified], as_json: bool) -> None:
     if as_json:
         outcome.print_json(to_json=Verified.to_json)
     else:

@@ -6,7 +6,7 @@ ReplayError
 ├── NameTaken       a view of some events cannot have this name
 ├── NothingToDrop   no view of some events has this name
 ├── NoSuchLetter    there is no dead letter of this key
-├── NobodyToAsk     something would be deleted, and nobody is there to agree
+├── NoTerminal     something would be deleted, and nobody is there to agree
 └── CannotRetry     what a dead letter is about cannot be taken in by the command
 """
 
@@ -58,7 +58,7 @@ class NoSuchLetter(ReplayError):
         self.key = key
 
 
-class NobodyToAsk(ReplayError):
+class NoTerminal(ReplayError):
     """Something would be deleted, and nobody sits at the terminal to agree."""
 
     def __init__(self) -> None:

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from projections.generations.rebuild import publish_live, stand_in
+from projections.generations.rebuild import placeholder_view, publish_live
 from projections.generations.registry import Generation
 from replay.choosing import Everything, Views, check_choice, chosen
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NothingToDrop
 from replay.outcome import Outcome, on_each
-from replay.output import AsJson, agree, errors, print_json, say
+from replay.output import AsJson, confirm, errors, print_json, say
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be dropped.")]
@@ -81,11 +81,11 @@ def publish(views: Views = None, everything: Everything = False, as_json: AsJson
         on_each(
             declared,
             lambda name, _: publish_live(declared[name], deployment.generations, deployment.stores),
-            lambda outcome: _tell_published(outcome, as_json),
+            lambda outcome: _report_published(outcome, as_json),
         ).exit()
 
 
-def _tell_published(outcome: Outcome[Generation], as_json: bool) -> None:
+def _report_published(outcome: Outcome[Generation], as_json: bool) -> None:
     if as_json:
         outcome.print_json(to_json=_to_json)
     else:
@@ -113,14 +113,14 @@ def _drop(
         errors().print(f"{len(generations)} to drop:")
         for each in generations:
             errors().print(f"  {_text(each)}", soft_wrap=True)
-        agree("Drop them?", yes)
+        confirm("Drop them?", yes)
     by_view: dict[str, set[int]] = {}
     for each in generations:
         by_view.setdefault(each.view, set()).add(each.generation)
     on_each(
         by_view,
         lambda view, _: _drop_of(deployment, view, by_view[view], withdraw),
-        lambda outcome: _tell_dropped(outcome, as_json),
+        lambda outcome: _report_dropped(outcome, as_json),
     ).exit()
 
 
@@ -136,7 +136,7 @@ def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool
         if withdraw:
             # the registry first: from here on nobody is led to it
             deployment.generations.withdraw(view)
-        deployment.rebuilder().drop(stand_in(view), found)
+        deployment.rebuilder().drop(placeholder_view(view), found)
     return found
 
 
@@ -145,7 +145,7 @@ def _current(deployment: Deployment) -> set[tuple[str, int]]:
     return {(each.view, each.generation) for each in deployment.generations.live().values()}
 
 
-def _tell_dropped(outcome: Outcome[list[Generation]], as_json: bool) -> None:
+def _report_dropped(outcome: Outcome[list[Generation]], as_json: bool) -> None:
     dropped = [each for generations in outcome.done for each in generations]
     if as_json:
         flat = Outcome(dropped, outcome.failed, outcome.unfinished)

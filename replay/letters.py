@@ -22,7 +22,7 @@ from replay.deployment import Deployment, open_deployment
 from replay.errors import NoSuchLetter
 from replay.output import AsJson, one_line, output, print_json, say, show_table
 from replay.progress import steps
-from replay.resending import Resender, is_resent, tells_only
+from replay.resending import Resender, is_loss_notice, is_resent
 
 app = typer.Typer(help="What could not be read or loaded, and why.", no_args_is_help=True)
 
@@ -30,7 +30,7 @@ SHOWN_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True)
-class Listed:
+class LetterRow:
     """A dead letter, as it is shown. key: its own, the place that it comes from. record: its key and value, as text."""
 
     key: str
@@ -145,7 +145,7 @@ def _letters(deployment: Deployment) -> dict[str, Letter]:
 
 def _chosen(letters: Mapping[str, Letter], keys: Sequence[str] | None) -> list[str]:
     if not keys:
-        return [key for key in letters if not key.startswith(f"{COMMANDS}/") and not tells_only(key)]
+        return [key for key in letters if not key.startswith(f"{COMMANDS}/") and not is_loss_notice(key)]
     for key in keys:
         if key not in letters:
             raise NoSuchLetter(key)
@@ -170,6 +170,6 @@ def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[Tab
             yield view
 
 
-def _listed(key: str, letter: Letter) -> Listed:
+def _listed(key: str, letter: Letter) -> LetterRow:
     record = " ".join((part or b"").decode(errors="replace") for part in (letter.key, letter.value))
-    return Listed(key, letter.reason, letter.time, record.strip())
+    return LetterRow(key, letter.reason, letter.time, record.strip())

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.generations.rebuild import stand_in
+from projections.generations.rebuild import placeholder_view
 from projections.generations.registry import Generation
 from projections.stores.open import open_reader
 from projections.stores.row_reader import Size
@@ -46,7 +46,7 @@ def list_views(views: Views = None, everything: ReadAll = False, as_json: AsJson
 
 
 @dataclass(frozen=True)
-class Listed:
+class SizedGeneration:
     """A generation, and how large it is in each store; None where that store cannot say."""
 
     generation: Generation
@@ -98,7 +98,7 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
         for name in views or ():
             if name not in {each.view for each in registered}:
                 deployment.views.view(name)  # one that is declared and not built yet has none; others are unknown
-        found = [_listed(deployment, each) for each in registered if not views or each.view in views]
+        found = [_sized(deployment, each) for each in registered if not views or each.view in views]
     if as_json:
         print_json([each.to_json() for each in found])
         return
@@ -106,18 +106,18 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
     show_notes(_notes(found))
 
 
-def _listed(deployment: Deployment, generation: Generation) -> Listed:
-    target = Target(stand_in(generation.view), generation.generation)
+def _sized(deployment: Deployment, generation: Generation) -> SizedGeneration:
+    target = Target(placeholder_view(generation.view), generation.generation)
     sizes: dict[str, Size | None] = {}
     for name in generation.stores:
         try:
             sizes[name] = open_reader(name, deployment.stores).size(target)
         except (StoreUnavailable, GenerationMissing):
             sizes[name] = None  # what the registry knows is worth showing without it
-    return Listed(generation, sizes)
+    return SizedGeneration(generation, sizes)
 
 
-def _row(each: Listed) -> tuple[str | int | float | None, ...]:
+def _row(each: SizedGeneration) -> tuple[str | int | float | None, ...]:
     one = each.generation
     built, live_since = _minute(one.created_at), _minute(one.live_at) if one.live_at else None
     return (
@@ -126,7 +126,7 @@ def _row(each: Listed) -> tuple[str | int | float | None, ...]:
     )  # fmt: skip
 
 
-def _notes(found: Sequence[Listed]) -> list[str]:
+def _notes(found: Sequence[SizedGeneration]) -> list[str]:
     """What the terminal has no column for: of what a view is made, and plain names that lead elsewhere."""
     registered = [each.generation for each in found]
     made = [f"{each.view}@g{each.generation} is made of {_made_of(each)}" for each in registered if each.source]

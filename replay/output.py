@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from replay.errors import NobodyToAsk
+from replay.errors import NoTerminal
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
 
@@ -106,15 +106,15 @@ def one_line(cell: Cell, digits: str = "") -> str:
             return format(cell, f"{digits}.1f")
 
 
-def agree(question: str, yes: bool) -> None:
+def confirm(question: str, yes: bool) -> None:
     """Return if the user agrees; `yes`: they did so beforehand.
 
-    Ends with exit code 1 when they do not, and raises NobodyToAsk where nobody sits at the terminal.
+    Ends with exit code 1 when they do not, and raises NoTerminal where nobody sits at the terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise NobodyToAsk
+        raise NoTerminal
     # typer's prompt would write to standard output, which may be on its way into a program
     errors().print(f"{question} [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -36,7 +36,7 @@ def is_resent(key: str) -> bool:
     return topic in (COMMANDS, INBOX, PROCESSES) or last == ROUTED_BY
 
 
-def tells_only(key: str) -> bool:
+def is_loss_notice(key: str) -> bool:
     """Whether the letter says that records were deleted unread: there is nothing to take in."""
     return LOST.fullmatch(key) is not None
 
@@ -68,16 +68,16 @@ class Resender:
     def _decide(self, key: str, value: bytes) -> Receipt:
         """The receipt of a new command with the same body: under the old id, the first receipt would come again."""
         try:
-            asked = decode(value)
-            typed = read_command(self._commands.command(asked.type), asked.data)
+            command = decode(value)
+            typed = read_command(self._commands.command(command.type), command.data)
         except (NotAnEnvelope, CommandError) as error:
             raise CannotRetry(key, f"it is still no command: {error}") from error
-        again = asked._replace(
-            id=f"{asked.id}/retry",
+        again = command._replace(
+            id=f"{command.id}/retry",
             stream=typed.stream,
             time=datetime.now(UTC),
-            correlation_id=asked.correlation_id or asked.id,
-            causation_id=asked.id,
+            correlation_id=command.correlation_id or command.id,
+            causation_id=command.id,
         )
         partition = partition_of(typed.stream, self._log.partitions)
         start = self._log.end(RECEIPTS, partition)

@@ -129,9 +129,9 @@ def _show(found: list[Lag], as_json: bool) -> None:
 def _watch(look: Callable[[], list[Lag]], every: float, as_json: bool) -> int:
     """Show look after look, in one place on a terminal, until Ctrl-C. Returns the last one's exit code."""
     if as_json or not output().is_terminal:
-        return _look_on(look, every, lambda found: _show(found, as_json), complain)
+        return _repeat(look, every, lambda found: _show(found, as_json), complain)
     with Live(console=output(), auto_refresh=False) as live:
-        return _look_on(
+        return _repeat(
             look,
             every,
             lambda found: live.update(_page(found, every), refresh=True),
@@ -139,8 +139,8 @@ def _watch(look: Callable[[], list[Lag]], every: float, as_json: bool) -> int:
         )
 
 
-def _look_on(
-    look: Callable[[], list[Lag]], every: float, show: Callable[[list[Lag]], None], tell: Callable[[str], None]
+def _repeat(
+    look: Callable[[], list[Lag]], every: float, show: Callable[[list[Lag]], None], report: Callable[[str], None]
 ) -> int:
     code = 0
     with suppress(KeyboardInterrupt):
@@ -148,7 +148,7 @@ def _look_on(
             try:
                 found = look()
             except KNOWN as error:  # a server that is away may come back
-                tell(str(error))
+                report(str(error))
                 code = FAILED_EXIT
             else:
                 show(found)

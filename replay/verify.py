@@ -64,11 +64,11 @@ def verify(rebuilder: Rebuilder, view: TableView, on_step: Callable[[Step], None
 
 
 def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Comparison:
-    _wait_until_covered(store, current, build.base)
+    _wait_until_covered(store, current, build.bulk_ends)
 
     def in_motion() -> Callable[[], Set[str]]:
         both = [store.ledgers(current), store.ledgers(build.target)]
-        starts = {each: min(ledgers[each].next for ledgers in both) for each in both[0]}
+        starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
         return lambda: _touched(rebuilder, current.view, starts)
 
     return compare(open_reader(store.name, rebuilder.stores), store.name, current, build.target, in_motion)
@@ -85,10 +85,10 @@ def _touched(rebuilder: Rebuilder, view: TableView, starts: Mapping[int, int]) -
     }
 
 
-def _wait_until_covered(store: ViewStore, current: Target, base: Mapping[int, int]) -> None:
+def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[int, int]) -> None:
     """Until the live generation has all that bulk read: only then do both have taken in the same."""
     deadline = time.monotonic() + COVER_S
-    while behind := _uncovered(store, current, base):
+    while behind := _uncovered(store, current, bulk_ends):
         if time.monotonic() > deadline:
             listed = ", ".join(map(str, behind))
             raise CannotVerify(
@@ -99,6 +99,6 @@ def _wait_until_covered(store: ViewStore, current: Target, base: Mapping[int, in
         time.sleep(LOOK_S)
 
 
-def _uncovered(store: ViewStore, current: Target, base: Mapping[int, int]) -> Sequence[int]:
-    reached = position(store.ledgers(current), base)
-    return [each for each, end in base.items() if reached[each] < end]
+def _uncovered(store: ViewStore, current: Target, bulk_ends: Mapping[int, int]) -> Sequence[int]:
+    reached = position(store.ledgers(current), bulk_ends)
+    return [each for each, end in bulk_ends.items() if reached[each] < end]

@@ -1,6 +1,6 @@
 """Views that look columns up in each other: homes in every store, in cities of every store, over listings' events."""
 
-from commands.aggregates.listing import Listed, PriceChanged, Sold
+from commands.aggregates.listings.listing import Listed, PriceChanged, Sold
 from projections.table.expressions import envelope
 from projections.table.folds import count, first, last
 from projections.table.lookups import Lookup

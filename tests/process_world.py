@@ -18,7 +18,7 @@ from commands.handling.command_task import CommandTask
 from commands.handling.ownership import PartitionTask
 from commands.local_state.state import MemoryStore
 from commands.reacting.process_task import ProcessTask
-from commands.reacting.router import NOTE_S, RoutingTask
+from commands.reacting.router import COMMIT_IDLE_S, RoutingTask
 from commands.reacting.starts import read_starts, settle_starts
 from commands.receipt import Receipt
 from eventlog import topics
@@ -27,6 +27,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
 from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, Record, Role
+from tests.domains import SHIPPED
 
 ROLES = (HANDLER, ROUTER, PROCESSES)
 TURNS = 50
@@ -73,7 +74,7 @@ class World:
     def __init__(self, chance: random.Random, partitions: int = 3) -> None:
         self.now = START
         self.log = MemoryLog(partitions)
-        self.commands, self.processes = CommandRegistry.load(), ProcessRegistry.load()
+        self.commands, self.processes = CommandRegistry.load(SHIPPED), ProcessRegistry.load(SHIPPED)
         self._chance = chance
         self._tasks: dict[tuple[Role, int], tuple[PartitionTask, MemoryWriter]] = {}
         self._sent = 0
@@ -91,7 +92,7 @@ class World:
             return CommandTask(self.log, self.commands, partition, MemoryStore())
         if role is ROUTER:
             # it may leave its place uncommitted for a while: in a world without time, it would look again for ever
-            clock = count(0.0, NOTE_S).__next__
+            clock = count(0.0, COMMIT_IDLE_S).__next__
             return RoutingTask(self.log, self.commands, self.processes, partition, read_starts(self.log), clock)
         return ProcessTask(self.log, self.commands, self.processes, partition, lambda: self.now)
 

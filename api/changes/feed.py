@@ -24,11 +24,11 @@ from projections.table.view import TableView
 LOOK_S: Final = 1.0
 """How often a feed looks whether its view has a new generation."""
 FIRST_PAUSE_S: Final = 0.005
-LONGEST_PAUSE_S: Final = 0.100
+MAX_PAUSE_S: Final = 0.100
 RETRY_S: Final = 1.0
 ROWS_AT_ONCE: Final = 500
-MOST_WAITING: Final = 50_000
-"""Rows of a view that may have changed while its store is behind; beyond that its followers are told to read anew."""
+MAX_WAITING: Final = 50_000
+"""Rows of a view that may have changed while its store is behind; beyond that its followers get a `reset`."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,34 +41,34 @@ class ViewFeed:
     ) -> None:
         self.view, self.tag, self.generation = view, live.tag, live.generation
         self.followers: set[Subscription] = set()
-        self.told: Mapping[int, int] = {}
-        """The `patches` offsets up to which the followers were told everything; once `started`."""
+        self.delivered: Mapping[int, int] = {}
+        """The `patches` offsets up to which the followers got everything; set once `started`."""
         self.started = asyncio.Event()
         self._readers, self._lookups, self._generations = readers, lookups, generations
         self._touched: Touched = {}
         self._overflown = False
-        self._something = asyncio.Event()
-        self._taken: Mapping[int, int] = {}
+        self._has_changes = asyncio.Event()
+        self._read_to: Mapping[int, int] = {}
 
     @property
     def position(self) -> str:
         """Where a follower stands that has everything."""
-        return write_position(self.generation, self.told)
+        return write_position(self.generation, self.delivered)
 
     def take_in(self, batch: Batch) -> None:
         """A batch of patches."""
         if self.tag not in batch.listened:
             return
         if not self.started.is_set():
-            self.told = batch.start
+            self.delivered = batch.start
             self.started.set()
         if touched := batch.touched.get(self.tag):
             self._touched |= touched
-            if len(self._touched) > MOST_WAITING:
+            if len(self._touched) > MAX_WAITING:
                 self._overflown = True
                 self._touched.clear()
-            self._something.set()
-        self._taken = batch.end
+            self._has_changes.set()
+        self._read_to = batch.end
 
     async def run(self) -> None:
         """Tell the followers of every change, until cancelled."""
@@ -76,26 +76,26 @@ class ViewFeed:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
-                    await self._something.wait()
-            self._something.clear()
+                    await self._has_changes.wait()
+            self._has_changes.clear()
             touched: Touched = {}
             try:
                 await self._look_at_generation()
                 touched, self._touched = self._touched, {}
-                taken = self._taken
+                read_to = self._read_to
                 changes = await self.changes(touched)
             except ProjectionError as error:
                 logger.warning('changes of "%s" wait: %s', self.view.name, error)
                 self._touched = touched | self._touched
-                self._something.set()
+                self._has_changes.set()
                 await asyncio.sleep(RETRY_S)
                 continue
-            self.told = taken
+            self.delivered = read_to
             for follower in self.followers:
                 follower.offer(changes, self.position)
             if self._overflown:
                 self._overflown = False
-                self._tell_all("too_far_behind")
+                self._reset_all("too_far_behind")
 
     async def changes(self, touched: Touched) -> list[Change]:
         """The rows that were touched, once the store has applied what touched them; raises ProjectionError."""
@@ -131,9 +131,9 @@ class ViewFeed:
             await self.started.wait()  # nothing is missed between reading anew and the next change
         if live.generation != self.generation:
             self.generation = live.generation
-            self._tell_all("generation_changed")
+            self._reset_all("generation_changed")
 
-    def _tell_all(self, reason: ResetReason) -> None:
+    def _reset_all(self, reason: ResetReason) -> None:
         for follower in self.followers:
             follower.reset(reason)
 
@@ -149,14 +149,14 @@ async def _applied(reader: ViewReader, live: Live, wanted: Iterable[Touch]) -> N
         latest[touch.partition] = max(touch.offset, latest.get(touch.partition, 0))
     pause_s, waited_s = FIRST_PAUSE_S, 0.0
     while True:
-        following = await reader.following(live)
-        if all(following.get(partition, 0) > offset for partition, offset in latest.items()):
+        next_offsets = await reader.next_offsets(live)
+        if all(next_offsets.get(partition, 0) > offset for partition, offset in latest.items()):
             return
         if waited_s > LOOK_S:
             raise _Behind
         await asyncio.sleep(pause_s)
         waited_s += pause_s
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
 
 def _change(key: str, row: Row | None, position: Position) -> Change:

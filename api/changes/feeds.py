@@ -11,7 +11,7 @@ from typing import Final
 from api.changes.feed import RETRY_S, ViewFeed
 from api.changes.patch_tail import Batch, PatchTail, Touched, touches
 from api.changes.position import read_position
-from api.changes.subscription import MOST_CHANGES, Reason, ResetReason, Subscription
+from api.changes.subscription import MAX_CHANGES, Reason, ResetReason, Subscription
 from api.errors import TooManyFollowers
 from api.lookups import Lookups
 from api.ports import Generations, ViewReader
@@ -23,7 +23,7 @@ from projections.errors import ProjectionError
 from projections.table.view import TableView
 
 START_S: Final = 10.0
-MOST_CATCH_UP: Final = 200_000
+MAX_CATCH_UP: Final = 200_000
 """Offsets of `patches` that are read again for a follower that comes back."""
 
 logger = logging.getLogger(__name__)
@@ -39,10 +39,10 @@ class ChangeFeeds:
         readers: Mapping[str, ViewReader],
         lookups: Lookups,
         patch_partitions: int,
-        most_followers: int = 1_000,
+        max_followers: int = 1_000,
     ) -> None:
         self._log, self._generations, self._readers, self._lookups = log, generations, readers, lookups
-        self.partitions, self._most = patch_partitions, most_followers
+        self.partitions, self._max_followers = patch_partitions, max_followers
         self._tail = PatchTail(log, patch_partitions, self._take_in)
         self._feeds: dict[str, ViewFeed] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -71,15 +71,15 @@ class ChangeFeeds:
 
         Raises TooManyFollowers, GenerationMissing, StoreUnavailable or LogUnavailable.
         """
-        if sum(len(feed.followers) for feed in self._feeds.values()) >= self._most:
-            raise TooManyFollowers(self._most)
+        if sum(len(feed.followers) for feed in self._feeds.values()) >= self._max_followers:
+            raise TooManyFollowers(self._max_followers)
         live = await self._generations.live(view)
         feed = self._feeds.get(view.name)
         if feed is None:
             feed = ViewFeed(view, KeyReaders(self._readers, view), self._lookups, self._generations, live)
             self._feeds[view.name] = feed
             running = self._running[view.name] = asyncio.create_task(feed.run())
-            running.add_done_callback(lambda ended: _let_go(feed, ended))
+            running.add_done_callback(lambda ended: _end_followers(feed, ended))
         subscription = Subscription(keys, feed.position, held)
         feed.followers.add(subscription)  # before the wait, so that nobody takes the feed away meanwhile
         self._listen()
@@ -114,7 +114,7 @@ class ChangeFeeds:
             try:
                 loop = asyncio.get_running_loop()
                 found = await loop.run_in_executor(
-                    self._threads, self._touched, feed.tag, known[1], feed.told, subscription.keys
+                    self._threads, self._touched, feed.tag, known[1], feed.delivered, subscription.keys
                 )
                 if isinstance(found, dict):
                     changes = await feed.changes(found)
@@ -133,7 +133,7 @@ class ChangeFeeds:
         for partition, offset in start.items():
             if offset > end[partition] or offset < self._log.first(topics.PATCHES, partition):
                 return "position_gone"
-        if sum(end[partition] - offset for partition, offset in start.items()) > MOST_CATCH_UP:
+        if sum(end[partition] - offset for partition, offset in start.items()) > MAX_CATCH_UP:
             return "too_far_behind"
         found: Touched = {}
         for partition, offset in start.items():
@@ -141,7 +141,7 @@ class ChangeFeeds:
             for key, touch in touches(records, frozenset({tag})).get(tag, {}).items():
                 if keys is None or key in keys:
                     found[key] = touch
-        return found if len(found) <= MOST_CHANGES else "too_far_behind"
+        return found if len(found) <= MAX_CHANGES else "too_far_behind"
 
     def _listen(self) -> None:
         self._tail.listen(feed.tag for feed in self._feeds.values())
@@ -153,7 +153,7 @@ class ChangeFeeds:
             self._listen()  # a view has a new version
 
 
-def _let_go(feed: ViewFeed, ended: asyncio.Task[None]) -> None:
+def _end_followers(feed: ViewFeed, ended: asyncio.Task[None]) -> None:
     """Where a feed died of a bug: its followers come again, and make a new one."""
     if ended.cancelled():
         return

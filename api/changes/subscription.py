@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-MOST_CHANGES: Final = 2_000
+MAX_CHANGES: Final = 2_000
 """Rows that may have changed since a client last read; one that is further behind is cut off."""
 
 Reason = Literal["too_slow", "closing", "failed", "time_is_up"]
@@ -65,7 +65,7 @@ class Subscription:
             if self.keys is None or change.key in self.keys:
                 self._changes.pop(change.key, None)  # to the end: last changed, last sent
                 self._changes[change.key] = change
-        if len(self._changes) > MOST_CHANGES:
+        if len(self._changes) > MAX_CHANGES:
             self.end("too_slow")
         elif self._changes and not self.held:
             self._ready.set()

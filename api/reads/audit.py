@@ -16,13 +16,13 @@ from eventlog.errors import NotAnEnvelope
 from eventlog.ports import EventLog, Record
 
 FIRST_CHUNK: Final = 200
-LONGEST_CHUNK: Final = 5_000
-MOST_OFFSETS: Final = 50_000
+MAX_CHUNK: Final = 5_000
+MAX_OFFSETS: Final = 50_000
 """Offsets that one page may look at, in all partitions together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventFilter:
     """Which events: of these types (empty: any), at `since` or later, before `until`."""
 
     types: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class AuditPage:
 
     events: list[tuple[Position, bytes]] = field(default_factory=list)
     unreadable: list[Position] = field(default_factory=list)
-    following: Mapping[int, int] = field(default_factory=dict)
+    next_offsets: Mapping[int, int] = field(default_factory=dict)
     ended: bool = False
 
 
@@ -70,34 +70,34 @@ class AuditReader:
         """Let the threads end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def page(self, starts: Mapping[int, int], wanted: Wanted, limit: int) -> AuditPage:
-        """At most `limit` events from these offsets on; a partition without one starts at `wanted.since`.
+    async def page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
+        """At most `limit` events from these offsets on; a partition without one starts at `event_filter.since`.
 
         Raises LogUnavailable.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._page, starts, wanted, limit)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._page, starts, event_filter, limit)
 
-    def _page(self, starts: Mapping[int, int], wanted: Wanted, limit: int) -> AuditPage:
-        merged = _Merged(self._log, {p: self._start(p, starts, wanted) for p in range(self._log.partitions)})
+    def _page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
+        merged = _Merged(self._log, {p: self._start(p, starts, event_filter) for p in range(self._log.partitions)})
         page = AuditPage()
         while len(page.events) < limit and (record := merged.take()) is not None:
             if record.value is None or record.key.startswith("heartbeat/"):
                 continue  # erased, or no event
             position = Position(record.partition, record.offset)
             try:
-                if wanted.takes(decode(record.value)):
+                if event_filter.takes(decode(record.value)):
                     page.events.append((position, record.value))
             except NotAnEnvelope:
                 page.unreadable.append(position)
-        page.following, page.ended = merged.following, merged.ended
+        page.next_offsets, page.ended = merged.next_offsets, merged.ended
         return page
 
-    def _start(self, partition: int, starts: Mapping[int, int], wanted: Wanted) -> int:
+    def _start(self, partition: int, starts: Mapping[int, int], event_filter: EventFilter) -> int:
         if partition in starts:
             return starts[partition]
-        if wanted.since is None:
+        if event_filter.since is None:
             return 0
-        return self._log.offset_at(topics.EVENTS, partition, timestamp_ms(wanted.since))
+        return self._log.offset_at(topics.EVENTS, partition, timestamp_ms(event_filter.since))
 
 
 class _Merged:
@@ -110,17 +110,17 @@ class _Merged:
         self._read = {partition: min(start, self._ends[partition]) for partition, start in starts.items()}
         self._ahead: dict[int, deque[Record]] = {partition: deque() for partition in starts}
         self._chunk = dict.fromkeys(starts, FIRST_CHUNK)
-        self._left = MOST_OFFSETS
+        self._left = MAX_OFFSETS
 
     @property
-    def following(self) -> dict[int, int]:
+    def next_offsets(self) -> dict[int, int]:
         """The offset to go on from, by partition."""
         return {p: ahead[0].offset if ahead else self._read[p] for p, ahead in self._ahead.items()}
 
     @property
     def ended(self) -> bool:
         """Whether everything was taken."""
-        return all(offset >= self._ends[partition] for partition, offset in self.following.items())
+        return all(offset >= self._ends[partition] for partition, offset in self.next_offsets.items())
 
     def take(self) -> Record | None:
         """The next record; None at the end, or where enough was looked at."""
@@ -141,4 +141,4 @@ class _Merged:
         self._ahead[partition].extend(self._log.read(topics.EVENTS, partition, start, stop))
         self._read[partition] = stop
         self._left -= stop - start
-        self._chunk[partition] = min(2 * self._chunk[partition], LONGEST_CHUNK)
+        self._chunk[partition] = min(2 * self._chunk[partition], MAX_CHUNK)

@@ -21,7 +21,7 @@ from projections.stores.names import document_id, index_name, ledger_document, l
 from projections.table.types import ColumnType
 from projections.table.view import DELETED, Elasticsearch, TableView
 
-MOST_FACETS: Final = 100
+MAX_FACETS: Final = 100
 MILLISECOND: Final = timedelta(milliseconds=1)
 LATEST: Final = datetime.max.replace(tzinfo=UTC) - MILLISECOND
 
@@ -70,7 +70,7 @@ class ElasticsearchReader:
         """The rows that match text and place, with total and facets."""
         kinds = live.view.types
         facets = {
-            column: {"terms": {"field": column, "size": MOST_FACETS}}
+            column: {"terms": {"field": column, "size": MAX_FACETS}}
             for column in _settings(live.view).facets
             if kinds[column] is not ColumnType.POINT
         }
@@ -90,7 +90,7 @@ class ElasticsearchReader:
         """What the generation has applied, by patches partition."""
         return {partition: places(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
 
-    async def following(self, live: Live) -> Mapping[int, int]:
+    async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """Where the generation's loader goes on, by patches partition."""
         return {partition: each["next"] for partition, each in (await self._ledgers(live)).items()}
 
@@ -147,7 +147,7 @@ class ElasticsearchReader:
             rows=[_row(live.view, hit["_source"], query.stored(live.view)) for hit in page],
             last=page[-1]["sort"] if len(hits) > len(page) else None,
             total=answer["hits"].get("total", {}).get("value"),
-            matches=[_match(query, hit) for hit in page] if query.tells_matches else (),
+            matches=[_match(query, hit) for hit in page] if query.includes_matches else (),
             facets={
                 name: [(_facet(live.view.types[name], bucket), bucket["doc_count"]) for bucket in facet["buckets"]]
                 for name, facet in answer.get("aggregations", {}).items()
@@ -263,9 +263,9 @@ def _facet(kind: ColumnType, bucket: Mapping[str, Any]) -> Any:
 
 def _match(query: Query, hit: Mapping[str, Any]) -> dict[str, Any]:
     """How a row matches: its score, its distance, and its texts with the words that were found."""
-    told = {RELEVANCE: "score", DISTANCE: "distance_km"}
+    names = {RELEVANCE: "score", DISTANCE: "distance_km"}
     placed = zip(query.order, hit["sort"], strict=True)
-    found = {told[step.column]: value for step, value in placed if step.column in told}
+    found = {names[step.column]: value for step, value in placed if step.column in names}
     if query.highlight:
         marked = hit.get("highlight", {})
         found["highlights"] = {name.removesuffix(".text"): parts for name, parts in marked.items()}

@@ -19,7 +19,7 @@ from projections.table.types import ColumnType
 from projections.table.view import DELETED, TableView
 
 LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
-FOLLOWING_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")
+NEXT_OFFSETS_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")
 COUNT = sql.SQL("SELECT count(*) FROM {table} WHERE {conditions}")
 ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT {limit}")
 
@@ -87,9 +87,9 @@ class PostgresReader:
         rows = await self._database.rows(statement, (live.view.name, live.generation))
         return {partition: places(applied) for partition, applied in rows}
 
-    async def following(self, live: Live) -> Mapping[int, int]:
+    async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """Where the generation's loader goes on, by patches partition."""
-        statement = FOLLOWING_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
+        statement = NEXT_OFFSETS_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
         return dict(await self._database.rows(statement, (live.view.name, live.generation)))
 
     async def _count(self, live: Live, conditions: Sequence[sql.Composable], values: Sequence[Any]) -> int:

@@ -33,8 +33,8 @@ class LiveGenerations:
         self._known: dict[str, dict[int, tuple[int, str, dict[int, int]]]] = {}
         """By view and version."""
         self._made: dict[str, Made] = {}
-        self._asked = float("-inf")
-        self._asking = asyncio.Lock()
+        self._read_at = float("-inf")
+        self._reading = asyncio.Lock()
 
     async def live(self, view: TableView, fresh: bool = False) -> Live:
         """The live generation; see `Generations`."""
@@ -55,13 +55,13 @@ class LiveGenerations:
         called = time.monotonic()
         # a view that was not there a moment ago may be now
         fresh = fresh or (name is not None and name not in self._known)
-        if fresh or called - self._asked > CACHED_S:
-            async with self._asking:
-                if self._asked < (called if fresh else called - CACHED_S):
-                    await self._ask()
+        if fresh or called - self._read_at > CACHED_S:
+            async with self._reading:
+                if self._read_at < (called if fresh else called - CACHED_S):
+                    await self._read()
 
-    async def _ask(self) -> None:
-        asked = time.monotonic()
+    async def _read(self) -> None:
+        read_at = time.monotonic()
         try:
             rows = await self._database.rows(self._statement)
         except GenerationGone:  # no table yet: the read side has never run here
@@ -72,4 +72,4 @@ class LiveGenerations:
             self._known.setdefault(view, {})[version] = (generation, tag, covered)
             if source is not None:
                 self._made[view] = Made(view, source, version, selection or "", covered, at)
-        self._asked = asked
+        self._read_at = read_at

@@ -61,7 +61,7 @@ class ValkeyReader:
         """What the generation has applied, by patches partition."""
         return {partition: places(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
 
-    async def following(self, live: Live) -> Mapping[int, int]:
+    async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """Where the generation's loader goes on, by patches partition."""
         return {partition: each["next"] for partition, each in (await self._ledgers(live)).items()}
 

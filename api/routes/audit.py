@@ -14,14 +14,14 @@ from api.components import POSITIONS
 from api.errors import BadParameter
 from api.parameters import check_names, read_integer, read_time
 from api.problems import documented
-from api.query import MOST_ROWS
-from api.reads.audit import Wanted
+from api.query import MAX_ROWS
+from api.reads.audit import EventFilter
 from api.service import Service
 from eventlog.envelope import Position
 
 PATH: Final = "/streams/$all"
 PARAMETERS: Final = ("type", "since", "until", "from", "limit")
-MOST_TYPES: Final = 100
+MAX_TYPES: Final = 100
 DESCRIPTION: Final = """\
 Committed events, oldest first as far as partitions can be compared, exactly as they were recorded; heartbeats and
 erased events are left out. A page looks at a bounded part of the log, so it may be empty and yet have a `next`. Where
@@ -37,17 +37,17 @@ def audit_routes(service: Service) -> APIRouter:
         parameters = request.query_params.multi_items()
         plain = check_names(parameters, PARAMETERS, repeatable=("type",))
         types = frozenset(value for name, value in parameters if name == "type")
-        if len(types) > MOST_TYPES:
-            raise BadParameter("type", f"has more than {MOST_TYPES} values: ask in parts")
-        wanted = Wanted(
+        if len(types) > MAX_TYPES:
+            raise BadParameter("type", f"has more than {MAX_TYPES} values: ask in parts")
+        event_filter = EventFilter(
             types=types,
             since=read_time("since", plain["since"]) if "since" in plain else None,
             until=read_time("until", plain["until"]) if "until" in plain else None,
         )
         starts = read_positions("from", plain["from"], service.waiter.partitions) if "from" in plain else {}
-        limit = read_integer("limit", plain.get("limit", "100"), 1, MOST_ROWS)
-        page = await service.audit.page(starts, wanted, limit)
-        position = write_positions(page.following)
+        limit = read_integer("limit", plain.get("limit", "100"), 1, MAX_ROWS)
+        page = await service.audit.page(starts, event_filter, limit)
+        position = write_positions(page.next_offsets)
         kept = [each for each in parameters if each[0] != "from"]
         document: dict[str, Any] = {
             "events": [{"position": str(at), "event": orjson.Fragment(record)} for at, record in page.events],
@@ -73,7 +73,7 @@ def audit_routes(service: Service) -> APIRouter:
                 schemas.query("since", time, "at this time or later"),
                 schemas.query("until", time, "before this time"),
                 schemas.query("from", POSITIONS, "where to go on, in each partition: `position` of a page"),
-                schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS}, "events on a page"),
+                schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS}, "events on a page"),
             ]
         },
     )

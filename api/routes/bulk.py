@@ -93,24 +93,24 @@ class _Bulk:
         answer: dict[str, Any]
         try:
             document = line.read(self._service.limits.body_bytes)
-            asked = _read(line, document)
-            command_id, document, within = asked.id or new_command_id(), asked.body, ("body",)
+            command = _read(line, document)
+            command_id, document, within = command.id or new_command_id(), command.body, ("body",)
             async with self._service.in_flight:
-                answer = await self._submit(asked, command_id)
+                answer = await self._submit(command, command_id)
         except Exception as error:  # noqa: BLE001 - one line must not end the others; `problem_of` logs what is a bug
             problem = problem_of(error, self._request, document, within)
             answer = {"status": problem["status"], "problem": problem}
         return orjson.dumps({"line": line.number, "id": command_id} | answer, option=orjson.OPT_APPEND_NEWLINE)
 
-    async def _submit(self, asked: CommandLine, command_id: str) -> dict[str, Any]:
-        trace = asked.traceparent if requests.is_traceparent(asked.traceparent) else self._defaults["traceparent"]
+    async def _submit(self, command: CommandLine, command_id: str) -> dict[str, Any]:
+        trace = command.traceparent if requests.is_traceparent(command.traceparent) else self._defaults["traceparent"]
         receipt = await self._service.gateway.submit(
-            asked.type,
-            asked.body,
+            command.type,
+            command.body,
             command_id=command_id,
-            expected_version=asked.expected_version,
-            correlation_id=asked.correlation_id or self._defaults["correlation_id"],
-            causation_id=asked.causation_id or self._defaults["causation_id"],
+            expected_version=command.expected_version,
+            correlation_id=command.correlation_id or self._defaults["correlation_id"],
+            causation_id=command.causation_id or self._defaults["causation_id"],
             traceparent=trace,
         )
         raise_refusal(receipt)

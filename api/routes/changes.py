@@ -21,9 +21,9 @@ from projections.table.view import TableView
 
 MEDIA_TYPE: Final = "text/event-stream"
 PARAMETERS: Final = ("key", "from", "for_ms")
-MOST_KEYS: Final = 100
+MAX_KEYS: Final = 100
 TIME_IS_UP: Final[Reason] = "time_is_up"
-LONGEST_MS: Final = 24 * 60 * 60 * 1000
+MAX_FOLLOWING_MS: Final = 24 * 60 * 60 * 1000
 DESCRIPTION: Final = """\
 Server-sent events (`EventSource`), as long as the connection lasts.
 
@@ -50,9 +50,9 @@ def following(service: Service, view: TableView) -> Callable[[Request], Awaitabl
         parameters = request.query_params.multi_items()
         plain = check_names(parameters, PARAMETERS, repeatable=("key",))
         keys = frozenset(value for name, value in parameters if name == "key")
-        if len(keys) > MOST_KEYS:
-            raise BadParameter("key", f"has more than {MOST_KEYS} values: follow all rows, or in parts")
-        for_ms = read_integer("for_ms", plain["for_ms"], 1, LONGEST_MS) if "for_ms" in plain else None
+        if len(keys) > MAX_KEYS:
+            raise BadParameter("key", f"has more than {MAX_KEYS} values: follow all rows, or in parts")
+        for_ms = read_integer("for_ms", plain["for_ms"], 1, MAX_FOLLOWING_MS) if "for_ms" in plain else None
         since = request.headers.get("last-event-id") or plain.get("from")
         if "from" in plain and read_position(plain["from"], service.feeds.partitions) is None:
             raise BadParameter("from", "is no position of a change: take the `id` of the last event")

@@ -57,10 +57,10 @@ async def _registry(service: Service) -> None:
             return
 
 
-async def _check(asked: Awaitable[object]) -> str:
+async def _check(answer: Awaitable[object]) -> str:
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            await asked
+            await answer
     except TimeoutError:
         return f"no answer within {TIMEOUT_S:g} s"
     except (ApiError, CommandError, EventLogError, ProjectionError) as error:

@@ -13,7 +13,7 @@ from api.errors import NeverChanges
 from api.made_views import made_view
 from api.ports import Made
 from api.problems import documented
-from api.routes.views import MOST_KEYS, ViewRoutes
+from api.routes.views import MAX_KEYS, ViewRoutes
 from api.service import Service
 from projections.errors import UnknownView
 
@@ -46,7 +46,7 @@ def made_view_routes(service: Service) -> APIRouter:
     async def row(request: Request, view: str, key: str) -> Response:
         return await (await made.routes(view)).row(request, key)
 
-    keys = schemas.keys_parameter(MOST_KEYS)
+    keys = schemas.keys_parameter(MAX_KEYS)
     page = {"rows": ROWS, "next": {"type": ["string", "null"]}, "links": {"type": "object"}}
     router.add_api_route("/views/{view}/changes", changes, methods=["GET"], include_in_schema=False)
     for path, endpoint, name, answer, parameters in (

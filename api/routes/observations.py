@@ -20,7 +20,7 @@ from eventlog.topics import OBSERVATIONS
 BATCH_LINES: Final = 100
 """Read and checked in one turn of the event loop: about two milliseconds in which nothing else runs."""
 BATCHES: Final = 20
-MOST_PROBLEMS: Final = 100
+MAX_PROBLEMS: Final = 100
 DESCRIPTION: Final = """\
 
 One report as `application/json`, or any number as `application/x-ndjson`, one a line. It is answered when all of them
@@ -124,4 +124,4 @@ class _Lines:
         for batch in batches:
             self._stored += batch.stored
             self._refused += len(batch.problems)
-            self._problems += batch.problems[: MOST_PROBLEMS - len(self._problems)]
+            self._problems += batch.problems[: MAX_PROBLEMS - len(self._problems)]

@@ -16,7 +16,7 @@ from api.filters import Filter
 from api.parameters import check_names, check_text, read_integer, read_time
 from api.ports import Finder, ViewReader
 from api.problems import documented
-from api.query import MOST_ROWS, Order, Query
+from api.query import MAX_ROWS, Order, Query
 from api.reading import read_live
 from api.service import Service
 from api.waiting import After
@@ -42,20 +42,20 @@ def stream_routes(service: Service) -> APIRouter:
         if found is None:
             raise UnknownAggregate(aggregate, tuple(service.commands.aggregates))
         check_text("aggregate_id", aggregate_id)
-        asked = Asked.read(plain)
+        requested = StreamRequest.read(plain)
         await streams.wait(plain)
         stream = stream_name(aggregate, aggregate_id)
         version = await streams.version(stream)
         if version == 0:
             raise StreamMissing(stream)
-        if asked.version is not None or asked.at is not None:
-            return _json(version, await _state(streams, found, stream, version, asked))
-        events = [each async for each in streams.events(stream, asked.start, asked.limit)]
-        following = asked.start + len(events)
+        if requested.version is not None or requested.at is not None:
+            return _json(version, await _state(streams, found, stream, version, requested))
+        events = [each async for each in streams.events(stream, requested.start, requested.limit)]
+        following = requested.start + len(events)
         links = {}
         if events and following <= version:
             path = requests.link("streams", aggregate, aggregate_id)
-            links["next"] = f"{path}?from={following}&limit={asked.limit}"
+            links["next"] = f"{path}?from={following}&limit={requested.limit}"
         return _json(
             version, {"stream": stream, "version": version, "events": [_fragment(e) for e in events], "links": links}
         )
@@ -73,7 +73,7 @@ def stream_routes(service: Service) -> APIRouter:
         openapi_extra={
             "parameters": [
                 schemas.query("from", number, "the first version on the page"),
-                schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS}, "events on a page"),
+                schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS}, "events on a page"),
                 schemas.query("version", number, "give the state after this event"),
                 schemas.query(
                     "at", {"type": "string", "format": "date-time"}, "give the state after all up to this time"
@@ -85,14 +85,14 @@ def stream_routes(service: Service) -> APIRouter:
     return router
 
 
-class Asked:
+class StreamRequest:
     """What a request asks of a stream: a page of events, or the state as of a version or time."""
 
     def __init__(self, start: int, limit: int, version: int | None, at: datetime | None) -> None:
         self.start, self.limit, self.version, self.at = start, limit, version, at
 
     @classmethod
-    def read(cls, plain: Mapping[str, str]) -> Asked:
+    def read(cls, plain: Mapping[str, str]) -> StreamRequest:
         """Read the parameters; raises BadParameter."""
         if "version" in plain and "at" in plain:
             raise BadParameter("version", "and at exclude each other: send one")
@@ -101,7 +101,7 @@ class Asked:
         if (version or at) and ("from" in plain or "limit" in plain):
             raise BadParameter("from" if "from" in plain else "limit", "belongs to a page of events, not to a state")
         start = read_integer("from", plain.get("from", "1"), 1, HIGHEST_VERSION)
-        return cls(start, read_integer("limit", plain.get("limit", "100"), 1, MOST_ROWS), version, at)
+        return cls(start, read_integer("limit", plain.get("limit", "100"), 1, MAX_ROWS), version, at)
 
 
 class Streams:
@@ -127,7 +127,7 @@ class Streams:
     async def events(self, stream: str, start: int, limit: int) -> AsyncIterator[bytes]:
         """The records from version `start` on, at most `limit`."""
         while limit > 0:
-            wanted = min(limit, MOST_ROWS)
+            wanted = min(limit, MAX_ROWS)
             rows = await self._find(stream, (Filter("sequence", "gte", (start,)),), Order("sequence"), wanted)
             for row in rows:
                 yield row["record"].encode()
@@ -143,16 +143,18 @@ class Streams:
         return list(page.rows)
 
 
-async def _state(streams: Streams, aggregate: AnyAggregate, stream: str, version: int, asked: Asked) -> dict[str, Any]:
-    """The state after `asked.version`, or after the last event that is no later than `asked.at`."""
-    if asked.version is not None and asked.version > version:
+async def _state(
+    streams: Streams, aggregate: AnyAggregate, stream: str, version: int, requested: StreamRequest
+) -> dict[str, Any]:
+    """The state after `requested.version`, or after the last event that is no later than `requested.at`."""
+    if requested.version is not None and requested.version > version:
         raise StreamMissing(stream, version)
     state, reached, time = aggregate.initial, 0, None
-    async for record in streams.events(stream, 1, asked.version or version):
+    async for record in streams.events(stream, 1, requested.version or version):
         envelope: Envelope = decode(record)
-        if asked.at is not None and envelope.time > asked.at:
+        if requested.at is not None and envelope.time > requested.at:
             break
-        if asked.version is not None and envelope.sequence > asked.version:
+        if requested.version is not None and envelope.sequence > requested.version:
             break  # an event before it was erased, so that as many events reach further
         state, reached = fold(aggregate, [envelope], state, reached)
         time = envelope.time

@@ -28,10 +28,10 @@ from projections.table.view import TableView
 
 Answer = TypeVar("Answer")
 
-MOST_KEYS: Final = 100
+MAX_KEYS: Final = 100
 
 
-OWN_WORDS: Final = """\
+KEYS_DESCRIPTION: Final = """\
 In the order of the keys; null for a key that has no row. Any text is a key here, also those that a path cannot carry:
 the paths `rows`, `search` and `changes` of a view have meanings of their own, and clients take `.` and `..` out of a
 path.
@@ -94,8 +94,8 @@ class ViewRoutes:
         parameters = request.query_params.multi_items()
         plain = check_names(parameters, ("key", "after", "wait_ms", "fields"), repeatable=("key",))
         keys = [value for name, value in parameters if name == "key"]
-        if not 1 <= len(keys) <= MOST_KEYS:
-            raise BadParameter("key", f"is given {len(keys)} times: give it 1 to {MOST_KEYS} times")
+        if not 1 <= len(keys) <= MAX_KEYS:
+            raise BadParameter("key", f"is given {len(keys)} times: give it 1 to {MAX_KEYS} times")
         fields, after = read_fields(self.view, plain), After.read(plain, self.service.limits)
 
         async def ask(reader: ViewReader) -> tuple[Mapping[str, Row], Live]:
@@ -131,7 +131,7 @@ class ViewRoutes:
             column: [{"value": value, "count": count} for value, count in counts]
             for column, counts in (page.facets or {}).items()
         }
-        matches = {"matches": page.matches} if query.tells_matches else {}
+        matches = {"matches": page.matches} if query.includes_matches else {}
         found = {"rows": rows, **matches, "total": page.total, "facets": facets}
         return _answer(live, found | self._next(request, query, page))
 
@@ -224,10 +224,10 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         methods=["GET"],
         operation_id=f"get some {view.name}",
         summary="The rows of some keys.",
-        description=OWN_WORDS,
+        description=KEYS_DESCRIPTION,
         response_class=Response,
         responses={200: schemas.row_answer("The rows.", f"{view.name}.rows"), **documented(422, 500, 503)},
-        openapi_extra={"parameters": [schemas.keys_parameter(MOST_KEYS), *schemas.row_parameters(view)]},
+        openapi_extra={"parameters": [schemas.keys_parameter(MAX_KEYS), *schemas.row_parameters(view)]},
     )
     router.add_api_route(
         f"{path}/changes",
@@ -241,7 +241,7 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
             200: {"description": "Events.", "content": {changes.MEDIA_TYPE: {"schema": CHANGE}}},
             **documented(422, 500, 503),
         },
-        openapi_extra={"parameters": schemas.following_parameters(changes.MOST_KEYS, changes.LONGEST_MS)},
+        openapi_extra={"parameters": schemas.following_parameters(changes.MAX_KEYS, changes.MAX_FOLLOWING_MS)},
     )
     router.add_api_route(
         f"{path}/{{key:path}}",

@@ -1,1 +1,1 @@
-"""One file per aggregate, each pure. May import `commands.declaring.aggregate` and `commands.errors` only."""
+"""One folder per shipped domain, in it one file per aggregate, each pure. May import the words of `commands` only."""

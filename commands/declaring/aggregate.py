@@ -74,7 +74,7 @@ class Event(Message):
         fields = {info.alias or name: info for name, info in cls.model_fields.items()}
         for name, info in fields.items():
             if info.default not in (PydanticUndefined, None) or info.default_factory is not None:
-                raise cls._declared_wrong(
+                raise cls._declaration_error(
                     f'its field "{name}" has a default, which only Python would know: leave it out, and where the '
                     f'field is new, raise the version and add default("{name}", …) to its history'
                 )
@@ -84,17 +84,17 @@ class Event(Message):
                 version, history, {name: kind_of(info.annotation) for name, info in fields.items()}, required
             )
         except HistoryError as error:
-            raise cls._declared_wrong(str(error)) from error
+            raise cls._declaration_error(str(error)) from error
 
     @classmethod
-    def _declared_wrong(cls, reason: str) -> DeclarationError:
+    def _declaration_error(cls, reason: str) -> DeclarationError:
         file = getattr(sys.modules.get(cls.__module__), "__file__", None) or cls.__module__
         return DeclarationError(f'{file}: event "{getattr(cls, "type", cls.__name__)}": {reason}')
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Generic[State]):
-    """One kind of aggregate. Register it by giving it a name in a module of `commands.aggregates` or HEADWATER_MODULES.
+    """One kind of aggregate. Register it by giving it a name in a module of HEADWATER_MODULES.
 
     name: the first part of its streams (`listing` in `listing/L1`) and of its message types.
     id_field: the field of every command and event that holds the aggregate's id.

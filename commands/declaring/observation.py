@@ -15,10 +15,10 @@ from commands.declaring.json_body import NUL, too_large
 from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
-from eventlog.modules import find
+from eventlog.modules import DEFAULT_MODULES, find
 from eventlog.ports import Entry
 
-SHIPPED = "commands.observations"
+ROOM = "commands.observations"
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 SOURCE = "/headwater/observations"
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -31,8 +31,8 @@ EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 class Observation(BaseModel):
     """What is observed: `class ListingViewed(Observation, type="listing_viewed", version=1)`.
 
-    Registered by being in a module of `commands.observations` or HEADWATER_MODULES. type and version are storage
-    format: they stay when the class is renamed.
+    Registered by being in a module of HEADWATER_MODULES. type and version are storage format: they stay when the class
+    is renamed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -84,9 +84,9 @@ class ObservationRegistry:
         )
 
     @classmethod
-    def load(cls, modules: Sequence[str] = ()) -> ObservationRegistry:
-        """The shipped types and those of the packages `modules` (see `LogSettings.modules`)."""
-        classes = find([SHIPPED, *modules], type)
+    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ObservationRegistry:
+        """The types of a deployment that is made of `modules` (see `LogSettings.modules`)."""
+        classes = find(modules, type, ROOM)
         return cls((module, kind) for module, kind in classes if issubclass(kind, Observation) and kind.type)
 
     def read(self, observation_type: str, report: bytes) -> Report[Any]:

@@ -23,10 +23,11 @@ import orjson
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
+from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError
-from eventlog.modules import find
+from eventlog.modules import DEFAULT_MODULES, find
 
-SHIPPED = "commands.processes"
+ROOM = "commands.processes"
 
 State = TypeVar("State", bound=BaseModel)
 
@@ -69,7 +70,7 @@ class Reaction(Generic[State]):
 
 @dataclass(frozen=True, slots=True)
 class Process(Generic[State]):
-    """One kind of process. Register it by giving it a name in a module of `commands.processes` or HEADWATER_MODULES.
+    """One kind of process. Register it by giving it a name in a module of HEADWATER_MODULES.
 
     name: part of the ids of its commands, so it stays. key: the field that every event has which it handles, and that
     names the instance. initial: the state before the first event. starts: the events that begin an instance; others
@@ -115,9 +116,9 @@ class Process(Generic[State]):
             if self.key not in member.model_fields:
                 raise DeclarationError(f'"{member.type}" has no field "{self.key}", the key of process "{self.name}"')
             found[member.type] = member
-        strangers = [event.type for event in self.starts if event.type not in found]
-        if strangers or not self.starts:
-            raise DeclarationError(f'process "{self.name}" must start with events that "react" takes: {strangers}')
+        unhandled = [event.type for event in self.starts if event.type not in found]
+        if unhandled or not self.starts:
+            raise DeclarationError(f'process "{self.name}" must start with events that "react" takes: {unhandled}')
         object.__setattr__(self, "events", MappingProxyType(found))
         schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
         object.__setattr__(self, "shape", hashlib.blake2b(schema, digest_size=8).hexdigest())
@@ -146,6 +147,17 @@ class ProcessRegistry:
         self.by_event: Mapping[str, Sequence[AnyProcess]] = MappingProxyType(by_event)
 
     @classmethod
-    def load(cls, modules: Sequence[str] = ()) -> ProcessRegistry:
-        """The shipped processes and those of the packages `modules` (see `LogSettings.modules`)."""
-        return cls(find([SHIPPED, *modules], Process))
+    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ProcessRegistry:
+        """The processes of a deployment that is made of `modules` (see `LogSettings.modules`).
+
+        Raises DeclarationError for one that handles an event of a shipped domain that is not among them.
+        """
+        found, commands = find(modules, Process, ROOM), CommandRegistry.load(modules)
+        for module, process in found:
+            for event in process.events.values():
+                if domain := commands.absent_domain(event):
+                    raise DeclarationError(
+                        f'process "{process.name}" handles "{event.type}" of the shipped domain "{domain}", which this '
+                        f'deployment does not have: add "{domain}" to HEADWATER_MODULES (declared in "{module}")'
+                    )
+        return cls(found)

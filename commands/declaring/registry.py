@@ -9,9 +9,9 @@ from typing import Any
 
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.errors import DeclarationError, UnknownCommand
-from eventlog.modules import find
+from eventlog.modules import DEFAULT_MODULES, domain_of, find
 
-SHIPPED = "commands.aggregates"
+ROOM = "commands.aggregates"
 
 AnyAggregate = Aggregate[Any]
 
@@ -51,9 +51,13 @@ class CommandRegistry:
         )
 
     @classmethod
-    def load(cls, modules: Sequence[str] = ()) -> CommandRegistry:
-        """The shipped aggregates and those of the packages `modules` (see `LogSettings.modules`)."""
-        return cls(find([SHIPPED, *modules], Aggregate))
+    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> CommandRegistry:
+        """The aggregates of a deployment that is made of `modules` (see `LogSettings.modules`)."""
+        return cls(find(modules, Aggregate, ROOM))
+
+    def absent_domain(self, event: type[Event]) -> str | None:
+        """The shipped domain that declares `event`, if no aggregate of this deployment records it."""
+        return None if self.events.get(event.type) is event else domain_of(event.__module__)
 
     def command(self, command_type: str) -> CommandType:
         """The command type of this name; raises UnknownCommand."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 Kind = type
 """What a field holds: str, int, float, bool, datetime, or object for everything else."""
 
-LONGEST_NUMBER: Final = 40
+MAX_NUMBER_CHARACTERS: Final = 40
 """Characters of a text that `parsed` reads; longer ones are no numbers."""
 
 

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Final, Literal, assert_never
 
 from commands.declaring.steps import (
-    LONGEST_NUMBER,
+    MAX_NUMBER_CHARACTERS,
     Change,
     Conversion,
     Convert,
@@ -364,7 +364,7 @@ def _convert(how: Conversion, value: Any, source: Kind) -> Any:
             return round(scaled) if abs(scaled) < 2.0**63 else UNFIT
         case Parsed():
             pattern = WHOLE if how.kind is int else NUMBER
-            if len(value) > LONGEST_NUMBER or not re.fullmatch(pattern, value):
+            if len(value) > MAX_NUMBER_CHARACTERS or not re.fullmatch(pattern, value):
                 return UNFIT
             number = how.kind(value)
             return number if fits(number, how.kind) else UNFIT

@@ -45,8 +45,8 @@ _POSITION_BYTES: Final = 24
 logger = logging.getLogger(__name__)
 
 
-class Asked(NamedTuple):
-    """A command as it is answered: its envelope, the digest of what was asked, and its place in the log."""
+class ReceivedCommand(NamedTuple):
+    """A command from the log: its envelope, its fingerprint, and the partition it was read from."""
 
     envelope: Envelope
     fingerprint: str
@@ -66,7 +66,7 @@ class Decision(NamedTuple):
 
     key: of the receipt's record. receipt: the receipt's JSON up to its events. events: the records to append.
     recorded: what the receipt says of each event, as JSON up to its offset. after: the stream after the events; None
-    where there are none. snapshot: the value of its record, where it was asked for. size_bytes: of all that it
+    where there are none. snapshot: the value of its record, if it was made. size_bytes: of all that it
     appends.
     """
 
@@ -83,39 +83,46 @@ class Decision(NamedTuple):
     size_bytes: int = 0
 
 
-def decide(asked: Asked, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
+def decide(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
     """Decide a command on the stream as it is known; whatever the aggregate's code does, this returns.
 
     keep: make the snapshot now. Otherwise the state is checked when it is kept (see `kept`).
     """
     try:
-        return attempt(asked, typed, known, keep=keep)
+        return attempt(received, typed, known, keep=keep)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a rule must not end the partition either
-        return answered(asked, "failed", known.version, failure(asked.envelope, error))
+        return answered(received, "failed", known.version, failure(received.envelope, error))
 
 
-def attempt(asked: Asked, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
+def attempt(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
     """As `decide`, but raises whatever the aggregate's code raises by mistake, and BadDecision."""
-    expected, version = asked.envelope.expected_version, known.version
+    expected, version = received.envelope.expected_version, known.version
     if expected is not None and expected != version:
         wrong = WrongVersion(typed.stream, expected, version)
-        return answered(asked, "conflict", version, ReceiptError(WRONG_VERSION, clipped(str(wrong)), expected, version))
+        return answered(
+            received, "conflict", version, ReceiptError(WRONG_VERSION, clipped(str(wrong)), expected, version)
+        )
     try:
-        return _accepted(asked, typed, known, keep)
+        return _accepted(received, typed, known, keep)
     except Rejected as rejected:
-        return answered(asked, "rejected", version, _reason(rejected))
+        return answered(received, "rejected", version, _reason(rejected))
 
 
 def answered(
-    asked: Asked, outcome: Outcome, version: int, error: ReceiptError | None = None, *, key: str | None = None
+    received: ReceivedCommand,
+    outcome: Outcome,
+    version: int,
+    error: ReceiptError | None = None,
+    *,
+    key: str | None = None,
 ) -> Decision:
     """The decision that changes nothing; key: of the receipt's record, where it is not the command's id."""
-    envelope = asked.envelope
-    receipt = _head(asked, outcome, version, error)
+    envelope = received.envelope
+    receipt = _head(received, outcome, version, error)
     return Decision(
         key or envelope.id,
         envelope.type,
-        asked.fingerprint,
+        received.fingerprint,
         envelope.stream,
         outcome,
         receipt,
@@ -154,13 +161,13 @@ def clipped(message: str) -> str:
     return message[:MAX_MESSAGE_CHARACTERS].encode(errors="replace").decode()
 
 
-def _accepted(asked: Asked, typed: TypedCommand, known: Known, keep: bool) -> Decision:
-    aggregate, envelope, stream = typed.aggregate, asked.envelope, typed.stream
+def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep: bool) -> Decision:
+    aggregate, envelope, stream = typed.aggregate, received.envelope, typed.stream
     state, kind = known.state, type(aggregate.initial)
     events = _materialised(aggregate, aggregate.decide(typed.command, state))
     if not events:
-        return answered(asked, "accepted", known.version)
-    time_ms, position = timestamp_ms(envelope.time), b'","position":"%d:' % asked.partition
+        return answered(received, "accepted", known.version)
+    time_ms, position = timestamp_ms(envelope.time), b'","position":"%d:' % received.partition
     writer = EventWriter(envelope, f"/headwater/{aggregate.name}")
     entries, recorded, version, size_bytes, receipt_bytes = [], [], known.version, 0, 0
     for event in events:
@@ -176,9 +183,9 @@ def _accepted(asked: Asked, typed: TypedCommand, known: Known, keep: bool) -> De
             raise _too_many(aggregate, f"more than {MAX_EVENTS_BYTES} bytes of events")
         entries.append(entry)
         recorded.append(
-            told := b'{"id":%b/%d","type":"%b%b' % (writer.stream_json, version, event.type.encode(), position)
+            event_json := b'{"id":%b/%d","type":"%b%b' % (writer.stream_json, version, event.type.encode(), position)
         )
-        receipt_bytes += len(told) + _POSITION_BYTES
+        receipt_bytes += len(event_json) + _POSITION_BYTES
         state = aggregate.evolve(state, event)
         if type(state) is not kind:
             raise BadDecision(
@@ -188,12 +195,12 @@ def _accepted(asked: Asked, typed: TypedCommand, known: Known, keep: bool) -> De
     if keep:
         after, snapshot = kept(aggregate, stream, after)
         size_bytes += len(snapshot)
-    receipt = _head(asked, "accepted", version, None)
+    receipt = _head(received, "accepted", version, None)
     receipt_bytes += len(receipt)
     if receipt_bytes > MAX_ENTRY_BYTES:
         raise _too_many(aggregate, f"a receipt of {receipt_bytes} bytes")
     return Decision(
-        envelope.id, envelope.type, asked.fingerprint, stream, "accepted", receipt, tuple(entries), tuple(recorded),
+        envelope.id, envelope.type, received.fingerprint, stream, "accepted", receipt, tuple(entries), tuple(recorded),
         after, snapshot, size_bytes + receipt_bytes,
     )  # fmt: skip
 
@@ -232,15 +239,15 @@ def _entry(writer: EventWriter, event: Event, body: bytes, stream: str, version:
     return Entry(topics.EVENTS, event_id, value, time_ms)
 
 
-def _head(asked: Asked, outcome: Outcome, version: int, error: ReceiptError | None) -> bytes:
-    envelope = asked.envelope
+def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: ReceiptError | None) -> bytes:
+    envelope = received.envelope
     return receipt_head(
         envelope.id,
         envelope.type,
         envelope.stream,
         outcome,
         version,
-        asked.fingerprint,
+        received.fingerprint,
         format_time(envelope.time),
         error,
     )
@@ -252,11 +259,11 @@ def _reason(rejected: Rejected) -> ReceiptError:
     return ReceiptError(code, _text(rejected, "message", rejected.message, MAX_MESSAGE_CHARACTERS))
 
 
-def _text(rejected: Rejected, name: str, value: object, longest: int) -> str:
+def _text(rejected: Rejected, name: str, value: object, maximum: int) -> str:
     if not isinstance(value, str):
         reason = f'is {_named(value)}, not text: raise Rejected("code", f"... {{value}} ...")'
-    elif len(text := str.__str__(value)) > longest:  # the text itself, also of an enum
-        reason = f"has {len(text)} characters, and {longest} are allowed: quote less"
+    elif len(text := str.__str__(value)) > maximum:  # the text itself, also of an enum
+        reason = f"has {len(text)} characters, and {maximum} are allowed: quote less"
     elif not _is_unicode(text):
         reason = "holds half of a surrogate pair, which no JSON text can: decode it with errors='replace'"
     else:

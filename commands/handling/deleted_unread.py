@@ -12,7 +12,7 @@ from eventlog.ports import Entry, EventLog, PartitionWriter, Role, abort_on_erro
 logger = logging.getLogger(__name__)
 
 
-def go_on_from(log: EventLog, role: Role, writer: PartitionWriter) -> int:
+def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
     """The offset in what `role` reads from which the partition's owner goes on.
 
     If records from there on were deleted unread, it is that of the first that is left, and the log of errors and one
@@ -38,7 +38,7 @@ def go_on_from(log: EventLog, role: Role, writer: PartitionWriter) -> int:
     return first
 
 
-def note(writer: PartitionWriter, position: int) -> None:
+def commit_position(writer: PartitionWriter, position: int) -> None:
     """Commit a place behind which only marks of transactions lie, or their deletion would look like that of records."""
     with abort_on_error(writer.begin()) as begun:
         begun.commit(position)

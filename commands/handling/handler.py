@@ -6,11 +6,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from commands.codec import TypedCommand, fingerprint, fingerprint_unread, read_command, read_snapshot
+from commands.codec import TypedCommand, fingerprint_of, fingerprint_of_unreadable, read_command, read_snapshot
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
-from commands.handling.decision import Asked, Known, answered, clipped, decide, failure, kept
+from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept
 from commands.local_state.state import StateStore
 from commands.receipt import KEY_REUSED, UNREADABLE, UNREADABLE_STATE, Receipt, ReceiptError, reuse_key
 from eventlog import topics
@@ -93,18 +93,18 @@ class Handler:
             if len(envelope.id) + len(envelope.type) + len(envelope.stream) > MAX_NAME_CHARACTERS:
                 raise NotAnEnvelope(f"id, type and subject have more than {MAX_NAME_CHARACTERS} characters")
         except NotAnEnvelope as unreadable:
-            self._bury(record, unreadable, batch)  # nobody to answer
+            self._add_dead_letter(record, unreadable, batch)  # nobody to answer
             return
         typed, error = self._read(envelope, record, batch)
         if typed is not None:
-            asked = fingerprint(envelope.type, typed.body, envelope.expected_version)
+            fingerprint = fingerprint_of(envelope.type, typed.body, envelope.expected_version)
         elif error is not None:
-            asked = fingerprint_unread(envelope, record.value or b"")
+            fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
         else:
             return  # it is not for this partition to answer
-        question = Asked(envelope, asked, self._partition)
-        if not self._answered(question, batch):
-            self._answer(question, typed, error, batch)
+        received = ReceivedCommand(envelope, fingerprint, self._partition)
+        if not self._answered(received, batch):
+            self._answer(received, typed, error, batch)
 
     def _read(
         self, envelope: Envelope, record: Record, batch: Batch
@@ -113,10 +113,10 @@ class Handler:
         try:
             return self._typed(envelope), None
         except MisplacedCommand as error:
-            self._bury(record, error, batch)
+            self._add_dead_letter(record, error, batch)
             return None, None
         except (NotAnEnvelope, CommandError) as error:
-            self._bury(record, error, batch)
+            self._add_dead_letter(record, error, batch)
             return None, ReceiptError(UNREADABLE, clipped(str(error)))
         except BaseException as error:  # noqa: BLE001 - the validators of a command are a user's
             return None, failure(envelope, error)
@@ -132,36 +132,38 @@ class Handler:
             raise NotAnEnvelope(f'"time" is {envelope.time}, and Kafka keeps none before 1970')
         return typed
 
-    def _answered(self, asked: Asked, batch: Batch) -> bool:
+    def _answered(self, received: ReceivedCommand, batch: Batch) -> bool:
         """Whether the command's id was answered before; then the answer is given again, or the id is refused."""
-        command_id = asked.envelope.id
+        command_id = received.envelope.id
         pending = batch.decision(command_id)
         stored = None if pending else batch.repeated.get(command_id) or self._store.receipt(command_id)
         if pending is not None:
-            first_type, first_asked = pending.command_type, pending.fingerprint
+            first_type, first_fingerprint = pending.command_type, pending.fingerprint
         elif stored is not None:
             try:
                 first = Receipt.from_json(stored)
             except ValueError as error:  # written by something else than a handler: nobody knows what was done
-                key = reuse_key(command_id, asked.fingerprint)
-                batch.add(answered(asked, "failed", 0, failure(asked.envelope, error), key=key))
+                key = reuse_key(command_id, received.fingerprint)
+                batch.add(answered(received, "failed", 0, failure(received.envelope, error), key=key))
                 return True
-            first_type, first_asked = first.type, first.fingerprint
+            first_type, first_fingerprint = first.type, first.fingerprint
         else:
             return False
-        if first_asked != asked.fingerprint:
+        if first_fingerprint != received.fingerprint:
             # under a key of its own, because the record of the first receipt must stay the latest of its key
             message = clipped(f'the command id "{command_id}" belongs to another "{first_type}": use a new one')
-            key = reuse_key(command_id, asked.fingerprint)
-            batch.add(answered(asked, "failed", 0, ReceiptError(KEY_REUSED, message), key=key))
+            key = reuse_key(command_id, received.fingerprint)
+            batch.add(answered(received, "failed", 0, ReceiptError(KEY_REUSED, message), key=key))
         elif stored is not None and command_id not in batch.repeated:
             batch.add_repeated(command_id, stored)
         return True
 
-    def _answer(self, asked: Asked, typed: TypedCommand | None, error: ReceiptError | None, batch: Batch) -> None:
+    def _answer(
+        self, received: ReceivedCommand, typed: TypedCommand | None, error: ReceiptError | None, batch: Batch
+    ) -> None:
         """Decide a new command, and take over what follows."""
         if typed is None:
-            batch.add(answered(asked, "failed", 0, error))
+            batch.add(answered(received, "failed", 0, error))
             return
         first = typed.stream not in self._states
         snapshot = self._store.snapshot(typed.stream) if first else None
@@ -172,12 +174,12 @@ class Handler:
                 f'the events of "{typed.stream}" cannot be folded: the handler says why in its log when it starts, and '
                 "tries again at its next start; until then every command to it fails. Use a new id then"
             )
-            batch.add(answered(asked, "failed", 0, ReceiptError(UNREADABLE_STATE, clipped(message))))
+            batch.add(answered(received, "failed", 0, ReceiptError(UNREADABLE_STATE, clipped(message))))
             return
         except BaseException as unreadable:  # noqa: BLE001 - the validators of a state are a user's
-            batch.add(answered(asked, "failed", 0, failure(asked.envelope, unreadable)))
+            batch.add(answered(received, "failed", 0, failure(received.envelope, unreadable)))
             return
-        decision = decide(asked, typed, known, keep=typed.stream in self._watched)
+        decision = decide(received, typed, known, keep=typed.stream in self._watched)
         batch.add(decision)
         if decision.after is not None:
             self._states[typed.stream] = decision.after
@@ -191,20 +193,20 @@ class Handler:
         known = self._states[stream] = Known(*read, 0 if snapshot is None else len(snapshot))
         return known
 
-    def _bury(self, record: Record, error: Exception, batch: Batch) -> None:
+    def _add_dead_letter(self, record: Record, error: Exception, batch: Batch) -> None:
         batch.add_dead_letter(dead_letter(record, str(error), batch.now_ms))
         logger.warning(
             "%s/%d/%d is a dead letter: %s", record.topic, record.partition, record.offset, clipped(str(error))
         )
 
 
-def dead_letter(record: Record, reason: str, now_ms: int, *, asked_by: str = "") -> Entry:
+def dead_letter(record: Record, reason: str, now_ms: int, *, reader: str = "") -> Entry:
     """The dead letter of a record that cannot be read.
 
-    asked_by: who could not read it, where others read the same record and may find fault with it as well.
+    reader: who could not read it, where others read the same record and may find fault with it as well.
     """
     place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
     time = time_of(min(max(record.timestamp_ms, 0), LAST_TIME_MS))
     letter = Letter(reason, time, record.key.encode(errors="surrogateescape"), record.value)
-    key = f"{record.topic}/{record.partition}/{record.offset}" + (f"/{asked_by}" if asked_by else "")
+    key = f"{record.topic}/{record.partition}/{record.offset}" + (f"/{reader}" if reader else "")
     return Entry(topics.DEAD_LETTERS, key, letter.to_json(**place), now_ms)

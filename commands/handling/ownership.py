@@ -14,12 +14,12 @@ from contextlib import closing
 from typing import Protocol
 
 from commands.errors import LocalStateError
-from commands.handling.deleted_unread import go_on_from, note
+from commands.handling.deleted_unread import commit_position, resume_offset
 from eventlog.errors import EventLogError, Fenced
 from eventlog.ports import EventLog, PartitionWriter, Record, Role
 
 BATCH_RECORDS = 2_000
-CROWDED_S = 0.04
+TRANSACTION_GAP_S = 0.04
 """From one transaction to the next where records come faster than one a transaction. A transaction costs the broker
 more than its records do: without this pause, 500 commands a second in four partitions kept two cores busy."""
 POLL_S = 0.2
@@ -29,11 +29,11 @@ MEMBER_POLL_S = 0.2
 FENCED_PAUSE_S = 2.0
 """Long enough for a group to take the partition from whoever lost it without knowing."""
 MAX_PAUSE_S = 5.0
-NOTE_S = 600.0
+COMMIT_IDLE_S = 600.0
 """How often an idle worker may commit its place: less often than topics delete records."""
 MAX_ATTEMPTS = 120
 """About ten minutes without progress: then it is for a supervisor to decide."""
-CALM_S = 60.0
+FORGET_FAILURES_S = 60.0
 """Without a failure for so long, earlier ones no longer count, though no record came."""
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class PartitionWorker(threading.Thread):
                 restored = task.restore(self._stopped.is_set)
                 if self._stopped.is_set():
                     return
-                next_offset = go_on_from(self._log, self._role, writer)
+                next_offset = resume_offset(self._log, self._role, writer)
                 logger.info(
                     'partition %d: serving "%s" from %d on; owned in %.2f s, restored in %.2f s (%s)',
                     self.partition, self._role.reads, next_offset, owned - started, time.monotonic() - owned, restored,
@@ -170,29 +170,29 @@ class PartitionWorker(threading.Thread):
 
     def _work(self, writer: PartitionWriter, task: PartitionTask, next_offset: int) -> None:
         not_before = float("-inf")
-        noted, note_at = next_offset, time.monotonic() + NOTE_S
+        noted, note_at = next_offset, time.monotonic() + COMMIT_IDLE_S
         with closing(self._log.tail(self._role.reads, {self.partition: next_offset})) as tail:
             while not self._stopped.is_set():
                 records: Sequence[Record] = tail.poll(self._limit(), min(POLL_S, max(0.0, task.wait_s())))
-                early_s = not_before - time.monotonic()
-                if records and early_s > 0:
-                    self._stopped.wait(early_s)
+                gap_s = not_before - time.monotonic()
+                if records and gap_s > 0:
+                    self._stopped.wait(gap_s)
                     records = [*records, *tail.poll(self._limit(), 0.0)]
                 if records or task.wait_s() <= 0:
-                    not_before = time.monotonic() + CROWDED_S if len(records) > 1 else float("-inf")
-                    self._work_off(writer, task, records)
+                    not_before = time.monotonic() + TRANSACTION_GAP_S if len(records) > 1 else float("-inf")
+                    self._work_through(writer, task, records)
                 if records:
                     noted = records[-1].offset + 1
                 elif tail.position(self.partition) > noted and time.monotonic() >= note_at:
-                    noted, note_at = tail.position(self.partition), time.monotonic() + NOTE_S
-                    note(writer, noted)
+                    noted, note_at = tail.position(self.partition), time.monotonic() + COMMIT_IDLE_S
+                    commit_position(writer, noted)
 
-    def _work_off(self, writer: PartitionWriter, task: PartitionTask, records: Sequence[Record]) -> None:
+    def _work_through(self, writer: PartitionWriter, task: PartitionTask, records: Sequence[Record]) -> None:
         """One transaction, and one more for each rest that had no room, unless it is time to stop."""
         while True:
             rest = task.work(writer, records) or ()
             # an empty transaction, such as a heartbeat's, is no proof that the records which failed go through now
-            if records or time.monotonic() - self._failed_at > CALM_S:
+            if records or time.monotonic() - self._failed_at > FORGET_FAILURES_S:
                 self._attempts = 0
             if not rest or self._stopped.is_set():
                 return

@@ -23,7 +23,7 @@ CHUNK_RECORDS: Final = 5_000
 """What is in memory at once, and what the store takes over at once."""
 PROGRESS_S: Final = 10.0
 """From one line about the progress to the next."""
-TOLD_FAILURES: Final = 10
+LOGGED_FAILURES: Final = 10
 """So many streams that cannot be folded are logged with their errors; a rule that fails may fail for all."""
 
 # In the store, in the place of a snapshot: the events are not folded yet, or could not be. A byte that begins no
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 def waiting(snapshot: bytes = b"") -> bytes:
     """What stands for a stream whose events are to be folded; snapshot: the one that cannot be read."""
-    return _WAITING + _version_told(snapshot).to_bytes(8, "big")
+    return _WAITING + _version_in(snapshot).to_bytes(8, "big")
 
 
 def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
@@ -80,7 +80,7 @@ class Refolding:
         progress = _Progress(self._partition, self._log.first(topics.EVENTS, self._partition), end)
         for chunk in chunks(self._log.read(topics.EVENTS, self._partition, 0, end)):
             self._take(chunk)
-            progress.tell(chunk[-1].offset + 1, self._left)
+            progress.report(chunk[-1].offset + 1, self._left)
             if stopped():
                 return False
             if not self._left:
@@ -99,9 +99,9 @@ class Refolding:
         """Mark all that is to be folded, also what failed or was not finished before; returns how much it is."""
         number = 0
         readable = b'"shape":"%b"' % aggregate.shape.encode()
-        for some in chunks(self._store.snapshots(aggregate.name)):
+        for chunk in chunks(self._store.snapshots(aggregate.name)):
             marked: dict[str, bytes | None] = {}
-            for stream, value in some:
+            for stream, value in chunk:
                 if value[:1] in (_WAITING, _FAILED):
                     marked[stream] = _WAITING + value[1:9]
                 elif value.find(readable, 0, 64) < 0:  # it stands after the version
@@ -119,42 +119,42 @@ class Refolding:
                 continue
             if stream not in streams:
                 streams[stream] = _Stream.waiting(aggregate, self._store.snapshot(stream))
-            one = streams[stream]
-            if one is None or one.failed:
+            stream_fold = streams[stream]
+            if stream_fold is None or stream_fold.failed:
                 continue
             try:
-                one.take(int(version), record.value)
+                stream_fold.take(int(version), record.value)
             except Exception as error:  # noqa: BLE001 - of a user's rules as well
-                self._fail(one, stream, f"{self._partition}:{record.offset}", error)
+                self._fail(stream_fold, stream, f"{self._partition}:{record.offset}", error)
         self._write(streams, ended=False)
 
     def _finish(self, aggregate: AnyAggregate) -> None:
         """What is left has no more events: the last ones were erased, or the snapshot told no version."""
-        for some in chunks(self._store.snapshots(aggregate.name)):
-            self._write({stream: _Stream.waiting(aggregate, value) for stream, value in some}, ended=True)
+        for chunk in chunks(self._store.snapshots(aggregate.name)):
+            self._write({stream: _Stream.waiting(aggregate, value) for stream, value in chunk}, ended=True)
 
     def _write(self, streams: Mapping[str, _Stream | None], ended: bool) -> None:
         values: dict[str, bytes | None] = {}
-        for stream, one in streams.items():
-            if one is None:
+        for stream, stream_fold in streams.items():
+            if stream_fold is None:
                 continue
-            complete = ended or one.is_complete
+            complete = ended or stream_fold.is_complete
             try:
-                values[stream] = one.snapshot() if complete and not one.failed else one.marker()
+                values[stream] = stream_fold.snapshot() if complete and not stream_fold.failed else stream_fold.marker()
             except Exception as error:  # noqa: BLE001 - a state that cannot be written, or not be read again
-                self._fail(one, stream, f"version {one.version}", error)
-                values[stream] = one.marker()
-            if complete and not one.failed:
+                self._fail(stream_fold, stream, f"version {stream_fold.version}", error)
+                values[stream] = stream_fold.marker()
+            if complete and not stream_fold.failed:
                 self._left -= 1
                 self.folded += 1
         self._store.apply(values, {}, {})
 
-    def _fail(self, one: _Stream, stream: str, place: str, error: Exception) -> None:
-        one.failed = True
+    def _fail(self, stream_fold: _Stream, stream: str, place: str, error: Exception) -> None:
+        stream_fold.failed = True
         self._left -= 1
-        name = one.aggregate.name
+        name = stream_fold.aggregate.name
         self.failed[name] = self.failed.get(name, 0) + 1
-        if self.failed[name] <= TOLD_FAILURES:
+        if self.failed[name] <= LOGGED_FAILURES:
             logger.error('"%s" cannot be folded at %s', stream, place, exc_info=error)
 
 
@@ -219,7 +219,7 @@ class _Progress:
         self._started = time.monotonic()
         self._next = self._started + PROGRESS_S
 
-    def tell(self, offset: int, left: int) -> None:
+    def report(self, offset: int, left: int) -> None:
         """Log it, if the last time is long ago."""
         now = time.monotonic()
         if now < self._next:
@@ -232,7 +232,7 @@ class _Progress:
         )  # fmt: skip
 
 
-def _version_told(snapshot: bytes) -> int:
+def _version_in(snapshot: bytes) -> int:
     """The version of a snapshot whose state cannot be read; 0 where it tells none."""
     try:
         version = orjson.loads(snapshot)["version"]

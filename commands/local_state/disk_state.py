@@ -95,7 +95,7 @@ class DiskStore:
         self.check()
         self._db = self._open()
         try:
-            useless = self._is_useless()
+            useless = self._why_useless()
             if useless:
                 logger.warning('"%s" is %s: rebuilding it', folder, useless)
             if useless or self._get(_ORIGIN) is None:
@@ -123,7 +123,7 @@ class DiskStore:
     def receipt(self, command_id: str) -> bytes | None:
         """See StateStore.receipt."""
         key = command_id.encode(errors="surrogateescape")
-        for period in self._looked_at:
+        for period in self._nonempty_periods:
             found = self._get(period + key)
             if found is not None:
                 return found
@@ -157,7 +157,7 @@ class DiskStore:
         for command_id, value in receipts.items():
             key = command_id.encode(errors="surrogateescape")
             if value is None:
-                for period in self._looked_at:
+                for period in self._nonempty_periods:
                     delete(period + key)
             else:
                 put(self._young + key, value)
@@ -201,7 +201,7 @@ class DiskStore:
         except Exception as error:  # noqa: BLE001 - all that rocksdict raises; where a write failed, this fails too
             logger.warning('"%s" lacks what it could not write, which is read from the log: %s', self._folder, error)
 
-    def _is_useless(self) -> str:
+    def _why_useless(self) -> str:
         """Why the database is not what the log says; empty where it is, or where it is new."""
         if self._get(_ORIGIN) not in {None, self._origin.encode()}:
             return "a copy of something else than the log is now"
@@ -236,7 +236,7 @@ class DiskStore:
         self._periods = periods
         self._young, *earlier = (_receipts_of(number) for number in periods.numbers)
         # a look-up takes a twentieth of a command's time, and every new command is looked up in each period
-        self._looked_at = [self._young, *(period for period in earlier if self._holds(period))]
+        self._nonempty_periods = [self._young, *(period for period in earlier if self._holds(period))]
 
     def _holds(self, prefix: bytes) -> bool:
         try:

@@ -8,7 +8,7 @@ from typing import Self
 import orjson
 
 DAY_MS = 24 * 60 * 60 * 1000
-LONGEST_STEP_MS = DAY_MS // 4
+MAX_STEP_MS = DAY_MS // 4
 """What one look at the clock may add. The clock is looked at every second, so a longer step is a clock that was set."""
 MARGIN_MS = 2 * DAY_MS
 """Kept beyond what is promised: eight clocks that were set forward. The topic `receipts` keeps as much more."""
@@ -18,7 +18,7 @@ MARGIN_MS = 2 * DAY_MS
 class Periods:
     """Numbered periods, the latest of which takes what is new; an old one is forgotten as a whole.
 
-    Time is counted in `age_ms`, which grows with the clock: in steps of LONGEST_STEP_MS at most, and never back. So
+    Time is counted in `age_ms`, which grows with the clock: in steps of MAX_STEP_MS at most, and never back. So
     neither a clock that jumps nor another length makes what was just given look old, and time in which nobody ran
     counts for little. A period is forgotten `length_ms` and a margin after the next one began.
 
@@ -37,7 +37,7 @@ class Periods:
     def advance(self, time_ms: int, length_ms: int) -> bool:
         """Let the time be `time_ms`, since 1970; returns whether a period began or was forgotten."""
         if self.time_ms:
-            self.age_ms += min(max(0, time_ms - self.time_ms), LONGEST_STEP_MS)
+            self.age_ms += min(max(0, time_ms - self.time_ms), MAX_STEP_MS)
         self.time_ms = time_ms
         changed = False
         number, since_ms = self.begun[-1]

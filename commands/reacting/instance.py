@@ -91,14 +91,14 @@ class Instance:
         noted = replace(self, seen=seen, missed=self.missed - {envelope.id}, stopped=None)
         return noted._after(self.process.react(event, self.state), cause, now)
 
-    def ring(self, name: str, now: datetime) -> Step:
+    def fire(self, name: str, now: datetime) -> Step:
         """What follows when its timer `name` has run out. Raises whatever `react` does, and BadReaction."""
         timer = self.timers[name]
         due = datetime.fromtimestamp(timer.due_ms / 1000, UTC)
         cause = Cause(timer_id(self.key, name, timer), due, timer.causation_id, timer.correlation_id)
         rest = {other: set_for for other, set_for in self.timers.items() if other != name}
-        rung = replace(self, timers=rest, stopped=None)
-        return rung._after(self.process.react(TimedOut(name), self.state), cause, now)
+        fired = replace(self, timers=rest, stopped=None)
+        return fired._after(self.process.react(TimedOut(name), self.state), cause, now)
 
     def stop(self, cause_id: str) -> Instance:
         """The instance that could not handle the event or timer of this id."""

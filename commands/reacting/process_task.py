@@ -19,13 +19,13 @@ from commands.errors import UnreadableProcess
 from commands.handling.handler import dead_letter
 from commands.reacting.instance import Instance, Timer, read_instance, stopped_at
 from commands.reacting.turn import Turn
-from commands.reacting.waiting import PREFIX, Waiting
+from commands.reacting.waiting import PARKED_PREFIX, ParkedRecords
 from eventlog import topics
 from eventlog.envelope import timestamp_ms
 from eventlog.ports import NEXT_OFFSET, Entry, EventLog, PartitionWriter, Record, abort_on_error
 
 IDLE_S: Final = 60.0
-MAX_RINGS: Final = 500
+MAX_FIRED_TIMERS: Final = 500
 """Timers in one transaction; after a long stop, what comes in need not wait for all that are due."""
 MAX_RESUMED: Final = 4
 """Instances in one transaction that handle what has waited, and how much of it each handles."""
@@ -56,7 +56,7 @@ class ProcessTask:
         """Instances that this version of the code cannot read or does not know, by record key, with what they have
         stopped at; their records are left alone."""
         self._letters: list[Entry] = []
-        self._waiting = Waiting(log, partition)
+        self._waiting = ParkedRecords(log, partition)
         self._resuming: dict[str, None] = {}
         """Record keys of instances that can handle what has waited."""
         self._timers: list[tuple[int, str, str]] = []
@@ -66,7 +66,7 @@ class ProcessTask:
         """See PartitionTask.restore."""
         latest: dict[str, Record] = {}
         for record in self._log.read(topics.PROCESSES, self._partition, 0):
-            if record.key.startswith(PREFIX):
+            if record.key.startswith(PARKED_PREFIX):
                 self._waiting.restore(record)
             elif record.value is None:
                 latest.pop(record.key, None)
@@ -77,7 +77,7 @@ class ProcessTask:
         for key, record in latest.items():
             self._read(key, record)
         for key in self._waiting:
-            self._sort(key)
+            self._update_resuming(key)
         return (
             f"{len(self._instances)} instances of processes, {len(self._unreadable)} that this code cannot read, "
             f"{len(self._waiting)} events wait"
@@ -106,12 +106,12 @@ class ProcessTask:
                 self._commit(writer, turn, record.offset)
                 turn = self._turn(now)
             self._receive(record, turn)
-        for _ in range(MAX_RINGS):
+        for _ in range(MAX_FIRED_TIMERS):
             due = self._next_timer()
             if due is None or due[0] > timestamp_ms(now) or turn.is_full:
                 break
             heapq.heappop(self._timers)
-            turn.ring(due[1], due[2])
+            turn.fire(due[1], due[2])
         self._commit(writer, turn, records[-1].offset + 1 if records else None)
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class ProcessTask:
         for key, count in turn.released.items():
             self._waiting.remove(key, count)
         for key in {*turn.changed, *turn.released, *(record.key for record in turn.parked)}:
-            self._sort(key)
+            self._update_resuming(key)
 
     def _read(self, key: str, record: Record) -> None:
         """Take an instance of the log; one that cannot be read is left as it is, and what comes for it waits."""
@@ -186,7 +186,7 @@ class ProcessTask:
             if running.get(name) != timer:
                 heapq.heappush(self._timers, (timer.due_ms, key, name))
 
-    def _sort(self, key: str) -> None:
+    def _update_resuming(self, key: str) -> None:
         """Note whether an instance can handle what waits for it; once nothing waits, its timers run again."""
         instance = self._instances.get(key)
         stopped = instance is not None and instance.stopped is not None

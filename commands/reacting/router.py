@@ -23,14 +23,14 @@ from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, abort_on_error
 
-NOTE_S: Final = 5.0
+COMMIT_IDLE_S: Final = 5.0
 """How long a router may leave its place uncommitted while no event concerns a process: so much is read again."""
 IDLE_S: Final = 60.0
 MAX_KEY_BYTES: Final = 16 * 1024
 """Of an instance: with it, a copy is still a record that Kafka takes."""
-MAX_SPAN: Final = 5_000
+MAX_SPAN_OFFSETS: Final = 5_000
 """Of the events that one transaction copies for processes that are behind."""
-PLACES: Final = "processes"
+PLACES_KEY: Final = "processes"
 """Key of the record of `routed` that tells which processes are behind, and where; null is beside the others."""
 ROUTED_BY: Final = "router"
 """End of the keys of dead letters that routers write: the read side may find fault with the same event."""
@@ -56,7 +56,7 @@ class Router:
             raise
         except BaseException as error:  # of a user's upcaster as well; the partition must go on
             logger.warning("%s/%d/%d is a dead letter", record.topic, record.partition, record.offset, exc_info=True)
-            yield dead_letter(record, described(error), record.timestamp_ms, asked_by=ROUTED_BY)
+            yield dead_letter(record, described(error), record.timestamp_ms, reader=ROUTED_BY)
 
     def _copies(self, record: Record, takes: Callable[[str], bool]) -> list[Entry]:
         envelope = decode(record.value)
@@ -91,25 +91,25 @@ class RoutingTask:
         self._log, self._processes, self._partition, self._starts = log, processes, partition, starts
         self._router, self._clock = Router(commands, processes), clock
         self._noted = clock()
-        self._next = 0
-        self._from: dict[str, int] = {}
+        self._next_offset = 0
+        self._first_offsets: dict[str, int] = {}
         """Of the processes that are not behind, the offset of the first event that concerns them."""
         self._behind: dict[str, int] = {}
         """Of the others, the offset to go on from; those that are not declared here stay there."""
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
-        self._next = self._log.next_offset(self._partition, ROUTER)
-        kept = orjson.loads(self._log.last(topics.ROUTED, self._partition, PLACES) or b"{}")
+        self._next_offset = self._log.next_offset(self._partition, ROUTER)
+        kept = orjson.loads(self._log.last(topics.ROUTED, self._partition, PLACES_KEY) or b"{}")
         for name in {*kept, *self._processes.processes}:
             declared = name in self._processes.processes
             start = self._starts.get(name, {}).get(self._partition, 0)
             at = kept.get(name, start)
             if at is None:
-                at = start if declared else self._next
+                at = start if declared else self._next_offset
                 self._place(name, at, behind=not declared)
             else:
-                self._place(name, at, behind=at < self._next or not declared)
+                self._place(name, at, behind=at < self._next_offset or not declared)
         behind = ", ".join(self._catching_up())
         return f"processes that catch up: {behind}" if behind else "all processes are routed to"
 
@@ -122,19 +122,19 @@ class RoutingTask:
         entries: list[Entry] = []
         for record in records:
             offset = record.offset
-            entries += self._router.route(record, lambda name: self._from.get(name, offset + 1) <= offset)  # noqa: B023
+            entries += self._router.route(record, lambda name: self._first_offsets.get(name, offset + 1) <= offset)  # noqa: B023
         if records:
-            self._next = records[-1].offset + 1
+            self._next_offset = records[-1].offset + 1
         caught_up = self._catch_up()
         entries += caught_up or []
-        if entries or caught_up is not None or (records and self._clock() - self._noted >= NOTE_S):
+        if entries or caught_up is not None or (records and self._clock() - self._noted >= COMMIT_IDLE_S):
             self._commit(writer, entries)
 
     def close(self) -> None:
         """See PartitionTask.close."""
 
     def _place(self, name: str, at: int, *, behind: bool) -> None:
-        (self._behind if behind else self._from)[name] = at
+        (self._behind if behind else self._first_offsets)[name] = at
 
     def _catching_up(self) -> list[str]:
         return [name for name in self._behind if name in self._processes.processes]
@@ -147,22 +147,22 @@ class RoutingTask:
         start = min(behind.values())
         together = {name for name, at in behind.items() if at == start}
         # not beyond the place of the next ones, from which they go on together
-        end = min([at for at in behind.values() if at > start] + [self._next, start + MAX_SPAN])
+        end = min([at for at in behind.values() if at > start] + [self._next_offset, start + MAX_SPAN_OFFSETS])
         read = self._log.read(topics.EVENTS, self._partition, start, end)
         entries = [entry for record in read for entry in self._router.route(record, together.__contains__)]
         for name in together:
             self._behind[name] = end
-            if end >= self._next:
+            if end >= self._next_offset:
                 del self._behind[name]
-                self._from[name] = end
+                self._first_offsets[name] = end
         return entries
 
     def _commit(self, writer: PartitionWriter, entries: Sequence[Entry]) -> None:
-        places = {**dict.fromkeys(self._from), **self._behind}
-        place = Entry(topics.ROUTED, PLACES, orjson.dumps(places), time.time_ns() // 1_000_000)
+        places = {**dict.fromkeys(self._first_offsets), **self._behind}
+        place = Entry(topics.ROUTED, PLACES_KEY, orjson.dumps(places), time.time_ns() // 1_000_000)
         with abort_on_error(writer.begin()) as begun:
             begun.append([*sorted(entries, key=_topic), place])
-            begun.commit(self._next)
+            begun.commit(self._next_offset)
         self._noted = self._clock()
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import orjson
 
 from commands.declaring.process import AnyProcess, ProcessRegistry
-from commands.handling.deleted_unread import note
+from commands.handling.deleted_unread import commit_position
 from eventlog import topics
 from eventlog.errors import LogUnavailable
 from eventlog.ports import ROUTER, Entry, EventLog
@@ -76,4 +76,4 @@ def _skip(log: EventLog, starts: Starts) -> None:
             continue
         with closing(log.own(partition, ROUTER)) as writer:
             if not log.next_offset(partition, ROUTER):
-                note(writer, first)
+                commit_position(writer, first)

@@ -128,16 +128,16 @@ class Turn:
         elif step is not None:
             self._take(record.key, step)
         elif instance is not None and instance.stopped == digest(envelope.id):
-            self._take(record.key, _going_on(instance))  # it is declared otherwise now, and does not want it any more
+            self._take(record.key, _resumed(instance))  # it is declared otherwise now, and does not want it any more
 
-    def ring(self, key: str, timer: str) -> None:
+    def fire(self, key: str, timer: str) -> None:
         """Let the instance know that its timer has run out, if it still has."""
         instance = self.current(key)
         if instance is None or instance.stopped is not None or timer not in instance.timers:
             return  # what came in this very turn has ended or stopped it, or taken the timer back
         if instance.timers[timer].due_ms > self._now_ms:
             return
-        step, failure = _attempt(key, lambda: instance.ring(timer, self._now))
+        step, failure = _attempt(key, lambda: instance.fire(timer, self._now))
         if step is not None:
             self._take(key, step)
         if failure is not None:
@@ -180,7 +180,7 @@ def next_step(
         timer = instance.timers.get(name) if instance else None
         if instance is None or timer is None or timer_id(key, name, timer) != envelope.id:
             return None  # it was handled, or set anew
-        return instance.ring(name, now)
+        return instance.fire(name, now)
     if envelope.type == REFUSED:
         if instance is None or not process.sees_refusals:
             return None
@@ -235,7 +235,7 @@ def timed_out(instance: Instance, name: str, partition: int) -> Record:
     return Record(topics.INBOX, partition, -1, instance.record_key, encode(envelope), timer.due_ms)
 
 
-def _going_on(instance: Instance) -> Step:
+def _resumed(instance: Instance) -> Step:
     if not instance.seen:
         return Step(None, None, [])  # what would have begun it is given up
     going_on = instance.resume()

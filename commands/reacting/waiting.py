@@ -10,25 +10,25 @@ from typing import Final, NamedTuple
 from eventlog import topics
 from eventlog.ports import Entry, EventLog, Record
 
-PREFIX: Final = "parked:"
+PARKED_PREFIX: Final = "parked:"
 """Start of the keys of these records; no process's name has a colon."""
-MAX_SPAN: Final = 10_000
+MAX_SPAN_OFFSETS: Final = 10_000
 """Of the records of `processes` that are read to find some that wait."""
 
 
-class _Place(NamedTuple):
+class _ParkedPlace(NamedTuple):
     """Where one that waits was in `process-inbox`, and where it is in `processes`."""
 
     inbox_offset: int
     offset: int
 
 
-class Waiting:
+class ParkedRecords:
     """What waits, by the record key of its instance. Only places are in memory, so any number may wait."""
 
     def __init__(self, log: EventLog, partition: int) -> None:
         self._log, self._partition = log, partition
-        self._places: dict[str, deque[_Place]] = {}
+        self._places: dict[str, deque[_ParkedPlace]] = {}
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
@@ -44,8 +44,8 @@ class Waiting:
         return len(self._places.get(key, ()))
 
     def restore(self, record: Record) -> None:
-        """Take a record of `processes` whose key starts with PREFIX; they come in the order of their offsets."""
-        key, _, inbox_offset = record.key.removeprefix(PREFIX).rpartition("/")
+        """Take a record of `processes` whose key starts with PARKED_PREFIX; they come in the order of their offsets."""
+        key, _, inbox_offset = record.key.removeprefix(PARKED_PREFIX).rpartition("/")
         if record.value is not None:
             self.add(key, int(inbox_offset), record.offset)
             return
@@ -55,7 +55,7 @@ class Waiting:
 
     def add(self, key: str, inbox_offset: int, offset: int) -> None:
         """Note that one more waits, at `offset` of `processes`."""
-        self._places.setdefault(key, deque()).append(_Place(inbox_offset, offset))
+        self._places.setdefault(key, deque()).append(_ParkedPlace(inbox_offset, offset))
 
     def remove(self, key: str, count: int) -> None:
         """Forget the first `count` of this instance's."""
@@ -71,7 +71,7 @@ class Waiting:
         A record that was erased since is None.
         """
         places = self._places[key]
-        end = places[0].offset + MAX_SPAN
+        end = places[0].offset + MAX_SPAN_OFFSETS
         chosen = list(takewhile(lambda place: place.offset < end, islice(places, limit)))
         wanted = {place.offset: place.inbox_offset for place in chosen}
         read = self._log.read(topics.PROCESSES, self._partition, chosen[0].offset, chosen[-1].offset + 1)
@@ -85,9 +85,9 @@ class Waiting:
 
 def parked(record: Record) -> Entry:
     """What is appended for a record of `process-inbox` that waits."""
-    return Entry(topics.PROCESSES, f"{PREFIX}{record.key}/{record.offset}", record.value, record.timestamp_ms)
+    return Entry(topics.PROCESSES, f"{PARKED_PREFIX}{record.key}/{record.offset}", record.value, record.timestamp_ms)
 
 
 def released(key: str, inbox_offset: int, now_ms: int) -> Entry:
     """What is appended for one that was handled."""
-    return Entry(topics.PROCESSES, f"{PREFIX}{key}/{inbox_offset}", None, now_ms)
+    return Entry(topics.PROCESSES, f"{PARKED_PREFIX}{key}/{inbox_offset}", None, now_ms)

@@ -228,8 +228,8 @@ class BlockingCommandClient:
         """See CommandClient.send_many; `commands` is read in a thread of its own, so reading it may wait."""
         outcomes = self._client._outcomes(_threaded(commands), in_flight)
         try:
-            while (some := self._run(_next(outcomes))) is not None:
-                yield from some
+            while (received := self._run(_next(outcomes))) is not None:
+                yield from received
         finally:
             self._run(_close(outcomes))
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from commands.codec import Body, fingerprint, read_command
+from commands.codec import Body, fingerprint_of, read_command
 from commands.declaring.registry import CommandRegistry
 from commands.errors import EarlierReceiptsUnread, TooLarge, Unanswered
 from commands.receipt import KEY_REUSED, Receipt, ReceiptError, reuse_key
@@ -33,12 +33,12 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
     command_id: str
-    asked: str
+    fingerprint: str
     answer: asyncio.Future[Receipt]
 
-    def asked_for(self, receipt: Receipt) -> bool:
+    def is_answered_by(self, receipt: Receipt) -> bool:
         """Whether `receipt` answers this command, not another one with the same id."""
-        return receipt.command_id == self.command_id and receipt.fingerprint == self.asked
+        return receipt.command_id == self.command_id and receipt.fingerprint == self.fingerprint
 
     def fail_unless_stored(self, stored: Future[int]) -> None:
         """Wake up with the error of a command that did not get into the log; called in any thread.
@@ -78,7 +78,7 @@ class CommandGateway:
         self._log = log
         self._timeout_s = timeout_s
         self._waiting: dict[str, list[_Waiter]] = {}
-        self._answered: deque[Record] = deque()
+        self._undelivered: deque[Record] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._follower = ReceiptFollower(
             log, open_index or (lambda: RecentReceipts(remembered)), self._waiting, self._wake, remembered
@@ -128,11 +128,13 @@ class CommandGateway:
         if len(typed.body) > MAX_BODY_BYTES:
             raise TooLarge(len(typed.body), MAX_BODY_BYTES)
         command_id = command_id or new_command_id()
-        asked = fingerprint(command_type, typed.body, expected_version)
+        fingerprint = fingerprint_of(command_type, typed.body, expected_version)
         # what is not found is for the handler to decide, which knows every receipt that is still promised
         earlier = await self._find(command_id)
         if earlier is not None:
-            return earlier if earlier.fingerprint == asked else key_reused(earlier, command_type, typed.stream, asked)
+            if earlier.fingerprint == fingerprint:
+                return earlier
+            return key_reused(earlier, command_type, typed.stream, fingerprint)
         envelope = Envelope(
             id=command_id,
             type=command_type,
@@ -145,7 +147,7 @@ class CommandGateway:
             causation_id=causation_id,
             traceparent=traceparent,
         )
-        return await self._send(envelope, typed.body, asked)
+        return await self._send(envelope, typed.body, fingerprint)
 
     async def receipt(self, command_id: str) -> Receipt | None:
         """The receipt of an earlier command; None where there is none (yet, or any more).
@@ -163,9 +165,9 @@ class CommandGateway:
         place = self._follower.find(command_id)
         return None if place is None else await asyncio.to_thread(self._read, command_id, *place)
 
-    async def _send(self, envelope: Envelope, body: bytes, asked: str) -> Receipt:
-        waiter = _Waiter(envelope.id, asked, asyncio.get_running_loop().create_future())
-        keys = (envelope.id, reuse_key(envelope.id, asked))
+    async def _send(self, envelope: Envelope, body: bytes, fingerprint: str) -> Receipt:
+        waiter = _Waiter(envelope.id, fingerprint, asyncio.get_running_loop().create_future())
+        keys = (envelope.id, reuse_key(envelope.id, fingerprint))
         for key in keys:
             self._waiting.setdefault(key, []).append(waiter)
         partition = partition_of(envelope.stream, self._log.partitions)
@@ -185,21 +187,21 @@ class CommandGateway:
 
     def _resolve(self, records: Sequence[Record]) -> None:
         """Wake those who wait for these receipts, some per turn of the loop, which has other things to do as well."""
-        if not self._answered and self._loop is not None:
-            self._loop.call_soon(self._resolve_some)
-        self._answered.extend(records)
+        if not self._undelivered and self._loop is not None:
+            self._loop.call_soon(self._resolve_next)
+        self._undelivered.extend(records)
 
-    def _resolve_some(self) -> None:
-        some = [self._answered.popleft() for _ in range(min(WOKEN_PER_TURN, len(self._answered)))]
-        if self._answered and self._loop is not None:
-            self._loop.call_soon(self._resolve_some)
-        for record in some:
+    def _resolve_next(self) -> None:
+        records = [self._undelivered.popleft() for _ in range(min(WOKEN_PER_TURN, len(self._undelivered)))]
+        if self._undelivered and self._loop is not None:
+            self._loop.call_soon(self._resolve_next)
+        for record in records:
             waiters = self._waiting.get(record.key, ())
             receipt = _receipt(record) if waiters else None
             if receipt is None:
                 continue
             for waiter in waiters:
-                if waiter.asked_for(receipt) and not waiter.answer.done():
+                if waiter.is_answered_by(receipt) and not waiter.answer.done():
                     waiter.answer.set_result(receipt)
 
     def _wake(self, records: Sequence[Record]) -> None:
@@ -224,7 +226,7 @@ def _receipt(record: Record) -> Receipt | None:
         return None
 
 
-def key_reused(earlier: Receipt, command_type: str, stream: str, asked: str) -> Receipt:
+def key_reused(earlier: Receipt, command_type: str, stream: str, fingerprint: str) -> Receipt:
     """The refusal of a command that has the id of another."""
     message = f'the command id "{earlier.command_id}" belongs to another "{earlier.type}": use a new one'
     return Receipt(
@@ -233,7 +235,7 @@ def key_reused(earlier: Receipt, command_type: str, stream: str, asked: str) -> 
         stream=stream,
         outcome="failed",
         version=earlier.version if earlier.stream == stream else 0,
-        fingerprint=asked,
+        fingerprint=fingerprint,
         time=earlier.time,
         error=ReceiptError(KEY_REUSED, message),
     )

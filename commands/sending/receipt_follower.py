@@ -120,7 +120,7 @@ class ReceiptFollower:
         try:
             index = self._open_index()
         except LocalStateError as error:
-            index = self._give_up(error)
+            index = self._fall_back(error)
         if any(index.position(each) > end for each, end in ends.items()):
             index.clear()  # the log has lost its end
         for each, end in ends.items():
@@ -161,11 +161,11 @@ class ReceiptFollower:
         try:
             (index.add_older if older else index.add)(records, positions)
         except LocalStateError as error:
-            self._index = self._give_up(error)
+            self._index = self._fall_back(error)
             self._index.add(records, positions)
             index.close()
 
-    def _give_up(self, error: LocalStateError) -> ReceiptIndex:
+    def _fall_back(self, error: LocalStateError) -> ReceiptIndex:
         logger.error("only the latest %d receipts can be found until the next start: %s", self._remembered, error)
         self._older.clear()
         self._lost = True

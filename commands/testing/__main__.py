@@ -7,11 +7,9 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands.declaring.aggregate import Aggregate
 from commands.declaring.registry import CommandRegistry
 from commands.testing.golden import GoldenFiles, add_missing
-from eventlog.errors import ModuleBroken
-from eventlog.modules import find
+from eventlog.errors import ModuleBroken, UnknownModule
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -26,8 +24,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     asked = parser.parse_args(words)
     try:
-        registry = CommandRegistry(find(asked.modules, Aggregate))
-    except ModuleBroken as error:
+        registry = CommandRegistry.load(asked.modules)
+    except (ModuleBroken, UnknownModule) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     left = 0

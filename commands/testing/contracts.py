@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commands.codec import fold, read_event, read_snapshot, write_snapshot
-from commands.declaring.aggregate import Aggregate, Event
+from commands.declaring.aggregate import Event
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.handling.batch import Batch
 from commands.handling.handler import Handler
@@ -23,7 +23,6 @@ from commands.testing.drawing import histories, recordings
 from commands.testing.golden import GoldenFiles
 from commands.testing.past import aggregate_of
 from eventlog.envelope import Envelope, decode, encode, stream_name
-from eventlog.modules import find
 from eventlog.ports import Record
 
 TIME: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -40,14 +39,14 @@ def contracts_of(*modules: str, golden: Path | None = None) -> type:
     events and states are read back as they were. Of every version of every event: there is a golden file, it is read as
     the current version, and whatever that version could have recorded is.
 
-    modules: dotted names, sub-modules are walked. golden: the folder of the golden files; None: `golden/` beside the
-    module that declares the event. `python -m commands.testing MODULE` writes those that are missing. How many random
-    histories there are is said by the hypothesis profile that is loaded.
+    modules: as in HEADWATER_MODULES; sub-modules are walked. golden: the folder of the golden files; None: `golden/`
+    beside the module that declares the event. `python -m commands.testing MODULE` writes those that are missing. How
+    many random histories there are is said by the hypothesis profile that is loaded.
 
-    Raises ModuleBroken if a module cannot be imported, DeclarationError if a declaration is wrong, and ValueError if
-    there is no aggregate.
+    Raises UnknownModule or ModuleBroken if a module cannot be imported, DeclarationError if a declaration is wrong, and
+    ValueError if there is no aggregate.
     """
-    registry = CommandRegistry(find(modules, Aggregate))
+    registry = CommandRegistry.load(modules)
     if not registry.aggregates:
         raise ValueError(f"no aggregate in {', '.join(modules) or 'no module'}: name the modules that declare some")
     tests = [*_of_aggregates(registry), *_of_events(registry, GoldenFiles(golden), " ".join(modules))]

@@ -8,11 +8,11 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from commands.codec import fingerprint, fold, read_command, read_event, read_snapshot
+from commands.codec import fingerprint_of, fold, read_command, read_event, read_snapshot
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandType
 from commands.errors import BadDecision
-from commands.handling.decision import Asked, Known, attempt, kept
+from commands.handling.decision import Known, ReceivedCommand, attempt, kept
 from commands.receipt import Receipt, ReceiptError, receipt_json
 from commands.testing.differences import difference, listed
 from commands.testing.past import COMMAND_ID, START, Happened, Past, as_recorded, envelope_of
@@ -56,10 +56,10 @@ class GivenStream(Generic[State]):
         typed = read_command(CommandType(self.aggregate, kind), command.__pydantic_serializer__.to_json(command))
         if self.stream not in (None, typed.stream):
             raise ValueError(f'the command is about "{typed.stream}", and what is given about "{self.stream}"')
-        asked = Asked(
-            Envelope(COMMAND_ID, kind.type, typed.stream, self.now, {}), fingerprint(kind.type, typed.body, None), 0
+        received = ReceivedCommand(
+            Envelope(COMMAND_ID, kind.type, typed.stream, self.now, {}), fingerprint_of(kind.type, typed.body, None), 0
         )
-        decision = attempt(asked, typed, self._known, keep=True)
+        decision = attempt(received, typed, self._known, keep=True)
         events = tuple(read_event(self.aggregate, decode(entry.value)) for entry in decision.events)
         receipt = Receipt.from_json(receipt_json(decision.receipt, decision.recorded, range(len(decision.recorded))))
         known = decision.after or self._known

@@ -74,8 +74,8 @@ def _prepare(binaries: Path, data: Path, user: tuple[int, int] | None) -> None:
     """Create the cluster aside and move it into place: one that is there is whole."""
     data.parent.mkdir(parents=True, exist_ok=True)
     if user is not None:
-        _let_pass(data.parent)
-        _let_pass(binaries)
+        _make_passable(data.parent)
+        _make_passable(binaries)
     if data.exists():
         return
     unfinished = data.with_name("postgres.new")
@@ -101,7 +101,7 @@ def _run(argv: list[str], user: tuple[int, int] | None, statement: str = "") -> 
         raise ComposeError(f"'{Path(argv[0]).name}' failed: {(ran.stderr or ran.stdout).strip()[-500:]}")
 
 
-def _let_pass(folder: Path) -> None:
+def _make_passable(folder: Path) -> None:
     """Let another user walk (not list) the way to a folder that root made for itself alone."""
     for step in (folder, *folder.parents):
         mode = step.stat().st_mode

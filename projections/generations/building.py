@@ -15,10 +15,10 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, PATCHES
+from eventlog.topics import PATCHES
 from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
-from projections.generations.engine import Engine
-from projections.generations.registry import Right
+from projections.generations.engine import Engine, holds_events
+from projections.generations.registry import RebuildLock
 from projections.generations.selection import ALL, Selection
 from projections.loading.loader import Loader
 from projections.settings import StoreSettings
@@ -42,7 +42,7 @@ FEW_RECORDS: Final = 10_000
 class Step:
     """How far a rebuild is.
 
-    phase: create, bulk, index, catch-up (or top-up), swap or hand-over; told when it begins, and as it goes on.
+    phase: create, bulk, index, catch-up (or top-up), swap or hand-over; reported when it begins, and as it goes on.
     done, total: events (bulk), patches (catch-up), or places that name the live generation (swap: the registry, then
     each store).
     """
@@ -74,13 +74,13 @@ class Rebuilt:
 class Options:
     """How to build.
 
-    selection: of the events. skip_poison: leave out what cannot be read, or else stop there. way_back: let the plain
+    selection: of the events. skip_poison: leave out what cannot be read, or else stop there. allow_older: let the plain
     names lead to it although they lead to a later version.
     """
 
     selection: Selection = ALL
     skip_poison: bool = False
-    way_back: bool = False
+    allow_older: bool = False
 
 
 DEFAULT: Final = Options()
@@ -90,19 +90,19 @@ DEFAULT: Final = Options()
 class Build:
     """A generation that is being built, and how far it is.
 
-    right: to rebuild the view. stores: where it lives, opened. base: by partition of `events`, the offset after the
-    last event of bulk. start: by partition of `patches`, the offset that catching up starts from. doing: the phase that
-    it is in.
+    lock: held while the view is rebuilt. stores: where it lives, opened. doing: the phase that it is in.
+    bulk_ends: by partition of `events`, the offset after the last event of bulk.
+    patch_starts: by partition of `patches`, the offset that catching up starts from.
     """
 
     settings: LogSettings
     log: EventLog
     engine: Engine
-    right: Right
+    lock: RebuildLock
     target: Target
     stores: Sequence[ViewStore]
-    base: Mapping[int, int]
-    start: Mapping[int, int]
+    bulk_ends: Mapping[int, int]
+    patch_starts: Mapping[int, int]
     on_step: Callable[[Step], None]
     measured: Callable[[int, float], None]
     result: Rebuilt
@@ -112,14 +112,16 @@ class Build:
     @property
     def ranges(self) -> dict[int, tuple[int, int]]:
         """What bulk reads: by partition of `events`, the first offset and the one after the last."""
-        return self.options.selection.ranges(self.base)
+        return self.options.selection.ranges(self.bulk_ends)
 
     def load(self) -> None:
-        """Create the generation, load every event below `base` into it, and build its indexes."""
+        """Create the generation, load every event below `bulk_ends` into it, and build its indexes."""
         with self.phase("create"):
             self._create()
         with self.phase("bulk"):
-            if self._holds_events():
+            # if there is little to read, a look is quicker than Spark
+            offsets = sum(end - start for start, end in self.ranges.values())
+            if offsets > FEW_RECORDS or holds_events(self.log, self.ranges):
                 self._bulk()
         with self.phase("index"):
             for store in self.stores:
@@ -127,7 +129,7 @@ class Build:
 
     def _create(self) -> None:
         for store in self.stores:
-            store.create(self.target, self.base, self.start)
+            store.create(self.target, self.bulk_ends, self.patch_starts)
 
     def catch_up(self, loaders: Sequence[Loader]) -> None:
         """Wait until `loaders` have brought the generation up to where the live query is."""
@@ -166,16 +168,6 @@ class Build:
         )
         self.result.events, self.result.rows, self.result.skipped = loaded.events, loaded.rows, loaded.skipped
         self.measured(loaded.events, loaded.seconds)
-
-    def _holds_events(self) -> bool:
-        """Whether the log holds more than heartbeats; a look is quicker than Spark where there is little to look at."""
-        if sum(end - start for start, end in self.ranges.values()) > FEW_RECORDS:
-            return True
-        return any(
-            not record.key.startswith("heartbeat/")
-            for partition, (start, end) in self.ranges.items()
-            for record in self.log.read(EVENTS, partition, start, end)
-        )
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from eventlog.ports import EventLog
+from eventlog.topics import EVENTS
 from projections.generations.selection import Selection
 from projections.stores.store import BulkWriter
 from projections.table.view import TableView
@@ -50,3 +52,12 @@ class Engine(Protocol):
 
     def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """Key, value and partition of the patches of these events, in the order of each partition of the log."""
+
+
+def holds_events(log: EventLog, ranges: Ranges) -> bool:
+    """Whether there are records other than heartbeats in `ranges`; raises LogUnavailable."""
+    return any(
+        not record.key.startswith("heartbeat/")
+        for partition, (start, end) in ranges.items()
+        for record in log.read(EVENTS, partition, start, end)
+    )

@@ -95,14 +95,6 @@ class Lags:
         tails = {each: self._tail(each, starts[each], end) for each, end in ends.items()}
         return [self._lag(*each, tails, patches) for each in found]
 
-    def watch(self, seconds: float) -> list[Lag]:
-        """Two looks `seconds` apart, where the first shows any view that is behind: only then can stalls be told."""
-        before, ends = self.look(), self.ends()
-        if all(each.standing != "behind" for each in before):
-            return before
-        time.sleep(seconds)
-        return [now.since(then, ends) for then, now in zip(before, self.look(), strict=True)]
-
     def _ledgers(
         self, view: TableView, store: str, live: Generation | None
     ) -> dict[int, Ledger] | StoreUnavailable | None:
@@ -129,7 +121,9 @@ class Lags:
         lag = Lag(view.name, store, live.version, live.generation, "away", {})
         if isinstance(ledgers, StoreUnavailable) or ledgers is None:
             return replace(lag, problem=str(ledgers))
-        lost = [each for each, (first, _) in patches.items() if each not in ledgers or ledgers[each].next < first]
+        lost = [
+            each for each, (first, _) in patches.items() if each not in ledgers or ledgers[each].next_offset < first
+        ]
         if lost:
             problem = f"its ledger is gone, or the patches that it needs: run `replay rebuild {view.name}`"
             return replace(lag, standing="lost", position=position(ledgers, tails), problem=problem)
@@ -141,7 +135,7 @@ class Lags:
             standing="behind" if events else "caught up",
             position=reached,
             lag_events=events,
-            lag_patches=sum(max(0, end - ledgers[each].next) for each, (_, end) in patches.items()),
+            lag_patches=sum(max(0, end - ledgers[each].next_offset) for each, (_, end) in patches.items()),
             freshness_s=0.0 if oldest_ms is None else round(max(0.0, time.time() - oldest_ms / 1000), 3),
             problem="" if live.published else f"not every plain name leads to it: run `replay publish {view.name}`",
         )

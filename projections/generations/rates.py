@@ -68,8 +68,8 @@ class Rates:
 
 def bulk_rate(view: str, generations: Iterable[Generation]) -> float:
     """Events a second that a replay of a view folds: its last one that tells, else that of any view."""
-    telling = [each for each in generations if each.seconds and (each.events or 0) >= BULK_MEASURED_EVENTS]
-    own = [each for each in telling if each.view == view] or telling
+    measured = [each for each in generations if each.seconds and (each.events or 0) >= BULK_MEASURED_EVENTS]
+    own = [each for each in measured if each.view == view] or measured
     if not own:
         return BULK_EVENTS_PER_S
     last = max(own, key=lambda each: each.created_at)

@@ -22,7 +22,7 @@ from projections.errors import (
 from projections.generations.building import DEFAULT, Build, Options, Rebuilt, Step, loading, opened
 from projections.generations.engine import Engine
 from projections.generations.publishing import publish_everywhere
-from projections.generations.registry import Generation, Generations, Right
+from projections.generations.registry import Generation, Generations, RebuildLock
 from projections.generations.top_up import top_up
 from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
@@ -33,7 +33,7 @@ from projections.table.view import Postgres, TableView
 
 log = logging.getLogger(__name__)
 
-LINGER_S = 4 * REFRESH_S
+HAND_OVER_S = 4 * REFRESH_S
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Rebuilder:
             build.load()
             current = self.generations.live().get(view.name)
             if current is not None and current.tag != view.tag:
-                self._go_live_alone(build)
+                self._go_live_from_log(build)
             else:
                 self._go_live(build, hand_over=current is not None)
             build.result.seconds = time.monotonic() - began - build.result.phases.get("hand-over", 0.0)
-            self._leave_or(view, lambda: self._drop_old(view))
+            self._drop_if_possible(view, lambda: self._drop_old(view))
         return build.result
 
     def _go_live(self, build: Build, hand_over: bool) -> None:
@@ -75,9 +75,9 @@ class Rebuilder:
             if hand_over:
                 with build.phase("hand-over"):
                     # the loaders that serve everything see the swap within REFRESH_S; until then these go on
-                    time.sleep(LINGER_S)
+                    time.sleep(HAND_OVER_S)
 
-    def _go_live_alone(self, build: Build) -> None:
+    def _go_live_from_log(self, build: Build) -> None:
         """Catch up from the log and swap: it may be that no live query makes patches of this version.
 
         The generation before serves and is kept up to date by the code of its version, until that code ends.
@@ -102,7 +102,7 @@ class Rebuilder:
             with build.phase("swap"):
                 self._swap(build)
             build.result.seconds = time.monotonic() - began
-            self._leave_or(build.target.view, lambda: self._drop_old(build.target.view))
+            self._drop_if_possible(build.target.view, lambda: self._drop_old(build.target.view))
         return build.result
 
     def roll_back(self, view: TableView, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
@@ -111,20 +111,20 @@ class Rebuilder:
         Raises RebuildFailed where there is none, or the code that runs declares another version.
         """
         began = time.monotonic()
-        with self.generations.rebuilding(view.name) as right, opened(view, self.stores) as stores:
+        with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
             before = self._before(view)
-            target, build_of = Target(view, before.generation), Rebuilt(view.name, before.generation)
-            build = self._build(target, stores, right, {}, {}, on_step, build_of, Options(way_back=True))
+            target, result = Target(view, before.generation), Rebuilt(view.name, before.generation)
+            build = self._build(target, stores, lock, {}, {}, on_step, result, Options(allow_older=True))
             try:
                 with build.phase("top-up"):
-                    build_of.events = top_up(target, stores, self.settings, self.log, self.engine)
+                    result.events = top_up(target, stores, self.settings, self.log, self.engine)
                 self._go_live(build, hand_over=True)
-                build_of.seconds = time.monotonic() - began
+                result.seconds = time.monotonic() - began
             except NotPublished:
                 raise
             except (ProjectionError, EventLogError, OSError) as error:
                 raise RebuildFailed(view.name, build.doing, str(error)) from error
-        return build_of
+        return result
 
     def _before(self, view: TableView) -> Generation:
         """The generation to roll back to: the one of this code's that was live last."""
@@ -155,20 +155,20 @@ class Rebuilder:
         options: Options = DEFAULT,
         source: str | None = None,
     ) -> Iterator[Build]:
-        """A new generation of `view`, registered and still empty, under the right to rebuild the view.
+        """A new generation of `view`, registered and still empty, under the lock on rebuilding the view.
 
         Afterwards it is dropped, unless it was made live. source: of a view of some events, the view made from.
         """
-        with self.generations.rebuilding(view.name) as right, opened(view, self.stores) as stores:
-            self._drop_remains(view)
+        with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
+            self._drop_leftovers(view)
             # `patches` first: whatever is appended to `events` after its end was noted is emitted after this place
-            start = {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
-            base = {each: self.log.end(EVENTS, each) for each in range(self.settings.partitions)}
+            patch_starts = {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
+            bulk_ends = {each: self.log.end(EVENTS, each) for each in range(self.settings.partitions)}
             selection = None if options.selection.is_all else str(options.selection)
-            covered = {each: end for each, (_, end) in options.selection.ranges(base).items()}
-            target = Target(view, self.generations.begin(view, covered, start, source, selection).generation)
+            covered = {each: end for each, (_, end) in options.selection.ranges(bulk_ends).items()}
+            target = Target(view, self.generations.begin(view, covered, patch_starts, source, selection).generation)
             result = Rebuilt(view.name, target.generation)
-            build = self._build(target, stores, right, base, start, on_step, result, options)
+            build = self._build(target, stores, lock, bulk_ends, patch_starts, on_step, result, options)
             try:
                 yield build
             except NotPublished:
@@ -176,15 +176,15 @@ class Rebuilder:
             except (ProjectionError, EventLogError, OSError) as error:
                 raise RebuildFailed(view.name, build.doing, str(error)) from error
             finally:
-                self._leave_or(view, lambda: self._drop_remains(view))
+                self._drop_if_possible(view, lambda: self._drop_leftovers(view))
 
     def _build(
         self,
         target: Target,
         stores: Sequence[ViewStore],
-        right: Right,
-        base: Mapping[int, int],
-        start: Mapping[int, int],
+        lock: RebuildLock,
+        bulk_ends: Mapping[int, int],
+        patch_starts: Mapping[int, int],
         on_step: Callable[[Step], None],
         result: Rebuilt,
         options: Options,
@@ -192,16 +192,26 @@ class Rebuilder:
         def measured(events: int, seconds: float) -> None:
             self.generations.measured(target.view.name, target.generation, events, seconds)
 
-        mine = self.settings
         return Build(
-            mine, self.log, self.engine, right, target, stores, base, start, on_step, measured, result, options
+            self.settings,
+            self.log,
+            self.engine,
+            lock,
+            target,
+            stores,
+            bulk_ends,
+            patch_starts,
+            on_step,
+            measured,
+            result,
+            options,
         )
 
     def _swap(self, build: Build) -> None:
         """Update the registry, which is the swap, then the plain names where they lead to this version."""
         name, generation = build.target.view.name, build.target.generation
-        build.right.check()
-        if not self.generations.swap(name, generation, way_back=build.options.way_back):
+        build.lock.check()
+        if not self.generations.swap(name, generation, allow_older=build.options.allow_older):
             log.warning(
                 '%s g%d is live for this code; a later version of "%s" is the current one, and keeps the plain names: '
                 "`replay rollback %s` takes them",
@@ -213,14 +223,14 @@ class Rebuilder:
         publish_everywhere(build.target, build.stores, lambda done: build.on_step(Step(name, "swap", 1 + done, places)))
         self.generations.published(name, generation)
 
-    def _leave_or(self, view: TableView, drop: Callable[[], None]) -> None:
+    def _drop_if_possible(self, view: TableView, drop: Callable[[], None]) -> None:
         """Drop what is not needed any more; where a store is away, that is left for the next rebuild."""
         try:
             drop()
         except (ProjectionError, OSError) as error:
             log.warning('old generations of "%s" are left for the next rebuild to drop: %s', view.name, error)
 
-    def _drop_remains(self, view: TableView) -> None:
+    def _drop_leftovers(self, view: TableView) -> None:
         self.drop(view, [each for each in self.generations.of(view.name) if each.state == "building"])
 
     def _drop_old(self, view: TableView) -> None:
@@ -245,21 +255,21 @@ def drop(view: TableView, dropped: Sequence[Generation], generations: Generation
         generations.forget(view.name, each.generation)
 
 
-def drop_remains(generations: Generations, settings: StoreSettings) -> None:
+def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
     """Drop what killed rebuilds left, of any view; where a store is away, the next rebuild does it."""
     alive = {(each.view, each.generation) for each in generations.being_built()}
     left = [each for each in generations.all() if each.state == "building"]
     for name in sorted({each.view for each in left if (each.view, each.generation) not in alive}):
         try:
             with generations.rebuilding(name):
-                remains = [each for each in generations.of(name) if each.state == "building"]
-                drop(stand_in(name), remains, generations, settings)
+                leftovers = [each for each in generations.of(name) if each.state == "building"]
+                drop(placeholder_view(name), leftovers, generations, settings)
             log.info('dropped what a rebuild of "%s" left', name)
         except ProjectionError as error:
             log.warning('what a rebuild of "%s" left is left for the next one to drop: %s', name, error)
 
 
-def stand_in(name: str) -> TableView:
+def placeholder_view(name: str) -> TableView:
     """A view of which only the name matters: stores drop by name, and its declaration may be gone."""
     return TableView(name=name, key=envelope("id"), key_name="id", columns={}, stores=(Postgres(),))
 

@@ -30,7 +30,8 @@ class Generation:
     """One generation of a view, as the registry has it.
 
     state: building, live (for the code of its version) or retired.
-    base, start: offsets by partition (as text, from JSON). stores: where it was built. declaration: its lines.
+    bulk_ends: by partition of `events` (as text, from JSON), the offset after the last event of bulk. patch_starts: by
+    partition of `patches`, the offset that loading starts from. stores: where it was built. declaration: its lines.
     published: whether the plain names lead to it. events, seconds: what bulk read, and how long that took.
     source, selection: of a view of some of the events.
     """
@@ -41,8 +42,8 @@ class Generation:
     tag: str
     fingerprint: str
     state: str
-    base: Mapping[str, int]
-    start: Mapping[str, int]
+    bulk_ends: Mapping[str, int]
+    patch_starts: Mapping[str, int]
     created_at: datetime
     live_at: datetime | None
     stores: Sequence[str]
@@ -54,18 +55,18 @@ class Generation:
     selection: str | None
 
 
-class Right:
-    """The right to rebuild one view; it goes with its connection."""
+class RebuildLock:
+    """The lock on rebuilding one view; it is released with its connection."""
 
     def __init__(self, view: str, connection: psycopg.Connection[Any]) -> None:
         self._view, self._connection = view, connection
 
     def check(self) -> None:
-        """Raise RebuildFailed where the connection broke meanwhile: another process may have taken the right."""
+        """Raise StoreUnavailable if the connection broke meanwhile: another process may hold the lock now."""
         try:
             self._connection.execute("SELECT 1")
         except psycopg.OperationalError as error:
-            raise StoreUnavailable("PostgreSQL", f'the right to rebuild "{self._view}" was lost: {error}') from error
+            raise StoreUnavailable("PostgreSQL", f'the lock on rebuilding "{self._view}" was lost: {error}') from error
 
 
 class Generations:
@@ -96,12 +97,12 @@ class Generations:
         return {name: each for name, each in found.items() if each is not None}
 
     def being_built(self) -> list[Generation]:
-        """The generations that are being built by a process that lives; others in that state are remains."""
+        """The generations that are being built by a process that lives; others in that state are leftovers."""
         building = {each.view: each for each in self._generations(statements.ALL) if each.state == "building"}
         locks = {self._lock_name(view): view for view in building}
         with self._connect() as connection:
             held = connection.cursor(row_factory=scalar_row).execute(statements.HELD, [list(locks)]).fetchall()
-        # whoever holds the right drops earlier remains first, so that the last one is its own
+        # the holder of the lock drops earlier leftovers first, so that the last one is its own
         return [building[locks[name]] for name in held]
 
     def of(self, view: str) -> list[Generation]:
@@ -111,8 +112,8 @@ class Generations:
     def begin(
         self,
         view: TableView,
-        base: Mapping[int, int],
-        start: Mapping[int, int],
+        bulk_ends: Mapping[int, int],
+        patch_starts: Mapping[int, int],
         source: str | None = None,
         selection: str | None = None,
     ) -> Generation:
@@ -122,8 +123,8 @@ class Generations:
             "version": view.version,
             "tag": view.tag,
             "fingerprint": view.fingerprint,
-            "base": Jsonb({str(partition): offset for partition, offset in base.items()}),
-            "start": Jsonb({str(partition): offset for partition, offset in start.items()}),
+            "base": Jsonb({str(partition): offset for partition, offset in bulk_ends.items()}),
+            "start": Jsonb({str(partition): offset for partition, offset in patch_starts.items()}),
             "stores": Jsonb([store.name for store in view.stores]),
             "declaration": Jsonb(view.declaration),
             "source": source,
@@ -135,11 +136,11 @@ class Generations:
             raise GenerationMissing(view.name)
         return begun
 
-    def swap(self, view: str, generation: int, *, way_back: bool = False) -> bool:
+    def swap(self, view: str, generation: int, *, allow_older: bool = False) -> bool:
         """Make `generation` live for the code of its version, in one transaction; returns whether it is current now.
 
         The one before it is retired. A live generation of one other version stays, for code of that version that
-        still runs. way_back: make it the current one although that is of a later version.
+        still runs. allow_older: make it the current one although that is of a later version.
         """
         with self._connect() as connection:
             current = connection.execute(self._sql(statements.CURRENT), [view]).fetchone()
@@ -148,7 +149,7 @@ class Generations:
             made = connection.execute(self._sql(statements.MARK_LIVE), names).fetchone()
             if made is None:
                 raise GenerationMissing(view, generation)
-            takes_over = way_back or current is None or current[1] <= made[0]
+            takes_over = allow_older or current is None or current[1] <= made[0]
             if takes_over:
                 connection.execute(self._sql(statements.SWAP), names)
             return takes_over
@@ -180,8 +181,8 @@ class Generations:
             connection.execute(self._sql(statements.FORGET), [view, generation])
 
     @contextmanager
-    def rebuilding(self, view: str) -> Iterator[Right]:
-        """Hold the right to rebuild `view`; raises RebuildFailed, with who holds it, where another process does."""
+    def rebuilding(self, view: str) -> Iterator[RebuildLock]:
+        """Hold the lock on rebuilding `view`; raises RebuildFailed, naming the process that holds it already."""
         lock = [self._lock_name(view)]
         # PostgreSQL shows 63 bytes of it to the one that is refused
         name = f"replay, process {os.getpid()} on {socket.gethostname()}"[:63]
@@ -192,7 +193,7 @@ class Generations:
                 raise RebuildFailed(
                     view, "start", f"another rebuild of it is running ({holder}): wait for it or stop it"
                 )
-            yield Right(view, connection)
+            yield RebuildLock(view, connection)
 
     def check(self, view: TableView) -> Generation | None:
         """The generation that serves `view`, if any; raises ViewDeclarationError where it was declared otherwise.
@@ -210,7 +211,7 @@ class Generations:
         held: list[psycopg.Connection[Any]] = []
 
         def live() -> list[Generation]:
-            with self._answering():
+            with self._translated_errors():
                 if not held:
                     held.append(psycopg.connect(self._url, connect_timeout=3, autocommit=True))
                 try:
@@ -235,11 +236,11 @@ class Generations:
 
     @contextmanager
     def _connect(self, **options: Any) -> Iterator[psycopg.Connection[Any]]:
-        with self._answering(), psycopg.connect(self._url, connect_timeout=3, **options) as connection:
+        with self._translated_errors(), psycopg.connect(self._url, connect_timeout=3, **options) as connection:
             yield connection
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except psycopg.OperationalError as error:

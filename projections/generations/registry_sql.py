@@ -43,8 +43,8 @@ CREATE TABLE IF NOT EXISTS {schema}.live_views (
 """
 
 COLUMNS = (
-    "view, generation, version, tag, fingerprint, state, base, start, created_at, live_at, "
-    "stores, declaration, published, events, seconds, source, selection"
+    "view, generation, version, tag, fingerprint, state, base AS bulk_ends, start AS patch_starts, "
+    "created_at, live_at, stores, declaration, published, events, seconds, source, selection"
 )
 
 ALL = f"SELECT {COLUMNS} FROM {{schema}}.generations ORDER BY view, generation"  # noqa: S608

@@ -11,7 +11,7 @@ from projections.parts import LIVE, Parts
 
 RESTART_LOOKS: Final = 6
 """So many looks in a row without a movement: where a batch ends, or a store is slow, it is one or two."""
-MOST_LOOKS: Final = 360
+MAX_LOOKS: Final = 360
 """Between two restarts of a part that no restart helps; the number doubles from one to the next."""
 
 
@@ -42,7 +42,7 @@ class Stalls:
             self._looks[part] = self._looks.get(part, 0) + 1 if parts.is_up(part) else 0
         due = {part: lag for part, lag in held.items() if self._looks[part] >= self.looks_needed(part)}
         for part in due:
-            self._looks[part], self._needed[part] = 0, min(MOST_LOOKS, 2 * self.looks_needed(part))
+            self._looks[part], self._needed[part] = 0, min(MAX_LOOKS, 2 * self.looks_needed(part))
         return due
 
     def looks_needed(self, part: str) -> int:

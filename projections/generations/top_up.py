@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
 from projections.errors import GenerationMissing
-from projections.generations.engine import Engine
+from projections.generations.engine import Engine, holds_events
 from projections.generations.lag import position
 from projections.loading.decoding import read_into
 from projections.stores.store import Batch, Target, ViewStore
@@ -30,7 +30,7 @@ def top_up(
     Raises GenerationMissing where a ledger is gone, and StoreUnavailable.
     """
     # `patches` first: whatever is appended to `events` after its end was noted is emitted after this place
-    start = {each: log.end(PATCHES, each) for each in range(settings.patch_partitions)}
+    patch_starts = {each: log.end(PATCHES, each) for each in range(settings.patch_partitions)}
     ends = {each: log.end(EVENTS, each) for each in range(settings.partitions)}
     reached = []
     for store in stores:
@@ -40,23 +40,15 @@ def top_up(
         reached.append(position(ledgers, ends))
     ranges = {each: (min(at[each] for at in reached), end) for each, end in ends.items()}
     made = 0
-    if _holds_events(log, ranges):
+    if holds_events(log, ranges):
         for batches in _batches(engine.patches(target.view, ranges)):
             for store in stores:
                 store.apply([target], batches)
             made += sum(len(found) for batch in batches.values() for found in batch.patches.values())
     progress = {target.view.tag: {each: end - 1 for each, end in ends.items() if end}}
     for store in stores:
-        store.apply([target], {each: Batch(offset, {}, progress) for each, offset in start.items()})
+        store.apply([target], {each: Batch(offset, {}, progress) for each, offset in patch_starts.items()})
     return made
-
-
-def _holds_events(log: EventLog, ranges: Mapping[int, tuple[int, int]]) -> bool:
-    return any(
-        not record.key.startswith("heartbeat/")
-        for partition, (start, end) in ranges.items()
-        for record in log.read(EVENTS, partition, start, end)
-    )
 
 
 def _batches(patches: Iterable[tuple[str, str, int]]) -> Iterable[dict[int, Batch]]:

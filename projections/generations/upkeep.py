@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10.0
 REPORT_EVERY: Final = 6
-"""Looks; what changes for the worse is told at once."""
+"""Looks; what changes for the worse is logged at once."""
 
 RETRY_S: Final = 600.0
 """Between two replays of a view of which the first failed."""
@@ -138,8 +138,8 @@ def to_replay(lags: Iterable[Lag], log_size: int, rates: Rates, generations: Seq
 
 def _line(lag: Lag) -> tuple[object, ...]:
     position = " ".join(f"{partition}:{offset}" for partition, offset in sorted(lag.position.items()))
-    told = "%s g%s in %s at %s: %s, %s events and %s patches to go, %.1f s behind"
+    template = "%s g%s in %s at %s: %s, %s events and %s patches to go, %.1f s behind"
     return (
-        told, lag.view, lag.generation, lag.store, position, lag.standing,
+        template, lag.view, lag.generation, lag.store, position, lag.standing,
         lag.lag_events, lag.lag_patches, lag.freshness_s or 0.0,
     )  # fmt: skip

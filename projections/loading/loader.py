@@ -75,7 +75,7 @@ class Loader:
         self._serving: tuple[Target, ...] = ()
         """Those of them that can be loaded."""
         self._owned: set[int] = set(partitions or ())
-        self._replace = True
+        self._must_reposition = True
         self._refreshed = self._looked = float("-inf")
         self._dead_letters = DeadLetters(settings)
         self._shares, self._code = partitions is None, code
@@ -105,7 +105,7 @@ class Loader:
         self._refresh()
         if self.stats.due():
             log.info("%s", self.stats.report(self._store.name))
-        if self._replace and not self._placed(stop):
+        if self._must_reposition and not self._repositioned(stop):
             return
         records = self._poll()
         if not records:
@@ -118,10 +118,10 @@ class Loader:
         except (GenerationMissing, LedgerWentBack) as error:
             # dropped since the registry was read, or the store lost something: look again, and read these again
             log.warning("%s: %s", self._store.name, error)
-            self._refreshed, self._replace = float("-inf"), True
+            self._refreshed, self._must_reposition = float("-inf"), True
             return
         for partition, batch in batches.items():
-            self.stats.positions[partition] = batch.next
+            self.stats.positions[partition] = batch.next_offset
         if 1 < len(records) < FEW_RECORDS:  # one alone is not load, many are a backlog
             stop.wait(GATHER_S)
 
@@ -142,10 +142,10 @@ class Loader:
         except StoreUnavailable as error:
             log.warning("keeping to the generations known: %s", error)
             return
-        if serving != self._known or (self._replace and serving):
+        if serving != self._known or (self._must_reposition and serving):
             log.info("%s serves %s", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in serving))
             self._known = self._serving = serving
-            self._replace = True
+            self._must_reposition = True
         elif len(self._serving) < len(self._known) and time.monotonic() - self._looked > LOOK_AGAIN_S:
             self._look_again()
 
@@ -160,19 +160,19 @@ class Loader:
             return
         if back:
             log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
-            self._serving, self._replace = self._known, True
+            self._serving, self._must_reposition = self._known, True
 
-    def _placed(self, stop: threading.Event) -> bool:
+    def _repositioned(self, stop: threading.Event) -> bool:
         try:
-            self._place(stop)
+            self._reposition(stop)
         except LogUnavailable as error:
             log.warning("%s", error)
-            self._reconnect_where_lost()
+            self._reconnect_if_lost()
             stop.wait(POLL_S)
             return False
         return True
 
-    def _place(self, stop: threading.Event) -> None:
+    def _reposition(self, stop: threading.Event) -> None:
         """Read on from the lowest `next` of all generations served; with none, nothing is read."""
         ledgers = [self._retrying(stop, self._ledger, target) for target in self._serving]
         self._serving = tuple(t for t, ledger in zip(self._serving, ledgers, strict=True) if ledger)
@@ -182,7 +182,7 @@ class Loader:
             self._consumer.pause(self._consumer.assignment())
         else:
             self.stats.positions = {
-                partition: min(ledger[partition].next for ledger in present) for partition in self._owned
+                partition: min(ledger[partition].next_offset for ledger in present) for partition in self._owned
             }
             places = [
                 TopicPartition(self._settings.topic(PATCHES), partition, offset)
@@ -190,7 +190,7 @@ class Loader:
             ]
             self._consumer.assign(places)
             self._consumer.resume(places)  # they were paused while there was nothing to load
-        self._replace = False
+        self._must_reposition = False
 
     def _ledger(self, target: Target) -> Mapping[int, Ledger]:
         """The ledgers of a generation that can be loaded; none where only a rebuild helps, which is said in the log."""
@@ -207,8 +207,10 @@ class Loader:
         if not ledger or not self._owned <= ledger.keys():
             return "has lost its ledger"
         for partition in self._owned:
-            if ledger[partition].next < (first := self._first_kept(partition)):
-                return f"needs patches {ledger[partition].next} to {first} of partition {partition}, deleted by now"
+            if ledger[partition].next_offset < (first := self._first_kept(partition)):
+                return (
+                    f"needs patches {ledger[partition].next_offset} to {first} of partition {partition}, deleted by now"
+                )
         return None
 
     def _first_kept(self, partition: int) -> int:
@@ -222,9 +224,9 @@ class Loader:
         # `consume` waits for the whole number it is asked for: take the first, then what is there already
         first = self._consumer.poll(POLL_S)
         if first is None:
-            self._reconnect_where_lost()
+            self._reconnect_if_lost()
             return []
-        self._contact.heard()
+        self._contact.answered()
         records = [first, *self._consumer.consume(BATCH_RECORDS, 0)]
         for record in records:
             error = record.error()
@@ -235,18 +237,18 @@ class Loader:
         # records of a partition that was given up, or read before a rewind, are read again by whom it belongs to
         return [r for r in records if r.error() is None and self._expected(r)]
 
-    def _reconnect_where_lost(self) -> None:
+    def _reconnect_if_lost(self) -> None:
         if not self._contact.is_lost(self._consumer):
             return
         self._consumer.close()
         if self._shares:
             self._owned, self.stats.positions = set(), {}
         self._connect()
-        self._replace = True
+        self._must_reposition = True
 
     def _expected(self, record: Message) -> bool:
         position = self.stats.positions.get(record.partition() or 0)
-        return position is not None and (record.offset() or 0) >= position and not self._replace
+        return position is not None and (record.offset() or 0) >= position and not self._must_reposition
 
     def _decode(self, records: Iterable[Message]) -> dict[int, Batch]:
         batches: dict[int, Batch] = {}
@@ -255,12 +257,12 @@ class Loader:
             partition, offset = record.partition() or 0, record.offset() or 0
             batch = batches.get(partition)
             if batch is None:
-                batch = batches[partition] = Batch(offset, first=self.stats.positions[partition])
-            batch.next = offset + 1
+                batch = batches[partition] = Batch(offset, first_offset=self.stats.positions[partition])
+            batch.next_offset = offset + 1
             try:
                 read_into(batch, record.key(), record.value(), tags)
             except NotAPatch as error:
-                self._bury(record, str(error))
+                self._add_dead_letter(record, str(error))
             self.stats.patches += 1
         return batches
 
@@ -280,7 +282,7 @@ class Loader:
             for tag, patches in batch.patches.items():
                 for patch in patches:
                     # `next` stays behind until the end: a crash here reads the batch again
-                    single = Batch(batch.first, {tag: [patch]}, first=batch.first)
+                    single = Batch(batch.first_offset, {tag: [patch]}, first_offset=batch.first_offset)
                     try:
                         self._retrying(stop, self._store.apply, self._serving, {partition: single})
                     except Unloadable as error:
@@ -288,10 +290,10 @@ class Loader:
                         key = f"{PATCHES}/{self._store.name}/{tag}/{place}"
                         self._dead_letters.add(key, f"{self._store.name} refused it: {error}", patch.key.encode())
                         self.stats.dead_letters += 1
-            rest = Batch(batch.next, {}, batch.progress, batch.first)
+            rest = Batch(batch.next_offset, {}, batch.progress, batch.first_offset)
             self._retrying(stop, self._store.apply, self._serving, {partition: rest})
 
-    def _bury(self, record: Message, reason: str) -> None:
+    def _add_dead_letter(self, record: Message, reason: str) -> None:
         log.warning("patches/%s/%s is no patch: %s", record.partition(), record.offset(), reason)
         self._dead_letters.add_record(PATCHES, record, reason)
         self.stats.dead_letters += 1
@@ -314,7 +316,7 @@ class Loader:
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._owned = {each.partition for each in partitions}
-        self._replace = True
+        self._must_reposition = True
 
     def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         self._owned, self.stats.positions = set(), {}

@@ -91,7 +91,7 @@ def bulk_load(
         named = sorted(_place(place) for task in tasks for place in task.named)
         if not skip_poison:
             raise _poison_event(session, settings, view, named[0], poison - 1)
-        _bury(session, settings, view, named)
+        _write_dead_letters(session, settings, view, named)
     slices.forget()
     return BulkResult(total, sum(task.written for task in tasks), ended - started, poison)
 
@@ -116,9 +116,9 @@ class _Load:
             start_over()
         erased = erasures.of(self.slices.session, self.ranges)
         try:
-            some = erased.count() > 0
-            erasures.keep(some)
-            return self._fold_and_write(erased if some else None)
+            has_tombstones = erased.count() > 0
+            erasures.keep(has_tombstones)
+            return self._fold_and_write(erased if has_tombstones else None)
         finally:
             erased.unpersist()
 
@@ -127,8 +127,10 @@ class _Load:
         with _watched(self.slices.session, total, self.on_progress):
             rows = replace(self.slices, erased=erased).fold(self.ranges)
             with _kept(rows, len(self.writers) > 1):
-                told = [rows.mapInArrow(_write_with(each, view.key_name), _WRITTEN).collect() for each in self.writers]
-        return told[0]
+                results = [
+                    rows.mapInArrow(_write_with(each, view.key_name), _WRITTEN).collect() for each in self.writers
+                ]
+        return results[0]
 
 
 @contextmanager
@@ -156,7 +158,9 @@ def _poison_event(
     return PoisonEvent(view.name, f"{partition}:{offset}", fault(there, view), others, shown)
 
 
-def _bury(session: SparkSession, settings: LogSettings, view: TableView, places: Sequence[tuple[int, int]]) -> None:
+def _write_dead_letters(
+    session: SparkSession, settings: LogSettings, view: TableView, places: Sequence[tuple[int, int]]
+) -> None:
     """Write the letters that the live query writes of these records."""
     ranges: dict[int, tuple[int, int]] = {}
     for partition, offset in places:
@@ -174,8 +178,8 @@ def _bury(session: SparkSession, settings: LogSettings, view: TableView, places:
 def _last_cause(trace: str) -> str:
     """The line of a trace, Spark's or Python's, that says what happened; all of it is in the chained error."""
     lines = [line.strip() for line in trace.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
-    told = [line for line in lines if not line.startswith(("SQLSTATE", "JVM stacktrace", "Traceback"))]
-    return (told or [trace])[-1][:500]
+    messages = [line for line in lines if not line.startswith(("SQLSTATE", "JVM stacktrace", "Traceback"))]
+    return (messages or [trace])[-1][:500]
 
 
 def _write_with(writer: BulkWriter, key: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -189,9 +193,9 @@ def _write_with(writer: BulkWriter, key: str) -> Callable[[Iterator[pa.RecordBat
             nonlocal erases
             for batch in batches:
                 faults = batch.column(POISON)
-                told = faults.drop_null().to_pylist()
-                erases = erases or ERASES in told
-                poison.extend(position for position in told if position != ERASES)
+                positions = faults.drop_null().to_pylist()
+                erases = erases or ERASES in positions
+                poison.extend(position for position in positions if position != ERASES)
                 keep = pc.and_(pc.is_null(faults), pc.is_valid(batch.column(key)))
                 view = batch.drop_columns([POISON, MARKER])
                 yield view if pc.all(keep).as_py() else view.filter(keep)

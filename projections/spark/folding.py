@@ -26,7 +26,7 @@ MARKER = "_objects"
 Its size, because a row without one has to bring the same type, and a null list is slow on its way to Python."""
 
 GROUPED_IN_MEMORY = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
-MOST_GROUPS = 150_000
+MAX_GROUPS = 150_000
 LISTED_BYTES = 16 * 1024 * 1024
 """Of one task, for the lists of its groups: more in memory is no faster."""
 ENTRY_BYTES = 16
@@ -52,7 +52,7 @@ def groups_in_memory(view: TableView) -> int:
     A limited list takes room for its limit in every group, however few entries it has there.
     """
     limits = sum(monoid.limit for monoid in view.layout.monoids if isinstance(monoid, Ranked | Keyed))
-    return max(100, min(MOST_GROUPS, LISTED_BYTES // (ENTRY_BYTES * limits))) if limits else MOST_GROUPS
+    return max(100, min(MAX_GROUPS, LISTED_BYTES // (ENTRY_BYTES * limits))) if limits else MAX_GROUPS
 
 
 def combined(lifted: DataFrame, view: TableView) -> DataFrame:
@@ -98,8 +98,8 @@ def fault(records: DataFrame, view: TableView) -> str:
         f"when type = {literal(name)} then {unreadable_reason(event, required_fields(view, event))}"
         for name, event in view.events.items()
     )
-    told = f"case when refusal is not null then refusal {lacking} end as reason"
-    (row,) = parse(records, schema).selectExpr(told).limit(1).collect()
+    reason = f"case when refusal is not null then refusal {lacking} end as reason"
+    (row,) = parse(records, schema).selectExpr(reason).limit(1).collect()
     return str(row["reason"])
 
 

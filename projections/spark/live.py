@@ -73,18 +73,20 @@ def run_live(
     settings: LogSettings,
     *,
     checkpoint: Path,
-    starting: Mapping[int, int] | None = None,
+    starting_offsets: Mapping[int, int] | None = None,
     on_running: Callable[[], None] = lambda: None,
     batch: str = "10 minutes",
 ) -> None:
     """Turn events into patches until the query is stopped; raises LiveQueryFailed when it dies.
 
-    checkpoint: see `checkpoint_directory`. starting: source offsets to begin at while there is no checkpoint, by
-    partition (None: the earliest). on_running: called once, when the first batch takes in events. batch: how often
+    checkpoint: see `checkpoint_directory`. starting_offsets: by source partition, where to begin if there is no
+    checkpoint (None: the earliest). on_running: called once, when the first batch takes in events. batch: how often
     the query notes its place; it stalls for a moment then, and repeats at most this much after a death.
     """
-    query = start_live(session, views, settings, checkpoint=checkpoint, starting=starting, batch=batch)
-    log.info("live query over %d views starts at %s", len(views), checkpoint if checkpoint.exists() else starting)
+    query = start_live(session, views, settings, checkpoint=checkpoint, starting_offsets=starting_offsets, batch=batch)
+    log.info(
+        "live query over %d views starts at %s", len(views), checkpoint if checkpoint.exists() else starting_offsets
+    )
     running, noted = False, -1
     started = time.monotonic()
     try:
@@ -119,11 +121,11 @@ def start_live(
     settings: LogSettings,
     *,
     checkpoint: Path,
-    starting: Mapping[int, int] | None = None,
+    starting_offsets: Mapping[int, int] | None = None,
     batch: str = "10 minutes",
 ) -> StreamingQuery:
     """Start the query and return it; see `run_live`."""
-    made = sendable(patch_records(_source(session, settings, starting), views, settings))
+    made = sendable(patch_records(_source(session, settings, starting_offsets), views, settings))
     writer = made.writeStream.format("kafka").outputMode("update").queryName("live")
     writer = writer.trigger(realTime=batch)  # type: ignore[call-overload]
     writer = writer.option("checkpointLocation", checkpoint.as_uri()).options(**connection(settings))
@@ -131,10 +133,10 @@ def start_live(
     return query
 
 
-def _source(session: SparkSession, settings: LogSettings, starting: Mapping[int, int] | None) -> DataFrame:
+def _source(session: SparkSession, settings: LogSettings, starting_offsets: Mapping[int, int] | None) -> DataFrame:
     topic = settings.topic(EVENTS)
     earliest = -2
-    offsets = {str(each): (starting or {}).get(each, earliest) for each in range(settings.partitions)}
+    offsets = {str(each): (starting_offsets or {}).get(each, earliest) for each in range(settings.partitions)}
     reader = session.readStream.format("kafka").options(**connection(settings))
     reader = reader.option("subscribe", topic).option("startingOffsets", json.dumps({topic: offsets}))
     return reader.options(**_SOURCE).load()

@@ -113,9 +113,11 @@ def _progress(views: Sequence[TableView], settings: LogSettings) -> str:
 def _dead_letter(reason: str, settings: LogSettings) -> str:
     """The letter is the same each time it is written, so that a restart leaves one."""
     large = f"octet_length(value) > {VALUE_BYTES}"
-    told = f"if({large}, concat({reason}, ' (too large to be kept here: ', octet_length(value), ' bytes)'), {reason})"
+    full_reason = (
+        f"if({large}, concat({reason}, ' (too large to be kept here: ', octet_length(value), ' bytes)'), {reason})"
+    )
     fields = (
-        f"{literal(EVENTS)} as topic, `partition`, `offset`, {told} as reason, time, "
+        f"{literal(EVENTS)} as topic, `partition`, `offset`, {full_reason} as reason, time, "
         f"{_base64('cast(key as binary)')} as key, if({large}, null, {_base64('value')}) as value"
     )
     key = f"concat({literal(EVENTS + '/')}, `partition`, '/', `offset`)"

@@ -12,7 +12,7 @@ from typing import Any, Final, assert_never
 import orjson
 
 from commands.declaring.steps import (
-    LONGEST_NUMBER,
+    MAX_NUMBER_CHARACTERS,
     Conversion,
     Kind,
     Parsed,
@@ -150,7 +150,7 @@ def _converted(how: Conversion, of: str, source: Kind) -> str:
             return f"if(abs({scaled}) < 9223372036854775808D, cast(rint({scaled}) as bigint), null)"
         case Parsed():
             pattern = WHOLE if how.kind is int else NUMBER
-            number = _matching(of, f"(?=.{{1,{LONGEST_NUMBER}}}\\z){pattern}")
+            number = _matching(of, f"(?=.{{1,{MAX_NUMBER_CHARACTERS}}}\\z){pattern}")
             return f"try_cast({number} as {SPARK_TYPES[PYTHON_TYPES[how.kind]]})"
         case Written():
             return f"cast({of} as string)"

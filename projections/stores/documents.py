@@ -47,7 +47,7 @@ def is_deleted(state: State) -> bool:
     return bool(state.get(DELETED))
 
 
-def take_unguarded(guard: Guard, patches: Iterable[Patch]) -> list[Patch]:
+def take_new_patches(guard: Guard, patches: Iterable[Patch]) -> list[Patch]:
     """The patches that a row has not yet; the guard takes them in."""
     fresh = []
     for patch in patches:

@@ -11,7 +11,7 @@ from elasticsearch import Elasticsearch, NotFoundError
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
-from projections.stores.documents import DocumentForm, Guard, by_key, guard_from_json, take_unguarded
+from projections.stores.documents import DocumentForm, Guard, by_key, guard_from_json, take_new_patches
 from projections.stores.elasticsearch_answers import CONFLICT, NAME, IndexGone, documents, translated
 from projections.stores.elasticsearch_bulk import ElasticsearchWriter, create_row, document, index_row, send
 from projections.stores.elasticsearch_ledgers import ElasticsearchLedgers, LedgerChanged, Version, version_of
@@ -46,7 +46,7 @@ class ElasticsearchStore:
         self._opened: Elasticsearch | None = None
         self._ledgers = ElasticsearchLedgers(settings, lambda: self._client)
 
-    def create(self, target: Target, base: Mapping[int, int], start: Mapping[int, int]) -> None:
+    def create(self, target: Target, bulk_ends: Mapping[int, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
         with translated():
             self._client.indices.create(
@@ -55,7 +55,7 @@ class ElasticsearchStore:
                 settings=dict(BULK_SETTINGS),
                 aliases={write_alias(self._index(target)): {}},
             )
-        fresh = {partition: ledgers.initial_ledger(base, offset) for partition, offset in start.items()}
+        fresh = {partition: ledgers.initial_ledger(bulk_ends, offset) for partition, offset in patch_starts.items()}
         self._ledgers.create(target, fresh)
 
     def bulk_writer(self, target: Target) -> BulkWriter:
@@ -140,7 +140,7 @@ class ElasticsearchStore:
             written: list[str] = []
             operations: list[bytes] = []
             for key, (state, guard, version) in found.items():
-                new = take_unguarded(guard, patches[key])
+                new = take_new_patches(guard, patches[key])
                 if not new:
                     continue
                 with ledgers.loadable(NAME):
@@ -160,10 +160,10 @@ class ElasticsearchStore:
 
     def _read_rows(self, target: Target, keys: Sequence[str], versions: Mapping[int, Version]) -> dict[str, Row]:
         """The rows of these keys; raises LedgerChanged where a ledger has another version than this process knows."""
-        asked = self._ledgers.asked(target, versions)
-        asked += [{"_index": self._index(target), "_id": document_id(key)} for key in keys]
+        requests = self._ledgers.version_requests(target, versions)
+        requests += [{"_index": self._index(target), "_id": document_id(key)} for key in keys]
         with translated():
-            found = documents(self._client.mget(docs=asked).body)
+            found = documents(self._client.mget(docs=requests).body)
         for version, each in zip(versions.values(), found, strict=False):
             if not each["found"] or version_of(each) != version:
                 raise LedgerChanged

@@ -31,7 +31,7 @@ class LedgerChanged(Exception):
 
 
 @dataclass(slots=True)
-class Held:
+class KnownLedger:
     """A ledger as this process knows it, and the version of its document. Never ahead of the rows."""
 
     ledger: Ledger
@@ -49,7 +49,7 @@ class ElasticsearchLedgers:
     def __init__(self, settings: StoreSettings, client: Callable[[], Elasticsearch]) -> None:
         self.index = ledger_index(settings.environment)
         self._partitions, self._client = settings.patch_partitions, client
-        self._held: dict[tuple[str, int], dict[int, Held]] = {}
+        self._held: dict[tuple[str, int], dict[int, KnownLedger]] = {}
         self._put_off: Sequence[Target] = ()
 
     def create(self, target: Target, fresh: Mapping[int, Ledger]) -> None:
@@ -69,7 +69,7 @@ class ElasticsearchLedgers:
             for found in self._read(target):
                 self._client().delete(index=self.index, id=found["_id"])
 
-    def known(self, target: Target) -> dict[int, Held]:
+    def known(self, target: Target) -> dict[int, KnownLedger]:
         """Those of a generation, as this process knows them."""
         return self._held.get(_name(target)) or self.look_up(target)
 
@@ -80,10 +80,10 @@ class ElasticsearchLedgers:
         else:
             self._held.pop(_name(target), None)
 
-    def look_up(self, target: Target) -> dict[int, Held]:
+    def look_up(self, target: Target) -> dict[int, KnownLedger]:
         """Read those of a generation."""
         found = {
-            each["_source"]["partition"]: Held(
+            each["_source"]["partition"]: KnownLedger(
                 ledgers.from_json(each["_source"]["next"], each["_source"]["applied"]), version_of(each)
             )
             for each in self._read(target)
@@ -102,7 +102,7 @@ class ElasticsearchLedgers:
             if partition in ours and ours[partition].version == theirs.version:
                 held[partition] = ours[partition]
 
-    def asked(self, target: Target, versions: Mapping[int, Version]) -> list[dict[str, Any]]:
+    def version_requests(self, target: Target, versions: Mapping[int, Version]) -> list[dict[str, Any]]:
         """What of an `mget` tells the versions of these ledgers."""
         return [{"_index": self.index, "_id": _id(target, partition), "_source": False} for partition in versions]
 
@@ -123,7 +123,7 @@ class ElasticsearchLedgers:
         if due := self._dirty(targets):
             self._write(due)
 
-    def _dirty(self, targets: Sequence[Target]) -> list[tuple[Target, int, Held]]:
+    def _dirty(self, targets: Sequence[Target]) -> list[tuple[Target, int, KnownLedger]]:
         return [
             (target, partition, held)
             for target in targets
@@ -131,7 +131,7 @@ class ElasticsearchLedgers:
             if held.dirty
         ]
 
-    def _write(self, due: Sequence[tuple[Target, int, Held]]) -> None:
+    def _write(self, due: Sequence[tuple[Target, int, KnownLedger]]) -> None:
         operations: list[Any] = []
         for target, partition, held in due:
             row = index_row(_id(target, partition), held.version)
@@ -193,6 +193,6 @@ def _source(target: Target, partition: int, ledger: Ledger) -> dict[str, Any]:
         "view": target.view.name,
         "generation": target.generation,
         "partition": partition,
-        "next": ledger.next,
+        "next": ledger.next_offset,
         "applied": ledgers.to_json(ledger),
     }

@@ -10,7 +10,7 @@ from projections.table.view import DELETED, Elasticsearch, TableView
 
 GUARD = "_guard"
 STATE = "_state"
-LONGEST_TERM_CHARACTERS = 8191
+MAX_TERM_CHARACTERS = 8191
 """Lucene takes terms of at most 32,766 bytes, and a character has up to four. Longer text is kept, but not indexed."""
 
 # bulk makes nothing searchable and flushes nothing on its own: `finish` does both, once
@@ -51,7 +51,7 @@ def _property(kind: ColumnType, searched: bool) -> dict[str, Any]:
         return {"type": "keyword", "index": False, "doc_values": False}
     indexed: dict[str, Any] = {"type": ELASTICSEARCH_TYPES[kind]}
     if kind is ColumnType.TEXT:
-        indexed["ignore_above"] = LONGEST_TERM_CHARACTERS
+        indexed["ignore_above"] = MAX_TERM_CHARACTERS
     if searched:
         indexed["fields"] = {"text": {"type": "text"}}
     return indexed

@@ -13,10 +13,10 @@ from projections.table.reference import combine
 from projections.table.view import TableView
 
 
-def initial_ledger(base: Mapping[int, int], start: int) -> Ledger:
-    """The ledger of a generation whose bulk covered the source offsets below `base`."""
-    applied = {source: Place(end - 1, LAST_NUMBER) for source, end in base.items() if end > 0}
-    return Ledger(start, applied)
+def initial_ledger(bulk_ends: Mapping[int, int], next_offset: int) -> Ledger:
+    """The ledger of a generation whose bulk covered the source offsets below `bulk_ends`."""
+    applied = {source: Place(end - 1, LAST_NUMBER) for source, end in bulk_ends.items() if end > 0}
+    return Ledger(next_offset, applied)
 
 
 def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapping[int, Batch]) -> None:
@@ -25,8 +25,8 @@ def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapp
         ledger = found.get(partition)
         if ledger is None:
             raise GenerationMissing(target.view.name, target.generation)
-        if ledger.next < batch.first:
-            raise LedgerWentBack(store, target.view.name, partition, batch.first, ledger.next)
+        if ledger.next_offset < batch.first_offset:
+            raise LedgerWentBack(store, target.view.name, partition, batch.first_offset, ledger.next_offset)
 
 
 def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
@@ -39,7 +39,7 @@ def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
     for source, offset in batch.progress.get(tag, {}).items():
         if not ledger.has(source, Place(offset, LAST_NUMBER)):
             ledger.applied[source] = Place(offset, LAST_NUMBER)
-    ledger.next = max(ledger.next, batch.next)
+    ledger.next_offset = max(ledger.next_offset, batch.next_offset)
     return fresh
 
 

@@ -43,8 +43,8 @@ class MemoryStore:
     def __init__(self, memory: Memory, fault: Callable[[str], None] = no_fault) -> None:
         self._memory, self._fault = memory, fault
 
-    def create(self, target: Target, base: Mapping[int, int], start: Mapping[int, int]) -> None:
-        fresh = {partition: ledgers.initial_ledger(base, offset) for partition, offset in start.items()}
+    def create(self, target: Target, bulk_ends: Mapping[int, int], patch_starts: Mapping[int, int]) -> None:
+        fresh = {partition: ledgers.initial_ledger(bulk_ends, offset) for partition, offset in patch_starts.items()}
         self._memory.generations[_name(target)] = _Generation(fresh)
 
     def bulk_writer(self, target: Target) -> BulkWriter:

@@ -9,7 +9,7 @@ NUL: Final = "\0"
 REPLACEMENT: Final = "\ufffd"
 """What PostgreSQL, whose text cannot hold NUL, has in its place."""
 LEDGER = "ledger"
-LONGEST_ID_BYTES = 512
+MAX_ID_BYTES = 512
 HASHED = "sha256:"
 
 
@@ -40,7 +40,7 @@ def write_alias(index: str) -> str:
 
 def document_id(key: str) -> str:
     """Elasticsearch's `_id` of a row: its key, or a hash of it where an id cannot be so long or empty."""
-    if key and len(key.encode()) <= LONGEST_ID_BYTES and not key.startswith(HASHED):
+    if key and len(key.encode()) <= MAX_ID_BYTES and not key.startswith(HASHED):
         return key
     return HASHED + hashlib.sha256(key.encode()).hexdigest()
 

@@ -40,14 +40,14 @@ class PostgresStore:
         self._settings, self._fault = settings, fault
         self._connection: psycopg.Connection[Any] | None = None
 
-    def create(self, target: Target, base: Mapping[int, int], start: Mapping[int, int]) -> None:
+    def create(self, target: Target, bulk_ends: Mapping[int, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
         with self._transaction() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._settings.environment])
             connection.execute(self._sql(postgres_ddl.SCHEMA))
             connection.execute(_raw(postgres_ddl.create_table(self._settings.environment, target)))
-            for partition, offset in start.items():
-                applied = Jsonb(ledgers.to_json(ledgers.initial_ledger(base, offset)))
+            for partition, offset in patch_starts.items():
+                applied = Jsonb(ledgers.to_json(ledgers.initial_ledger(bulk_ends, offset)))
                 values = (target.view.name, target.generation, partition, offset, applied)
                 connection.execute(self._sql(postgres_ddl.CREATE_LEDGER), values)
 
@@ -140,7 +140,7 @@ class PostgresStore:
         self, connection: psycopg.Connection[Any], held: Mapping[tuple[str, int], Mapping[int, Ledger]]
     ) -> None:
         rows = [
-            (view, generation, partition, ledger.next, Jsonb(ledgers.to_json(ledger)))
+            (view, generation, partition, ledger.next_offset, Jsonb(ledgers.to_json(ledger)))
             for (view, generation), by_partition in held.items()
             for partition, ledger in by_partition.items()
         ]

@@ -29,10 +29,10 @@ LAST_NUMBER: Final = 2**31 - 1
 class Ledger:
     """What a generation has taken in from one partition of `patches`.
 
-    next: the `patches` offset to read next. applied: the highest place applied, by source partition.
+    next_offset: the `patches` offset to read next. applied: the highest place applied, by source partition.
     """
 
-    next: int
+    next_offset: int
     applied: dict[int, Place] = field(default_factory=dict)
 
     def has(self, source: int, place: Place) -> bool:
@@ -53,16 +53,16 @@ class Ledger:
 class Batch:
     """What was read from one partition of `patches`, in order, to be applied together.
 
-    next: the offset after the last record read. progress: events up to this offset, by source partition, are all
-    in the log of patches before `next`. first: the batch holds every record from here to `next`.
+    next_offset: the offset after the last record read. progress: events up to this offset, by source partition, are all
+    in the log of patches before `next_offset`. first_offset: the batch holds every record from here to `next_offset`.
     """
 
-    next: int
+    next_offset: int
     patches: dict[str, list[Patch]] = field(default_factory=dict)
     """By view tag (`name@version`)."""
     progress: dict[str, dict[int, int]] = field(default_factory=dict)
     """By view tag, as `patches`: one emitter's progress says nothing of the views that it does not emit."""
-    first: int = 0
+    first_offset: int = 0
 
 
 class BulkWriter(Protocol):
@@ -84,11 +84,11 @@ class ViewStore(Protocol):
 
     name: str
 
-    def create(self, target: Target, base: Mapping[int, int], start: Mapping[int, int]) -> None:
+    def create(self, target: Target, bulk_ends: Mapping[int, int], patch_starts: Mapping[int, int]) -> None:
         """Make an empty generation and its ledger, replacing one that a failed rebuild left.
 
-        base: by source partition, the offset after the last event that bulk will cover. start: by patches partition,
-        the offset to read from.
+        bulk_ends: by source partition, the offset after the last event that bulk will cover. patch_starts: by patches
+        partition, the offset to read from.
         """
 
     def bulk_writer(self, target: Target) -> BulkWriter:
@@ -111,9 +111,9 @@ class ViewStore(Protocol):
 
         Every target's ledger advances, with or without patches for it.
 
-        Raises GenerationMissing where a target's ledger is gone (nothing of it is written: patches on empty rows would
-        be wrong ones), LedgerWentBack where one is before the `first` of its batch, and Unloadable where the store
-        cannot hold what a patch brings; then any part of the batches may have been applied, and the ledgers tell.
+        Raises GenerationMissing if a target's ledger is gone (nothing is written then: patches on empty rows would give
+        wrong rows), LedgerWentBack if a ledger is before the `first_offset` of its batch, and Unloadable if the store
+        cannot hold what a patch brings; then any part of the batches may have been applied, as the ledgers say.
         """
 
     def settle(self) -> None:

@@ -22,7 +22,7 @@ from projections.stores.documents import (
     guard_from_json,
     guard_to_json,
     is_deleted,
-    take_unguarded,
+    take_new_patches,
 )
 from projections.stores.names import cache_key, cache_ledger, cache_pointer
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
@@ -74,10 +74,11 @@ class ValkeyStore:
         self._settings, self._fault = settings, fault
         self._client = connect(settings.valkey)
 
-    def create(self, target: Target, base: Mapping[int, int], start: Mapping[int, int]) -> None:
+    def create(self, target: Target, bulk_ends: Mapping[int, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
         entries = {
-            partition: _ledger_to_json(ledgers.initial_ledger(base, offset)) for partition, offset in start.items()
+            partition: _ledger_to_json(ledgers.initial_ledger(bulk_ends, offset))
+            for partition, offset in patch_starts.items()
         }
         with translated():
             self._client.hset(self._ledgers_key(target), mapping=entries)
@@ -148,7 +149,7 @@ class ValkeyStore:
             calls: list[tuple[Any, ...]] = []
             for key, (state_json, guard_json) in zip(patches, found, strict=True):
                 guard = guard_from_json(orjson.loads(guard_json) if guard_json else None)
-                new = take_unguarded(guard, patches[key])
+                new = take_new_patches(guard, patches[key])
                 if not new:
                     continue
                 state: State = orjson.loads(state_json) if state_json else {}
@@ -174,7 +175,7 @@ class ValkeyStore:
 
     def _write_ledgers(self, advanced: Sequence[tuple[Target, Mapping[int, Ledger]]]) -> None:
         calls = [
-            (self._ledgers_key(target), partition, ledger.next, _ledger_to_json(ledger))
+            (self._ledgers_key(target), partition, ledger.next_offset, _ledger_to_json(ledger))
             for target, known in advanced
             for partition, ledger in known.items()
         ]
@@ -250,7 +251,7 @@ def _row(form: DocumentForm, key: str, state: State, guard: Any) -> tuple[bytes,
 
 def _ledger_to_json(ledger: Ledger) -> bytes:
     # without spaces, and `next` first: WRITE_LEDGER looks for it
-    return orjson.dumps({"next": ledger.next, "applied": ledgers.to_json(ledger)})
+    return orjson.dumps({"next": ledger.next_offset, "applied": ledgers.to_json(ledger)})
 
 
 def _ledger_from_json(entry: bytes) -> Ledger:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-MOST_DOUBLINGS = 32
+MAX_DOUBLINGS = 32
 """Of a wait, which has reached its longest by then; without an end, 2.0**1024 is an error."""
 
 Probe = Callable[[], str | None]
@@ -58,14 +58,14 @@ class Backoff:
     """
 
     first_s: float = 0.2
-    longest_s: float = 5.0
+    max_s: float = 5.0
     limit: int | None = 8
     limit_at_first: int | None = 2
     stable_s: float = 30.0
 
     def wait_s(self, attempt: int) -> float:
         """The wait before restart number `attempt`, counted from 0."""
-        return min(self.longest_s, self.first_s * 2.0 ** min(attempt, MOST_DOUBLINGS))
+        return min(self.max_s, self.first_s * 2.0 ** min(attempt, MAX_DOUBLINGS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,5 +88,5 @@ class ProcessStatus:
 
 DEFAULT_BACKOFF = Backoff()
 
-PATIENCE = Backoff(first_s=0.5, longest_s=10.0, limit=None, limit_at_first=None)
+RETRY_FOREVER = Backoff(first_s=0.5, max_s=10.0, limit=None, limit_at_first=None)
 """For who waits for servers that may be away for hours: never given up, not at the first start either."""

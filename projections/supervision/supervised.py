@@ -37,7 +37,7 @@ class Supervised:
         self._predecessors, self._backoff, self._on_change = predecessors, backoff, on_change
         self._changed = threading.Condition()
         self._stopping = threading.Event()
-        self._restart_asked = self._was_healthy = False
+        self._restart_requested = self._was_healthy = False
         self._guard: subprocess.Popen[bytes] | None = None
         self._status = ProcessStatus(spec.name, State.WAITING, None, None, None, 0, time.time(), "")
         self._thread = threading.Thread(target=self._run, name=f"supervise-{spec.name}", daemon=True)
@@ -53,7 +53,7 @@ class Supervised:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the process to stop and return when it has; it is killed `stop_timeout_s` after being asked."""
+        """Ask the process to stop and return when it has; it is killed `stop_timeout_s` after that."""
         self.release()
         if self._thread.ident is not None:
             self._thread.join()
@@ -87,7 +87,7 @@ class Supervised:
         """Begin to restart the process, unless it is not running; returns at once."""
         with self._changed:
             if self._status.pid is not None:
-                self._restart_asked = True
+                self._restart_requested = True
                 self._close_pipe()
 
     def wait_healthy(self, timeout_s: float | None = None) -> None:
@@ -96,7 +96,7 @@ class Supervised:
         Raises StartFailed when it has been given up or stopped, or is not healthy within `timeout_s`
         (by default long enough for the restarts that a first start is given; unbounded where these are).
         """
-        bound_s = self._patience_s if timeout_s is None else timeout_s
+        bound_s = self._start_bound_s if timeout_s is None else timeout_s
         final = (State.HEALTHY, State.FAILED, State.STOPPED)
         with self._changed:
             in_time = self._changed.wait_for(lambda: self._status.state in final, bound_s)
@@ -106,11 +106,11 @@ class Supervised:
                 raise StartFailed(self.spec.name, reason + late, self.spec.log)
 
     @property
-    def _patience_s(self) -> float | None:
+    def _start_bound_s(self) -> float | None:
         if self._backoff.limit_at_first is None:
             return None
         tries = 1 + self._backoff.limit_at_first
-        return 5.0 + tries * (self.spec.start_timeout_s + self._backoff.longest_s)
+        return 5.0 + tries * (self.spec.start_timeout_s + self._backoff.max_s)
 
     def _run(self) -> None:
         try:
@@ -127,15 +127,15 @@ class Supervised:
         attempt = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            reason = self._live_once()
+            reason = self._run_once()
             if self._stopping.is_set():
                 break
             with self._changed:
-                asked, self._restart_asked = self._restart_asked, False
+                requested, self._restart_requested = self._restart_requested, False
                 self._status = replace(self._status, restarts=self._status.restarts + 1)
-            if asked or time.monotonic() - began > self._backoff.stable_s:
+            if requested or time.monotonic() - began > self._backoff.stable_s:
                 attempt = 0
-            if asked:
+            if requested:
                 continue
             limit = self._backoff.limit if self._was_healthy else self._backoff.limit_at_first
             if attempt == limit:
@@ -167,7 +167,7 @@ class Supervised:
                 return False
         return False
 
-    def _live_once(self) -> str:
+    def _run_once(self) -> str:
         """Run the process from start to end and say how it ended."""
         self._set(State.STARTING)
         try:
@@ -248,7 +248,7 @@ class Supervised:
         return _how_it_ended(output.readline())
 
     def _is_ending(self) -> bool:
-        return self._stopping.is_set() or self._restart_asked
+        return self._stopping.is_set() or self._restart_requested
 
     def _close_pipe(self) -> None:
         if self._guard is not None and self._guard.stdin is not None and not self._guard.stdin.closed:

@@ -41,16 +41,16 @@ def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dic
     """
     found: dict[str, Lookup] = {}
     for lookup in lookups:
-        told = f'its lookup in "{lookup.view}"'
+        subject = f'its lookup in "{lookup.view}"'
         if not lookup.columns:
-            raise ValueError(f'{told} shows nothing: give it columns={{"name here": "column there"}}')
+            raise ValueError(f'{subject} shows nothing: give it columns={{"name here": "column there"}}')
         if types.get(lookup.on) is not ColumnType.TEXT:
             actual = f"{types[lookup.on].value}, no text" if lookup.on in types else "no stored column of this view"
             texts = ", ".join(name for name, kind in types.items() if kind is ColumnType.TEXT)
-            raise ValueError(f'{told} goes by "{lookup.on}", which is {actual}: use one of {texts}')
+            raise ValueError(f'{subject} goes by "{lookup.on}", which is {actual}: use one of {texts}')
         for name in lookup.columns:
             if name in types or name in found:
-                raise ValueError(f'{told} shows "{name}", but this view has such a column already: rename one')
+                raise ValueError(f'{subject} shows "{name}", but this view has such a column already: rename one')
             found[name] = lookup
     return found
 

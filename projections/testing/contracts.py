@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commands.declaring.aggregate import Aggregate, Event
+from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from eventlog.modules import find
-from projections.registry import ViewRegistry
+from projections.registry import ROOM, ViewRegistry
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target, ViewStore
 from projections.table.reference import fold
@@ -35,16 +35,16 @@ def contracts_of_views(*modules: str) -> type:
     Over random histories of the events that each view handles: rows are the same in whatever order the parts of a
     history are combined; and a loader that starts over now and then leaves the rows of a replay.
 
-    modules: dotted names, sub-modules are walked. For a view of EVERY event, name modules that declare aggregates too.
-    How many histories there are is said by the hypothesis profile that is loaded.
+    modules: as in HEADWATER_MODULES; sub-modules are walked. For a view of EVERY event, name modules that declare
+    aggregates too. How many histories there are is said by the hypothesis profile that is loaded.
 
-    Raises ModuleBroken if a module cannot be imported, ViewDeclarationError if a declaration is wrong, and ValueError
-    if there is no view, or no event for one.
+    Raises UnknownModule or ModuleBroken if a module cannot be imported, ViewDeclarationError if a declaration is wrong,
+    and ValueError if there is no view, or no event for one.
     """
-    views = ViewRegistry(find(modules, TableView)).views
+    views = ViewRegistry(find(modules, TableView, ROOM)).views
     if not views:
         raise ValueError(f"no view in {', '.join(modules) or 'no module'}: name the modules that declare some")
-    every = list(CommandRegistry(find(modules, Aggregate)).events.values())
+    every = list(CommandRegistry.load(modules).events.values())
     events = {view.name: every if view.handles_every else list(view.events.values()) for view in views.values()}
     if lacking := [name for name, found in events.items() if not found]:
         raise ValueError(f'"{lacking[0]}" is of every event: name modules that declare aggregates too')
@@ -80,7 +80,7 @@ def live_equals_replay(view: TableView, happened: History, seed: int) -> None:
 
 def load(store: ViewStore, target: Target, happened: History, chance: random.Random) -> None:
     """Load to the end in batches of any size, now and then going back, as a loader that was moved does."""
-    at = {partition: ledger.next for partition, ledger in store.ledgers(target).items()}
+    at = {partition: ledger.next_offset for partition, ledger in store.ledgers(target).items()}
     while any(at[each] < len(happened.patches[each]) for each in at):
         if chance.random() < 0.1:
             at = {partition: chance.randrange(offset + 1) for partition, offset in at.items()}

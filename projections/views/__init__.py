@@ -1,1 +1,4 @@
-"""One file per view, each a declaration. May import the declaration's words and aggregates' events."""
+"""`streams`, which every deployment has, and one folder per shipped domain, in it one file per view.
+
+Each is a declaration. May import the words of `projections` and aggregates' events.
+"""

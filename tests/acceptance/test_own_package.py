@@ -16,6 +16,8 @@ from compose.settings import Ports, StackSettings
 from tests.acceptance.conftest import Service
 
 ROOT = Path(__file__).parents[2]
+WAIT = {"wait_ms": "30000"}
+"""A live query that has just started is late at first, on a busy machine by more than the default wait."""
 
 
 def test_the_api_documents_the_packages_commands_and_view(http: httpx.Client) -> None:
@@ -24,7 +26,8 @@ def test_the_api_documents_the_packages_commands_and_view(http: httpx.Client) ->
     body = document["paths"]["/commands/basket.add_product"]["post"]["requestBody"]["content"]["application/json"]
     schema = document["components"]["schemas"][body["schema"]["$ref"].rpartition("/")[2]]
     assert set(schema["properties"]) == {"basket_id", "product", "pieces", "gift"}
-    assert "/commands/listing.change_price" in document["paths"], "the shipped domain is gone"
+    assert "/commands/listing.change_price" in document["paths"], "a shipped domain is there if it is named"
+    assert "/commands/order.place" not in document["paths"], "and only then"
     assert "product_demand" in {view["name"] for view in http.get("/views").json()["views"]}
 
 
@@ -35,10 +38,10 @@ def test_its_commands_make_its_view_and_a_rule_says_no(http: httpx.Client) -> No
     ]
     assert [answer.status_code for answer in sent] == [201] * 3, [answer.text for answer in sent]
     positions = ",".join(answer.json()["position"] for answer in sent)
-    row = http.get("/views/product_demand/tea", params={"after": positions})
+    row = http.get("/views/product_demand/tea", params={"after": positions} | WAIT)
     assert row.status_code == 200, row.text
     assert row.json() == {"product": "tea", "pieces": 4, "put_back": 1}
-    basket = http.get("/views/baskets/b2", params={"after": positions}).json()
+    basket = http.get("/views/baskets/b2", params={"after": positions} | WAIT).json()
     assert basket == {
         "basket_id": "b2",
         "lines": [{"product": "tea", "pieces": 2, "gift": False}],
@@ -46,7 +49,7 @@ def test_its_commands_make_its_view_and_a_rule_says_no(http: httpx.Client) -> No
         "bought_at": None,
         "last_added_in_all_baskets": 4,
     }
-    assert http.get("/views/baskets?sort=basket_id&limit=10", params={"after": positions}).status_code == 200
+    assert http.get("/views/baskets?sort=basket_id&limit=10", params={"after": positions} | WAIT).status_code == 200
 
     refused = http.post("/commands/basket.remove_product", json={"basket_id": "b1", "product": "milk", "pieces": 1})
     assert (refused.status_code, refused.json()["code"]) == (409, "not_in_basket")
@@ -59,7 +62,9 @@ def test_its_view_shows_what_it_looks_up_in_another_as_it_is_now(http: httpx.Cli
         return position
 
     def in_demand(basket: str, after: str) -> int:
-        found: int = http.get(f"/views/baskets/{basket}", params={"after": after}).json()["last_added_in_all_baskets"]
+        found: int = http.get(f"/views/baskets/{basket}", params={"after": after} | WAIT).json()[
+            "last_added_in_all_baskets"
+        ]
         return found
 
     first = add("b4", 2)
@@ -80,7 +85,7 @@ def test_its_view_shows_what_it_looks_up_in_another_as_it_is_now(http: httpx.Cli
 
 def test_its_view_is_a_table_and_is_rebuilt(http: httpx.Client, service: Service) -> None:
     added = http.post("/commands/basket.add_product", json={"basket_id": "b3", "product": "salt", "pieces": 7})
-    http.get("/views/product_demand/salt", params={"after": added.json()["position"]}).raise_for_status()
+    http.get("/views/product_demand/salt", params={"after": added.json()["position"]} | WAIT).raise_for_status()
     rebuilt = subprocess.run(
         [sys.executable, "-m", "replay", "rebuild", "product_demand", "--json"],
         env=service.environment,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import valkey
 from elasticsearch import Elasticsearch, helpers
 
-from commands.aggregates.listing import PriceChanged
+from commands.aggregates.listings.listing import PriceChanged
 from eventlog import topics
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings

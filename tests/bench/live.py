@@ -20,7 +20,7 @@ from typing import Any
 
 import psycopg
 
-from commands.aggregates.listing import PriceChanged
+from commands.aggregates.listings.listing import PriceChanged
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry

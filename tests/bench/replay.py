@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from commands.aggregates.listing import PriceChanged
+from commands.aggregates.listings.listing import PriceChanged
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.kafka import KafkaLog

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from commands.aggregates.listing import Listing, listing
+from commands.aggregates.listings.listing import Listing, listing
 from commands.codec import write_snapshot
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms

@@ -30,7 +30,7 @@ import valkey
 from confluent_kafka import Producer
 from elasticsearch import Elasticsearch
 
-from commands.aggregates.listing import ListProperty
+from commands.aggregates.listings.listing import ListProperty
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.kafka import KafkaLog

@@ -1,15 +1,14 @@
-"""What holds for every aggregate and event: of the shipped modules, and of those that HEADWATER_MODULES names."""
+"""What holds for every aggregate and event of the domains that the tests are about."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from commands.declaring.registry import SHIPPED
 from commands.testing import contracts_of
-from eventlog.settings import LogSettings
+from tests.domains import COVERED, SHIPPED
 
-TestShipped = contracts_of(SHIPPED, golden=Path(__file__).parents[1] / "golden")
+if shipped := [name for name in COVERED if name in SHIPPED]:
+    TestShipped = contracts_of(*shipped, golden=Path(__file__).parents[1] / "golden")
 
-if MODULES := LogSettings.from_environment(os.environ).modules:
-    TestNamed = contracts_of(*MODULES)
+if named := [name for name in COVERED if name not in SHIPPED]:
+    TestNamed = contracts_of(*named)

@@ -64,7 +64,7 @@ def indexes(stack: StackSettings) -> Iterator[Indexes]:
 def apply(store: ViewStore, target: Target, told: History, start: int, end: int) -> None:
     for partition in range(PARTITIONS):
         batch = told.batch(partition, start, end)
-        batch.first = start
+        batch.first_offset = start
         store.apply([target], {partition: batch})
 
 
@@ -78,7 +78,7 @@ def test_after_a_restore_a_running_loader_reads_on_from_what_the_index_has(index
     indexes.restore(taken)
     for partition in range(PARTITIONS):
         batch = told.batch(partition, 25, 1_000)
-        batch.first = 25
+        batch.first_offset = 25
         with pytest.raises(LedgerWentBack) as noticed:
             store.apply([target], {partition: batch})
         assert (noticed.value.expected, noticed.value.actual) == (25, 15)
@@ -96,9 +96,9 @@ def test_progress_alone_notices_a_restore_too(indexes: Indexes, monkeypatch: pyt
     apply(store, target, told, 15, 25)
     indexes.restore(taken)
     nothing = told.batch(0, 25, 25)
-    nothing.next, nothing.first = 26, 25
+    nothing.next_offset, nothing.first_offset = 26, 25
     store.apply([target], {0: nothing})
-    nothing.next, nothing.first = 27, 26
+    nothing.next_offset, nothing.first_offset = 27, 26
     with pytest.raises(LedgerWentBack):
         store.apply([target], {0: nothing})
 
@@ -118,7 +118,9 @@ def test_a_ledger_that_cannot_be_read_is_waited_for(indexes: Indexes) -> None:
 
     def found() -> bool:
         try:
-            return {each.next for each in after.ledgers(target).values()} == {15} or pytest.fail("taken for lost")
+            return {each.next_offset for each in after.ledgers(target).values()} == {15} or pytest.fail(
+                "taken for lost"
+            )
         except StoreUnavailable:
             return False
 
@@ -148,10 +150,10 @@ def test_a_ledger_is_written_less_often_than_rows_and_soon_after_them(
     store, other = indexes.open(), indexes.open()
     apply(store, target, told, 0, 15)
     apply(store, target, told, 15, 25)
-    assert {each.next for each in other.ledgers(target).values()} == {15}
+    assert {each.next_offset for each in other.ledgers(target).values()} == {15}
     apply(store, target, told, 25, 30)
     store.settle()
-    assert {each.next for each in other.ledgers(target).values()} == {30}
+    assert {each.next_offset for each in other.ledgers(target).values()} == {30}
     apply(store, target, told, 30, 1_000)
     assert indexes.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
     # a loader that comes after a crash takes in again what the ledger does not have yet

@@ -158,7 +158,7 @@ def loaded(request: pytest.FixtureRequest, stack: StackSettings) -> Iterator[tup
     settings = StoreSettings(
         f"t_{uuid.uuid4().hex[:12]}", endpoints.postgres, endpoints.elasticsearch, endpoints.valkey, PARTITIONS
     )
-    batches = {partition: Batch(next=len(SOURCES)) for partition in range(PARTITIONS)}
+    batches = {partition: Batch(next_offset=len(SOURCES)) for partition in range(PARTITIONS)}
     for source in SOURCES:
         for patch in lift(VIEW, source):
             batch = batches[partition_of(patch_key(VIEW.tag, patch.key), PARTITIONS)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
 import threading
@@ -18,7 +17,6 @@ import pytest
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from compose.ports import free_port
-from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
@@ -31,12 +29,14 @@ from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.contracts import load
 from projections.testing.histories import PARTITIONS, SOURCES, history
+from projections.views.listings.city_market import city_market
+from projections.views.streams import streams
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Removed, Restored
+from tests.domains import COVERED
 
-MODULES = LogSettings.from_environment(os.environ).modules
-REGISTERED = ViewRegistry.load(MODULES).views
+REGISTERED = ViewRegistry.load(COVERED).views
 VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP, **FOLD_VIEWS}
 SERVERS = {"postgres": OnPostgres, "elasticsearch": OnElasticsearch, "valkey": OnValkey}
 MOMENTS = {
@@ -73,7 +73,7 @@ def server(store_name: str, request: pytest.FixtureRequest) -> Iterator[Server]:
 
 def events_of(view: TableView) -> list[type[Event]]:
     if view.handles_every:
-        return list(CommandRegistry.load(MODULES).events.values())
+        return list(CommandRegistry.load(COVERED).events.values())
     return list(view.events.values())
 
 
@@ -95,7 +95,7 @@ def test_random_histories_leave_the_rows_of_the_reference(server: Server, view: 
     for each in range(PARTITIONS):
         again.apply([target], {each: told.batch(each, 0, len(told.patches[each]))})
     assert server.rows(view) == fold(view, told.sources)
-    assert {each: ledger.next for each, ledger in again.ledgers(target).items()} == told.ends
+    assert {each: ledger.next_offset for each, ledger in again.ledgers(target).items()} == told.ends
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -147,7 +147,7 @@ def test_a_writer_that_lost_its_partition_takes_nothing_back(server: Server) -> 
     rows = server.rows(BY_THING)
     late.apply([target], {0: told.batch(0, 5, 10)})
     assert server.rows(BY_THING) == rows
-    assert server.open().ledgers(target)[0].next == end
+    assert server.open().ledgers(target)[0].next_offset == end
 
 
 def test_several_targets_and_partitions_go_in_one_call(server: Server) -> None:
@@ -175,12 +175,12 @@ def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) 
     store.settle()
     ledger = server.open().ledgers(target)[2]
     assert {source: place.offset for source, place in ledger.applied.items()} == {0: 20, 1: 4, 2: 1}
-    assert ledger.next == 7
+    assert ledger.next_offset == 7
 
 
 @pytest.mark.parametrize(
     "view",
-    [BY_THING, BY_GROUP, LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, REGISTERED["city_market"], REGISTERED["streams"]],
+    [BY_THING, BY_GROUP, LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, city_market, streams],
     ids=lambda v: v.name,
 )
 def test_bulk_then_live_counts_every_event_once(server: Server, view: TableView) -> None:
@@ -311,7 +311,7 @@ def test_a_loader_keeps_its_place_where_another_was_faster(server: Server) -> No
 def test_a_store_that_lost_its_last_writes_is_noticed(server: Server) -> None:
     told, target, store = history(BY_THING, events_of(BY_THING), 5), created(server, BY_THING), server.open()
     later = told.batch(0, 5, 10)
-    later.first = 5
+    later.first_offset = 5
     with pytest.raises(LedgerWentBack) as noticed:
         store.apply([target], {0: later})
     assert (noticed.value.expected, noticed.value.actual) == (5, 0)

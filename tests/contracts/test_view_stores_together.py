@@ -106,16 +106,16 @@ def _live(store: ViewStore, targets: Sequence[Target], records: Records, chance:
     while behind := [partition for partition in at if at[partition] < len(records[partition])]:
         batches = {}
         for partition in chance.sample(behind, chance.randint(1, len(behind))):
-            batch = batches[partition] = Batch(at[partition], first=at[partition])
-            for key, value in records[partition][batch.first : batch.first + chance.randint(1, 60)]:
+            batch = batches[partition] = Batch(at[partition], first_offset=at[partition])
+            for key, value in records[partition][batch.first_offset : batch.first_offset + chance.randint(1, 60)]:
                 read_into(batch, key, value)
-                batch.next += 1
+                batch.next_offset += 1
         try:
             store.apply(targets, batches)
         except LedgerWentBack:  # written less often than the rows: only a ledger that is ahead would be wrong
             at = _positions(store, targets)
             continue
-        at |= {partition: batch.next for partition, batch in batches.items()}
+        at |= {partition: batch.next_offset for partition, batch in batches.items()}
         if chance.random() < 0.1:  # partitions are assigned anew
             stored = _positions(store, targets)
             assert all(stored[partition] <= at[partition] for partition in at), "the ledger is ahead of the rows"
@@ -124,7 +124,7 @@ def _live(store: ViewStore, targets: Sequence[Target], records: Records, chance:
 
 def _positions(store: ViewStore, targets: Sequence[Target]) -> dict[int, int]:
     ledgers = [store.ledgers(target) for target in targets]
-    return {partition: min(ledger[partition].next for ledger in ledgers) for partition in START}
+    return {partition: min(ledger[partition].next_offset for ledger in ledgers) for partition in START}
 
 
 @pytest.mark.parametrize("seed", range(2))

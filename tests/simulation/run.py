@@ -121,7 +121,8 @@ def simulate(seed: int, seconds: float, folder: Path, *, views: bool = False) ->
     views: with the read side, which fails too; in the end every view is compared with a replay of it, row by row.
     """
     with Stack(StackSettings(folder / "servers", free_ports()), PARTS if views else ["kafka"]) as servers:
-        modules = ("tests.simulation.tally", *(["tests.simulation.tally_views"] if views else []))
+        # with the process of the orders, so that partitions of every role are fought for
+        modules = ("orders", "tests.simulation.tally", *(["tests.simulation.tally_views"] if views else []))
         settings = LogSettings("simulation", servers.endpoints.kafka, partitions=4, state=folder, modules=modules)
         admin.prepare(settings)
         read_side = ReadSide(settings, servers) if views else None

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-OLDEST_JAVA = 17
+MIN_JAVA = 17
 SUPPORTED_PLATFORMS = ("linux", "darwin")
 
 _INSTALL = {
@@ -30,8 +30,8 @@ def find_java() -> Path:
         raise JavaError(f"platform '{sys.platform}' is not supported; use Linux, macOS, or Linux under WSL 2")
     java = locate_java()
     major = java_major(java)
-    if major < OLDEST_JAVA:
-        raise JavaError(f"'{java}' is Java {major}; Spark needs Java {OLDEST_JAVA} or newer; {_how_to_install()}")
+    if major < MIN_JAVA:
+        raise JavaError(f"'{java}' is Java {major}; Spark needs Java {MIN_JAVA} or newer; {_how_to_install()}")
     return java
 
 
@@ -62,7 +62,7 @@ def locate_java() -> Path:
         return java
     on_path = shutil.which("java")
     if on_path is None:
-        raise JavaError(f"no Java found; Spark needs Java {OLDEST_JAVA} or newer; {_how_to_install()}")
+        raise JavaError(f"no Java found; Spark needs Java {MIN_JAVA} or newer; {_how_to_install()}")
     return Path(on_path)
 
 
@@ -70,7 +70,7 @@ def _how_to_install() -> str:
     for tool, command in _INSTALL.items():
         if shutil.which(tool):
             return f"install it with: {command}"
-    return f"install a Java {OLDEST_JAVA} runtime with your system's package manager, or set JAVA_HOME"
+    return f"install a Java {MIN_JAVA} runtime with your system's package manager, or set JAVA_HOME"
 
 
 if __name__ == "__main__":

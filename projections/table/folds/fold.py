@@ -116,10 +116,10 @@ def one_kind(cases: Cases) -> ColumnType:
     return kinds.pop()
 
 
-def positive(limit: int, most: int) -> int:
+def positive(limit: int, maximum: int) -> int:
     """`limit`, if a row may hold so many; raises ValueError."""
-    if not 1 <= limit <= most:
-        raise ValueError(f"a limit is from 1 to {most}, not {limit}: the row holds them all")
+    if not 1 <= limit <= maximum:
+        raise ValueError(f"a limit is from 1 to {maximum}, not {limit}: the row holds them all")
     return limit
 
 

@@ -16,7 +16,7 @@ from projections.table.monoids import Ranked, StateField
 from projections.table.shown import SINGLE, Values
 from projections.table.types import ColumnType
 
-MOST_LISTED: Final = 1_000
+MAX_LISTED: Final = 1_000
 ORDER: Final = "_order"
 
 Entry = Readable | Mapping[str, Readable]
@@ -25,7 +25,7 @@ Entry = Readable | Mapping[str, Readable]
 
 @storage_word("Listed")
 @dataclass(frozen=True, eq=False)
-class Listed:
+class BoundedList:
     """A bounded list of what events brought. See `collect` and `top`."""
 
     cases: Mapping[Case, Mapping[str, Expression]]
@@ -37,7 +37,7 @@ class Listed:
         return ColumnType.LIST
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        limit = positive(self.limit, MOST_LISTED)
+        limit = positive(self.limit, MAX_LISTED)
         values = fields_of(self.cases)
         keys = ordered(ordering, self.by, next(iter(self.cases))).fields(ORDER)
         entry = (*keys, *values)
@@ -86,7 +86,7 @@ def _listed(cases: Mapping[Case, Entry], limit: int, *, highest: bool, by: Cases
     entries = {case: _entry(shown) for case, shown in cases.items()}
     names = next(iter(entries.values()), {})
     shown = partial(Values, names=() if SINGLE in names else tuple(names), best_first=best_first)
-    return Derived((Listed(entries, limit, highest, by),), ColumnType.LIST, shown)
+    return Derived((BoundedList(entries, limit, highest, by),), ColumnType.LIST, shown)
 
 
 def _entry(shown: Entry) -> Mapping[str, Expression]:

@@ -18,7 +18,7 @@ from projections.table.monoids import Keyed, StateField
 from projections.table.shown import Values
 from projections.table.types import ColumnType
 
-MOST_PARTS: Final = 1_000
+MAX_PARTS: Final = 1_000
 PLAIN: Final = "a part has plain folds only, each once: last, first, add, count, maximum, minimum"
 
 
@@ -51,7 +51,7 @@ class Parts:
             raise ValueError(f'its key leaves out "{lost[0]}": say which part that event changes')
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        limit = positive(self.limit, MOST_PARTS)
+        limit = positive(self.limit, MAX_PARTS)
         key = StateField(entry_name(self.key_name), countable(one_kind(self.key)))
         if key.name in self.columns:
             raise ValueError(f'the key "{key.name}" is a column already: leave it out')

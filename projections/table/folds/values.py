@@ -17,7 +17,7 @@ from projections.table.shown import SINGLE, Edge, Estimate, Held, Number
 from projections.table.types import ColumnType
 
 COUNTED = (ColumnType.TEXT, ColumnType.INTEGER)
-MOST_DISTINCT = 10_000
+MAX_DISTINCT = 10_000
 
 
 @storage_word("Members")
@@ -66,7 +66,7 @@ class Seen:
         key = StateField(SINGLE, self.kind())
         field = StateField(name, ColumnType.ENTRIES, entry=(key,))
         lifted = {case: {name: Entries((key,), ({SINGLE: each},), (SINGLE,))} for case, each in self.cases.items()}
-        return Stored(Keyed(field, key, (), positive(self.limit, MOST_DISTINCT)), lifted)
+        return Stored(Keyed(field, key, (), positive(self.limit, MAX_DISTINCT)), lifted)
 
 
 @storage_word("Sketched")

@@ -91,7 +91,7 @@ def load_view(
 
 def batches_of(view: TableView, found: list[Source], end: int) -> dict[int, Batch]:
     """The patches of events, as a loader gives them to a store; each partition of `patches` ends at `end`."""
-    batches = {partition: Batch(next=end) for partition in PARTITIONS}
+    batches = {partition: Batch(next_offset=end) for partition in PARTITIONS}
     for source in found:
         for patch in reference.lift(view, source):
             batches[partition_of(patch_key(view.tag, patch.key), 4)].patches.setdefault(view.tag, []).append(patch)

@@ -13,13 +13,15 @@ from api_deployment import Deployment, serving
 from compose.settings import StackSettings
 from eventlog import admin
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
+from tests.domains import SHIPPED
 
 
 @pytest.fixture(scope="module")
 def deployment(stack: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     name, endpoints = f"t_api_{uuid.uuid4().hex[:8]}", stack.endpoints
     folder = tmp_path_factory.mktemp(name)
-    made = Deployment(endpoints.environment() | {"HEADWATER_ENVIRONMENT": name, "HEADWATER_STATE": str(folder)}, folder)
+    variables = {"HEADWATER_ENVIRONMENT": name, "HEADWATER_STATE": str(folder), "HEADWATER_MODULES": ",".join(SHIPPED)}
+    made = Deployment(endpoints.environment() | variables, folder)
     admin.prepare(made.log)
     with OnPostgres(made.stores), OnElasticsearch(made.stores), OnValkey(made.stores):
         yield made

@@ -39,7 +39,7 @@ class World:
         data = {"sold_for": 1, "price": 1, "square_feet": 500}
         self.sources = [*listed, self.happened("H4", 2, "listing.sold", city="SOLD OUT", **data)]
         known = [each for each in self.sources if each.envelope.data["city"] != "UNKNOWN"]  # type: ignore[index]
-        views = ViewRegistry.load(["tests.looked_up"]).views
+        views = ViewRegistry.load(["listings", "tests.looked_up"]).views
         names = [f"homes_in_{store}" for store in STORES] + [f"cities_in_{name}" for name in CITIES]
         self.known = {name: self.sources if name.startswith("homes") else known for name in names}
         self.targets = {name: load_view(deployment, views[name], self.known[name]) for name in names}
@@ -96,7 +96,7 @@ def world(deployment: Deployment) -> World:
 
 @pytest.fixture(scope="module")
 def api(deployment: Deployment, world: World) -> Iterator[httpx.Client]:
-    with serving(deployment, HEADWATER_MODULES="tests.looked_up") as client:
+    with serving(deployment, HEADWATER_MODULES="listings,tests.looked_up") as client:
         yield client
 
 

@@ -14,7 +14,7 @@ import orjson
 import pytest
 from api_deployment import START_S, Deployment, is_ready, stop
 
-from commands.aggregates.listing import ChangePrice, ListProperty
+from commands.aggregates.listings.listing import ChangePrice, ListProperty
 from commands.errors import Rejected
 from commands.sending.client import open_blocking_client
 from compose.ports import free_port

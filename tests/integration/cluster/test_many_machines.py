@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from tests.logged import append, logged, settle
 from tests.waiting import eventually
 
 BOUND_S = 300.0
+MODULE = "tests.integration.cluster.test_many_machines"
 VIEW = replace(some_folds("far_apart", "group"), stores=(Postgres(),))
 
 
@@ -57,9 +59,9 @@ def test_views_are_right_when_a_broker_and_a_worker_are_lost(
     generations = Generations(stores.postgres, settings.environment)
     with OnPostgres(stores) as server:
         generations.prepare()
-        _rebuild(cluster, settings, stores, log, generations)
+        _rebuild(cluster, settings, stores)
         target = Target(VIEW, generations.live()[VIEW.name].generation)
-        with _live(cluster, settings, tmp_path), running(Loader(server.open(), lambda: [target], settings).run):
+        with _live(cluster, settings, stores), running(Loader(server.open(), lambda: [target], settings).run):
             _append(log, sources[:200])
             eventually(lambda: server.rows(VIEW) == fold(VIEW, logged(log)), "the rows", BOUND_S)
             cluster.kill("kafka-2")
@@ -67,21 +69,33 @@ def test_views_are_right_when_a_broker_and_a_worker_are_lost(
             _append(log, sources[200:])
             eventually(lambda: server.rows(VIEW) == fold(VIEW, logged(log)), "the rows", BOUND_S)
 
-        _rebuild(cluster, settings, stores, log, generations)
+        _rebuild(cluster, settings, stores)
         assert generations.live()[VIEW.name].generation == target.generation + 1
         assert server.rows(VIEW) == fold(VIEW, logged(log))
     log.close()
 
 
-def main() -> None:
-    """The live query of the view, on the cluster, as `python -m projections live` runs it."""
+def main(part: str) -> None:
+    """One part of the read side, on the cluster, in a process with a session of its own."""
+    settings = LogSettings.from_environment(os.environ)
+    {"live": _live_query, "rebuild": _rebuild_once}[part](settings, SparkSettings.from_environment(os.environ))
+
+
+def _live_query(settings: LogSettings, spark: SparkSettings) -> None:
+    """The live query of the view, as `python -m projections live` runs it."""
     from projections.spark.live import SPARE_THREADS, run_live
     from projections.spark.session import start_session
 
-    settings = LogSettings.from_environment(os.environ)
-    spark = SparkSettings.from_environment(os.environ)
     session = start_session(spark, name="live", threads=settings.partitions + SPARE_THREADS)
     run_live(session, [VIEW], settings, checkpoint=settings.state.absolute() / "checkpoint")
+
+
+def _rebuild_once(settings: LogSettings, spark: SparkSettings) -> None:
+    """A rebuild of the view, as `replay rebuild` does it."""
+    stores = StoreSettings.from_environment(os.environ)
+    log, generations = KafkaLog(settings), Generations(stores.postgres, settings.environment)
+    with closing(log), lazy_session(spark, name="bulk", threads=2) as session:
+        Rebuilder(settings, stores, log, generations, SparkEngine(settings, session)).rebuild(VIEW)
 
 
 def _sources(settings: LogSettings) -> list[Source]:
@@ -105,30 +119,33 @@ def _append(log: KafkaLog, sources: Sequence[Source]) -> None:
     eventually(appended, "all is appended", BOUND_S)
 
 
-def _rebuild(
-    cluster: Machines, settings: LogSettings, stores: StoreSettings, log: KafkaLog, generations: Generations
-) -> None:
-    spark = SparkSettings(cluster.master, memory="600m")
-    with lazy_session(spark, name="bulk", threads=2) as session:
-        Rebuilder(settings, stores, log, generations, SparkEngine(settings, session)).rebuild(VIEW)
+def _rebuild(cluster: Machines, settings: LogSettings, stores: StoreSettings) -> None:
+    command = [sys.executable, "-m", MODULE, "rebuild"]
+    done = subprocess.run(command, env=os.environ | _variables(cluster, settings, stores), timeout=600)
+    assert done.returncode == 0
+
+
+def _variables(cluster: Machines, settings: LogSettings, stores: StoreSettings) -> dict[str, str]:
+    return {
+        "SPARK_MASTER": cluster.master,
+        "HEADWATER_SPARK_MEMORY": "600m",
+        "HEADWATER_ENVIRONMENT": settings.environment,
+        "HEADWATER_KAFKA": settings.bootstrap,
+        "HEADWATER_POSTGRES": stores.postgres,
+        "HEADWATER_PARTITIONS": str(settings.partitions),
+        "HEADWATER_STATE": str(settings.state),
+    }
 
 
 @contextmanager
-def _live(cluster: Machines, settings: LogSettings, folder: Path) -> Iterator[None]:
+def _live(cluster: Machines, settings: LogSettings, stores: StoreSettings) -> Iterator[None]:
     """The live query, started again when it dies, as the supervisor of the read side does."""
     part = ProcessSpec(
         name="live",
-        argv=(sys.executable, "-m", "tests.integration.cluster.test_many_machines"),
-        log=folder / "live.log",
+        argv=(sys.executable, "-m", MODULE, "live"),
+        log=settings.state / "live.log",
         probe=lambda: None,
-        env={
-            "SPARK_MASTER": cluster.master,
-            "HEADWATER_SPARK_MEMORY": "600m",
-            "HEADWATER_ENVIRONMENT": settings.environment,
-            "HEADWATER_KAFKA": settings.bootstrap,
-            "HEADWATER_PARTITIONS": str(settings.partitions),
-            "HEADWATER_STATE": str(folder),
-        },
+        env=_variables(cluster, settings, stores),
     )
     supervisor = Supervisor([part], Backoff(limit=1000))
     supervisor.start()
@@ -139,4 +156,4 @@ def _live(cluster: Machines, settings: LogSettings, folder: Path) -> Iterator[No
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

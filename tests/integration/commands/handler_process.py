@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from commands.aggregates.listing import listing
+from commands.aggregates.listings.listing import listing
 from commands.codec import fold
 from commands.declaring.registry import CommandRegistry
 from commands.sending.gateway import CommandGateway
@@ -22,10 +22,11 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, EVENTS
+from tests.domains import SHIPPED
 
 Answer = TypeVar("Answer")
 
-REGISTRY = CommandRegistry.load()
+REGISTRY = CommandRegistry.load(SHIPPED)
 
 
 def start_handler(settings: LogSettings, modules: str = "", path: Path | None = None) -> subprocess.Popen[bytes]:

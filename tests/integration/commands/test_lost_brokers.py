@@ -63,6 +63,6 @@ def test_a_client_is_lost_only_after_a_while() -> None:
     began = time.monotonic()
     eventually(lambda: contact.is_lost(client))
     assert time.monotonic() - began >= kafka_client.LOST_S
-    contact.heard()
+    contact.answered()
     assert not contact.is_lost(client)
     client.close()

@@ -13,7 +13,7 @@ import orjson
 from handler_process import REGISTRY, output, send, start_handler
 
 from commands.codec import fold
-from commands.processes.order_fulfilment import PAY_WITHIN
+from commands.processes.orders.order_fulfilment import PAY_WITHIN
 from eventlog.envelope import HEARTBEAT, Envelope, decode
 from eventlog.kafka import KafkaLog
 from eventlog.ports import NEXT_OFFSET
@@ -26,7 +26,7 @@ UNPAID = timedelta(seconds=10)
 """How long the unpaid order has left: longer than the handler lives."""
 UNDERPAYING = """
 from pydantic import BaseModel, ConfigDict
-from commands.aggregates import order
+from commands.aggregates.orders import order
 from commands.declaring.process import Process, Reaction, Refused
 
 class Told(BaseModel):
@@ -64,7 +64,7 @@ def statuses(log: KafkaLog) -> Counter[str]:
 def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSettings, tmp_path: Path) -> None:
     log = KafkaLog(log_settings)
     (tmp_path / "underpaid.py").write_text(UNDERPAYING)
-    process = start_handler(log_settings, "underpaid", tmp_path)
+    process = start_handler(log_settings, "orders,underpaid", tmp_path)
     try:
         send(log, "stock.receive", sku="tea", quantity=IN_STOCK)
         send(log, "stock.receive", sku="milk", quantity=ORDERS)
@@ -78,7 +78,7 @@ def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSett
             if number in (ORDERS // 3, 2 * ORDERS // 3):
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
-                process = start_handler(log_settings, "underpaid", tmp_path)
+                process = start_handler(log_settings, "orders,underpaid", tmp_path)
         expected = Counter(confirmed=IN_STOCK, cancelled=ORDERS - IN_STOCK, expired=1)
         eventually(lambda: statuses(log) == expected, "all orders are settled", 90)
         refunds = [f"refund/O{n}" for n in range(ORDERS) if states(log)[f"order/O{n}"].status == "cancelled"]

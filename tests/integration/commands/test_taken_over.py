@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from handler_process import REGISTRY, handler, send, start_handler, stored_events
 
-from commands.aggregates.listing import ListProperty
+from commands.aggregates.listings.listing import ListProperty
 from commands.errors import IdempotencyKeyReused
 from commands.receipt import KEY_REUSED, Receipt
 from commands.sending.client import BlockingCommandClient

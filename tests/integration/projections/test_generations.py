@@ -23,9 +23,9 @@ class Registry:
         self.generations = generations
         generations.prepare()
 
-    def build(self, view: TableView, *, way_back: bool = False) -> bool:
+    def build(self, view: TableView, *, allow_older: bool = False) -> bool:
         made = self.generations.begin(view, {}, {})
-        return self.generations.swap(view.name, made.generation, way_back=way_back)
+        return self.generations.swap(view.name, made.generation, allow_older=allow_older)
 
     @property
     def served(self) -> list[int | None]:
@@ -62,7 +62,7 @@ def test_code_of_the_version_before_serves_on_until_the_next_version(registry: R
 def test_the_way_back_to_an_earlier_version_leads_the_plain_names_there(registry: Registry) -> None:
     registry.build(V1)
     registry.build(V2)
-    assert registry.generations.swap(BY_GROUP.name, 1, way_back=True)
+    assert registry.generations.swap(BY_GROUP.name, 1, allow_older=True)
     assert registry.served == [1, 2, 2, 1]
     assert registry.build(V2)
     assert registry.served == [1, 3, 3, 3]

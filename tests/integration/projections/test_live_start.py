@@ -9,7 +9,7 @@ import pytest
 
 from eventlog.settings import LogSettings
 from projections.errors import StoreUnavailable
-from projections.generations.rebuild import drop_remains
+from projections.generations.rebuild import drop_leftovers
 from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.service import Service
@@ -42,11 +42,11 @@ def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_b
             generations.begin(replace(BY_THING, name="then"), {0: 1, 1: 1}, start, BY_THING.name, "until then")
             generations.begin(replace(BY_GROUP, version=2), {0: 1, 1: 1}, start)
             assert service.applied() == {0: 35, 1: 30}, "neither waits for the patches of this code"
-            drop_remains(generations, stores)
+            drop_leftovers(generations, stores)
             assert {each.view for each in generations.being_built()} == {BY_THING.name, "then"}
     assert service.applied() == {0: 40, 1: 30}, "nobody waits any more"
     servers["postgres"].open().create(Target(BY_THING, left.generation), {}, start)
-    drop_remains(generations, stores)
+    drop_leftovers(generations, stores)
     assert [(each.view, each.state) for each in generations.all()] == [(BY_GROUP.name, "live")]
     assert not servers["postgres"].open().ledgers(Target(BY_THING, left.generation))
 
@@ -64,10 +64,10 @@ def test_while_a_store_is_away_the_live_query_goes_on_from_its_checkpoint_or_whe
     service = Service(settings, stores, ViewRegistry([("here", BY_GROUP)]))
     without_one = replace(service, stores=replace(stores, valkey="valkey://127.0.0.1:1"))
     with pytest.raises(StoreUnavailable, match="Valkey"):
-        without_one.starting(checkpoint)
-    assert service.starting(checkpoint) == without_one.starting(checkpoint) == {0: 7, 1: 9}
+        without_one.starting_offsets(checkpoint)
+    assert service.starting_offsets(checkpoint) == without_one.starting_offsets(checkpoint) == {0: 7, 1: 9}
     checkpoint.mkdir()
-    assert without_one.starting(checkpoint) == {0: 7, 1: 9}
+    assert without_one.starting_offsets(checkpoint) == {0: 7, 1: 9}
     assert checkpoint.exists()
-    assert service.starting(checkpoint) == {0: 7, 1: 9}
+    assert service.starting_offsets(checkpoint) == {0: 7, 1: 9}
     assert not checkpoint.exists()

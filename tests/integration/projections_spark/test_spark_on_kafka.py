@@ -32,6 +32,7 @@ from projections.table.view import TableView
 from projections.testing.histories import history as random_history
 from tests import versioned
 from tests.contracts.fold_views import FOLD_VIEWS
+from tests.domains import SHIPPED
 from tests.spark_histories import history
 from tests.spark_rows import (
     Patches,
@@ -44,8 +45,8 @@ from tests.spark_rows import (
 )
 from tests.waiting import eventually
 
-VIEWS = list(ViewRegistry.load().views.values())
-AGGREGATES = list(CommandRegistry.load().aggregates.values())
+VIEWS = list(ViewRegistry.load(SHIPPED).views.values())
+AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())
 HEARTBEAT = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
 BOUND_S = 150
 NOTHING = "not an event at all"
@@ -178,7 +179,7 @@ from projections.spark.session import SparkSettings, start_session
 logging.basicConfig(level=logging.INFO)
 settings = LogSettings(environment={self._settings.environment!r}, bootstrap={self._settings.bootstrap!r},
                        partitions={self._settings.partitions}, state=pathlib.Path({str(self._settings.state)!r}))
-views = list(ViewRegistry.load(["tests.versioned", "tests.contracts.fold_views"]).views.values())
+views = list(ViewRegistry.load(["listings", "tests.versioned", "tests.contracts.fold_views"]).views.values())
 session = start_session(SparkSettings(), name="live", threads=settings.partitions + SPARE_THREADS)
 run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch="5 seconds")
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count as numbers
 
-from commands.aggregates.listing import PriceChanged
+from commands.aggregates.listings.listing import PriceChanged
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.table.expressions import Source
 from projections.table.folds import count, last

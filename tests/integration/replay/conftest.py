@@ -21,7 +21,7 @@ from tests.integration.replay.deployed import Deployed
 @pytest.fixture
 def modules() -> tuple[str, ...]:
     """The packages of the deployment's views; a test module may have others."""
-    return ("tests.integration.replay.things",)
+    return ("listings", "tests.integration.replay.things")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ LIVE_AFTER_KILL = {"create": 1, "bulk": 1, "index": 1, "catch-up": 1, "swap": 2,
 
 @pytest.fixture
 def modules() -> tuple[str, ...]:
-    return ("tests.integration.replay.interruptible",)
+    return ("listings", "tests.integration.replay.interruptible")
 
 
 def rebuilder(deployed: Deployed) -> Rebuilder:

@@ -17,7 +17,7 @@ from api.reads.audit import AuditReader
 from api.service import Service
 from api.settings import Limits
 from api.waiting import Waiter
-from commands.codec import fingerprint, read_command
+from commands.codec import fingerprint_of, read_command
 from commands.declaring.observation import ObservationRegistry, Report
 from commands.declaring.registry import CommandRegistry
 from commands.errors import EarlierReceiptsUnread
@@ -28,6 +28,7 @@ from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
 from projections.table.patch import Place
 from projections.table.view import TableView
+from tests.domains import SHIPPED
 from tests.filtered import fulfils
 
 PARTITIONS = 4
@@ -50,7 +51,7 @@ class FakeGateway:
         if self.error is not None:
             raise self.error
         return self.answer or receipt(
-            typed.stream, command_type, fingerprint=fingerprint(command_type, typed.body, None)
+            typed.stream, command_type, fingerprint=fingerprint_of(command_type, typed.body, None)
         )
 
     async def receipt(self, command_id: str) -> Receipt | None:
@@ -167,7 +168,7 @@ class MemoryReader:
         rows = self.rows.get(live.view.name, {})
         return {key: {name: rows[key][name] for name in columns or rows[key]} for key in keys if key in rows}
 
-    async def following(self, live: Live) -> Mapping[int, int]:
+    async def next_offsets(self, live: Live) -> Mapping[int, int]:
         return self.reached
 
     async def guard(self, live: Live, key: str) -> Applied:
@@ -208,7 +209,7 @@ class MemoryReader:
 
     async def search(self, live: Live, query: Query) -> Page:
         page = await self.find(live, replace(query, count=True))
-        matches = [{"score": 1.0} for _ in page.rows] if query.tells_matches else ()
+        matches = [{"score": 1.0} for _ in page.rows] if query.includes_matches else ()
         return Page(page.rows, page.last, page.total, {"city": [("SACRAMENTO", 2)]}, matches)
 
     def _raise(self) -> None:
@@ -216,9 +217,9 @@ class MemoryReader:
             raise self.errors.pop(0)
 
 
-def fake_service(limits: Limits | None = None, modules: Sequence[str] = ()) -> Service:
-    """A service of fakes, with the shipped aggregates and views, and those of `modules`."""
-    commands = CommandRegistry.load()
+def fake_service(limits: Limits | None = None, modules: Sequence[str] = SHIPPED) -> Service:
+    """A service of fakes, made of `modules`."""
+    commands = CommandRegistry.load(modules)
     events, generations, log = FakeEvents(), FakeGenerations(), MemoryLog(PARTITIONS)
     readers = {name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")}
     views = ViewRegistry.load(modules).views
@@ -227,7 +228,7 @@ def fake_service(limits: Limits | None = None, modules: Sequence[str] = ()) -> S
     return Service(
         commands=commands,
         views=views,
-        observations=ObservationRegistry.load(),
+        observations=ObservationRegistry.load(modules),
         gateway=FakeGateway(commands),
         recorder=FakeRecorder(),
         events=events,

@@ -106,7 +106,7 @@ def test_going_on_where_the_log_ended(all_streams: AppClient, log: MemoryLog) ->
 
 
 def test_a_page_looks_at_a_bounded_part(all_streams: AppClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "MOST_OFFSETS", 8)
+    monkeypatch.setattr(audit, "MAX_OFFSETS", 8)
     monkeypatch.setattr(audit, "FIRST_CHUNK", 2)
     found, pages, path = [], 0, "/streams/$all?type=listing.sold"
     while path:

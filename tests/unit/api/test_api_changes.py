@@ -217,7 +217,7 @@ def test_who_missed_too_much_reads_anew(monkeypatch: pytest.MonkeyPatch) -> None
                 assert changed(await follower.until(3)) == [("L1", 1)]
         async with world.following(last="7;0:0,1:0,2:0,3:0") as follower:
             assert (await follower.until(2))[1] == ("reset", {"reason": "generation_changed"})
-        monkeypatch.setattr(feeds, "MOST_CATCH_UP", 1)
+        monkeypatch.setattr(feeds, "MAX_CATCH_UP", 1)
         async with world.following(last="1;0:0,1:0,2:0,3:0") as follower:
             assert (await follower.until(2))[1] == ("reset", {"reason": "too_far_behind"})
 
@@ -257,7 +257,7 @@ def test_a_store_that_is_away_holds_changes_back(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_store_that_is_far_behind_makes_followers_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "MOST_WAITING", 10)
+    monkeypatch.setattr(feed, "MAX_WAITING", 10)
 
     async def scenario(world: World) -> None:
         async with world.following() as follower:
@@ -275,7 +275,7 @@ def test_a_store_that_is_far_behind_makes_followers_read_anew(monkeypatch: pytes
 
 
 def test_a_slow_reader_gets_each_row_once_and_is_cut_off_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "MOST_CHANGES", 5)
+    monkeypatch.setattr(subscription, "MAX_CHANGES", 5)
 
     async def scenario(world: World) -> None:
         async with world.following("key=L1", slow=True) as follower:
@@ -372,7 +372,7 @@ def test_a_fault_is_told_and_whoever_comes_again_is_served(caplog: pytest.LogCap
 
 def test_there_is_a_bound_to_followers() -> None:
     async def scenario(world: World) -> None:
-        object.__setattr__(world.service.feeds, "_most", 1)
+        object.__setattr__(world.service.feeds, "_max_followers", 1)
         async with world.following() as first:
             await first.until(1)
             second = Follower(slow=False)

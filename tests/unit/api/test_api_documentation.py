@@ -11,12 +11,12 @@ import jsonschema_rs
 import orjson
 import pytest
 from asgi_client import AppClient
-from fake_service import event
+from fake_service import event, fake_service
 
 from api.app import create_app
 from api.documentation import operations
 from api.service import Service
-from commands.aggregates.listing import listing
+from commands.aggregates.listings.listing import listing
 from eventlog.envelope import encode
 
 
@@ -161,3 +161,18 @@ def _referred_to(part: object) -> set[str]:
         own = {part["$ref"].rpartition("/")[2]} if isinstance(part.get("$ref"), str) else set()
         return own.union(*(_referred_to(each) for each in part.values()))
     return set().union(*(_referred_to(each) for each in part)) if isinstance(part, list) else set()
+
+
+@pytest.mark.parametrize("modules", [["tests.versioned"], ["tests.simulation.tally"], ["orders"]])
+def test_a_deployment_without_aggregates_or_observations_has_a_sound_document(modules: list[str]) -> None:
+    document = create_app(fake_service(modules=modules)).openapi()
+
+    def empty(node: Any, at: str = "#") -> list[str]:
+        inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        here = [at] if at.endswith(("/oneOf", "/anyOf", "/enum")) and not node else []
+        return here + [found for name, each in inner for found in empty(each, f"{at}/{name}")]
+
+    assert empty(document) == []
+    known = document["components"]["schemas"]
+    referred = set(re.findall(r"#/components/schemas/([\w.~-]+)", orjson.dumps(document).decode()))
+    assert referred <= set(known)

@@ -36,7 +36,7 @@ class Database:
 def read(rows: list[tuple[Any, ...]] | Exception, version: int, name: str = "listings") -> tuple[int, str, object]:
     generations = LiveGenerations(Database(rows), "here")  # type: ignore[arg-type]
     live = asyncio.run(generations.live(replace(LISTINGS, name=name, version=version)))
-    return live.generation, live.tag, live.base
+    return live.generation, live.tag, live.bulk_ends
 
 
 def test_code_of_each_version_reads_its_own_while_both_run() -> None:

@@ -21,6 +21,7 @@ from api.service import Service
 from api.waiting import After
 from eventlog.envelope import Position
 from projections.errors import StoreUnavailable
+from tests.domains import SHIPPED
 from tests.looked_up import CITIES
 
 AT = Position(2, 100)
@@ -43,7 +44,7 @@ HOMES = {"H1": "GALT", "H2": "LODI", "H3": "GALT", "H4": None}
 
 @pytest.fixture
 def service() -> Service:
-    made = fake_service(modules=["tests.looked_up"])
+    made = fake_service(modules=[*SHIPPED, "tests.looked_up"])
     for store in ("postgres", "elasticsearch", "valkey"):
         reader(made, store).rows = {
             f"homes_in_{store}": {key: home(key, city) for key, city in HOMES.items()},

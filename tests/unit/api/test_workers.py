@@ -16,7 +16,7 @@ from api.workers import Workers, listen
 from eventlog.errors import SettingError
 from projections.supervision.process import Backoff
 
-QUICK = Backoff(first_s=0.0, longest_s=0.0, limit=3)
+QUICK = Backoff(first_s=0.0, max_s=0.0, limit=3)
 
 
 class FakeProcess:

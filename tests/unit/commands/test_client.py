@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commands.aggregates.listing import ChangePrice, ListProperty, Sell
+from commands.aggregates.listings.listing import ChangePrice, ListProperty, Sell
 from commands.declaring.registry import CommandRegistry
 from commands.errors import IdempotencyKeyReused, MalformedCommand, Rejected, Unanswered, UnknownCommand, WrongVersion
 from commands.handling.command_task import CommandTask

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from commands.aggregates.listing import listing
-from commands.codec import fingerprint, fold, read_command, read_event
+from commands.aggregates.listings.listing import listing
+from commands.codec import fingerprint_of, fold, read_command, read_event
 from commands.declaring.registry import CommandRegistry
 from commands.errors import BrokenStream, MalformedCommand
 from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
+from tests.domains import SHIPPED
 
 SELL = CommandRegistry.load().command("listing.sell")
 
@@ -59,14 +60,14 @@ def test_the_fingerprint_knows_the_type_the_body_and_the_expected_version_and_no
     one = read_command(SELL, b'{"listing_id":"L1","sold_for":5}').body
     same = read_command(SELL, b'{ "sold_for": 5, "listing_id": "L1" }').body
     other = read_command(SELL, {"listing_id": "L1", "sold_for": 6}).body
-    assert fingerprint("listing.sell", one, None) == fingerprint("listing.sell", same, None)
+    assert fingerprint_of("listing.sell", one, None) == fingerprint_of("listing.sell", same, None)
     prints = {("a", one, None), ("b", one, None), ("a", other, None), ("a", one, 0), ("a", one, 1)}
-    assert len({fingerprint(*asked) for asked in prints}) == len(prints)
+    assert len({fingerprint_of(*asked) for asked in prints}) == len(prints)
 
 
 @pytest.mark.parametrize(("price", "fits"), [(2**63 - 1, True), (-(2**63), True), (2**63, False), (2**64 - 1, False)])
 def test_an_integer_that_no_store_can_hold_is_refused_with_its_place(price: int, fits: bool) -> None:
-    kind = CommandRegistry.load().command("order.place")
+    kind = CommandRegistry.load(SHIPPED).command("order.place")
     line = {"sku": "tea", "quantity": 1, "unit_cents": price}
     body = {"order_id": "O", "customer": "9" * 30, "lines": [line]}
     try:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from commands.codec import fingerprint, fold, read_command, read_snapshot
+from commands.codec import fingerprint_of, fold, read_command, read_snapshot
 from commands.declaring.aggregate import Aggregate
 from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError
@@ -176,7 +176,7 @@ def test_a_record_with_a_time_that_python_does_not_know_is_a_dead_letter(timesta
 def test_an_unreadable_command_has_the_fingerprint_that_its_sender_waits_for(deployment: Deployment) -> None:
     kind = REGISTRY.command("wild.do")
     body = {"what": "good", "wild_id": "w"}
-    asked = fingerprint("wild.gone", read_command(kind, body).body, 7)
+    asked = fingerprint_of("wild.gone", read_command(kind, body).body, 7)
     deployment.submit(encode(Envelope("c", "wild.gone", "wild/w", TIME, body, expected_version=7)))
     deployment.run()
     assert deployment.receipts()["c"].fingerprint == asked

@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
-from commands.aggregates import order
+from commands.aggregates.orders import order
 from commands.declaring.aggregate import Event
 from commands.declaring.process import Process, TimedOut
 from commands.testing import given

@@ -12,7 +12,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from commands.codec import fingerprint
+from commands.codec import fingerprint_of
 from commands.declaring.registry import CommandRegistry
 from commands.errors import MalformedCommand, TooLarge, Unanswered, UnknownCommand
 from commands.handling.command_task import CommandTask
@@ -230,5 +230,5 @@ async def eventually_submitted(log: MemoryLog, count: int) -> list[Record]:
 
 
 def accepted(command: Envelope) -> Receipt:
-    asked = fingerprint(command.type, orjson.dumps(command.data, option=orjson.OPT_SORT_KEYS), None)
+    asked = fingerprint_of(command.type, orjson.dumps(command.data, option=orjson.OPT_SORT_KEYS), None)
     return Receipt(command.id, command.type, command.stream, "accepted", 1, asked, "2026-01-02T03:04:05.000000Z")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from commands.aggregates.listing import (
+from commands.aggregates.listings.listing import (
     ChangePrice,
     DetailsRevised,
     Listed,

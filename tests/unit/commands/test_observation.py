@@ -38,7 +38,7 @@ def read(number: int, time: str = "null", source: str = "s1") -> Any:
 def test_the_shipped_types_and_those_of_a_package() -> None:
     shipped = ObservationRegistry.load().types
     assert "listing_viewed" in shipped
-    assert set(ObservationRegistry.load([__name__]).types) == {*shipped, "reading"}
+    assert set(ObservationRegistry.load(["listings", __name__]).types) == {*shipped, "reading"}
 
 
 def test_declarations_that_are_wrong() -> None:

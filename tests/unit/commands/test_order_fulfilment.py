@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands import testing
-from commands.aggregates import order, stock
-from commands.aggregates.order import Order
-from commands.aggregates.refund import Refund
-from commands.aggregates.stock import Stock
+from commands.aggregates.orders import order, stock
+from commands.aggregates.orders.order import Order
+from commands.aggregates.orders.refund import Refund
+from commands.aggregates.orders.stock import Stock
 from commands.declaring.process import TimedOut
-from commands.processes.order_fulfilment import PAY_WITHIN, Fulfilment, order_fulfilment
+from commands.processes.orders.order_fulfilment import PAY_WITHIN, Fulfilment, order_fulfilment
 from eventlog import topics
 from eventlog.envelope import decode
 from eventlog.ports import NEXT_OFFSET, PROCESSES, Record

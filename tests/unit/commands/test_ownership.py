@@ -13,7 +13,7 @@ import pytest
 from commands.declaring.registry import CommandRegistry
 from commands.errors import LocalStateError
 from commands.handling.command_task import CommandTask
-from commands.handling.deleted_unread import go_on_from
+from commands.handling.deleted_unread import resume_offset
 from commands.handling.ownership import PartitionOwner, PartitionWorker
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt
@@ -132,7 +132,7 @@ def test_a_store_that_fails_after_the_commit_is_restored_and_nothing_is_repeated
 def test_where_commands_crowd_a_transaction_takes_those_that_come_while_it_waits(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.handling.ownership.CROWDED_S", 1.0)
+    monkeypatch.setattr("commands.handling.ownership.TRANSACTION_GAP_S", 1.0)
     disk.room.set()
     submit(disk.log, 0)
     submit(disk.log, 1, price=2)
@@ -221,13 +221,13 @@ def test_what_was_deleted_before_it_was_read_is_told_once_and_the_rest_is_read(
         log.submit(Entry(role.reads, f"k{number}", b"{}", 0), 0)
     with closing(log.own(0, role)) as writer:
         writer.begin().commit(1)
-        assert go_on_from(log, role, writer) == 1
+        assert resume_offset(log, role, writer) == 1
         log.delete(role.reads, 0, 1)
-        assert go_on_from(log, role, writer) == 1
+        assert resume_offset(log, role, writer) == 1
         assert not caplog.text
         log.delete(role.reads, 0, 3)
         for _ in range(2):
-            assert go_on_from(log, role, writer) == 3
+            assert resume_offset(log, role, writer) == 3
     ((key, letter),) = [(r.key, Letter.from_json(r.value or b"")) for r in log.read(DEAD_LETTERS, 0, 0)]
     assert key == f"{role.reads}/0/1-2"
     assert f'offsets 1 to 2 of partition 0 of "{role.reads}" were deleted' in letter.reason
@@ -236,7 +236,7 @@ def test_what_was_deleted_before_it_was_read_is_told_once_and_the_rest_is_read(
 
 def test_an_idle_owner_commits_the_place_behind_the_marks_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the deletion of a mark would look like that of a record."""
-    monkeypatch.setattr("commands.handling.ownership.NOTE_S", 0.0)
+    monkeypatch.setattr("commands.handling.ownership.COMMIT_IDLE_S", 0.0)
     log = MemoryLog(partitions=1)
     with closing(log.own(0, ROUTER)) as writer:
         begun = writer.begin()
@@ -251,7 +251,7 @@ def test_an_idle_owner_commits_the_place_behind_the_marks_of_transactions(monkey
         worker.join()
     log.delete(INBOX, 0, 2)
     with closing(log.own(0, PROCESSES)) as writer:
-        assert go_on_from(log, PROCESSES, writer) == 2
+        assert resume_offset(log, PROCESSES, writer) == 2
     assert not list(log.read(DEAD_LETTERS, 0, 0))
 
 

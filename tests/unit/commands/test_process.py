@@ -10,17 +10,18 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates import order
+from commands.aggregates.orders import order
 from commands.declaring.process import Process, ProcessRegistry, Reaction, TimedOut
 from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError, UnreadableProcess
-from commands.processes.order_fulfilment import order_fulfilment
+from commands.processes.orders.order_fulfilment import order_fulfilment
 from commands.reacting.instance import Instance, read_instance, write_instance
-from commands.reacting.router import NOTE_S, RoutingTask
+from commands.reacting.router import COMMIT_IDLE_S, RoutingTask
 from eventlog import topics
 from eventlog.envelope import decode, partition_of
 from eventlog.memory import MemoryLog
 from eventlog.ports import ROUTER, Entry, Record
+from tests.domains import SHIPPED
 from tests.process_world import World
 
 
@@ -63,7 +64,7 @@ def test_a_declaration_that_cannot_be_is_refused(wrong: dict[str, Any], says: st
 
 
 def test_the_shipped_processes_are_found_and_two_of_one_name_are_an_error() -> None:
-    registry = ProcessRegistry.load()
+    registry = ProcessRegistry.load(SHIPPED)
     assert registry.processes["order_fulfilment"] is order_fulfilment
     assert order_fulfilment in registry.by_event["stock.reserved"]
     with pytest.raises(DeclarationError, match=r'"a\.one" and "b\.two".*"p"'):
@@ -131,10 +132,10 @@ def test_an_event_that_cannot_be_read_is_a_dead_letter(change: Callable[[dict[st
 
 def test_a_router_notes_its_place_now_and_then_though_no_event_concerns_a_process() -> None:
     log, now = MemoryLog(1), 0.0
-    router = RoutingTask(log, CommandRegistry.load(), ProcessRegistry.load(), 0, {}, lambda: now)
+    router = RoutingTask(log, CommandRegistry.load(SHIPPED), ProcessRegistry.load(SHIPPED), 0, {}, lambda: now)
     writer = log.own(0, ROUTER)
     places = []
-    for offset, now in enumerate((0.1, NOTE_S, NOTE_S + 0.1, 2 * NOTE_S)):  # noqa: B007  # the router's clock reads it
+    for offset, now in enumerate((0.1, COMMIT_IDLE_S, COMMIT_IDLE_S + 0.1, 2 * COMMIT_IDLE_S)):  # noqa: B007  # the router's clock reads it
         router.work(writer, [Record(topics.EVENTS, 0, offset, f"listing/L/{offset + 1}", b"{}", 0)])
         places.append(log.next_offset(0, ROUTER))
     assert places == [0, 2, 2, 4]

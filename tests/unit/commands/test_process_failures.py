@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates import order
+from commands.aggregates.orders import order
 from commands.declaring.process import Process, Reaction, TimedOut
 from eventlog import topics
 from eventlog.envelope import decode, partition_of
@@ -21,6 +21,7 @@ from eventlog.ports import PROCESSES, ROUTER, Entry
 from eventlog.settings import LogSettings
 from replay.errors import CannotRetry
 from replay.resending import Resender, is_resent
+from tests.domains import SHIPPED
 from tests.process_world import World
 
 LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]
@@ -120,7 +121,7 @@ def seen(world: World, order_id: str = "bad") -> list[str] | None:
 
 
 def retry_all(world: World) -> None:
-    resender = Resender(LogSettings(), world.log)
+    resender = Resender(LogSettings(modules=SHIPPED), world.log)
     for key, letter in world.letters().items():
         assert is_resent(key)
         assert resender.resend(key, letter) is None
@@ -190,7 +191,7 @@ def test_a_stopped_instance_sees_all_in_order_through_faults_restarts_and_redeli
     world.deploy(counting())
     before = KINDS[: [order.Placed, order.Paid, order.Shipped].index(at)]
     assert seen(world) == [*before]
-    resender = Resender(LogSettings(), world.log)
+    resender = Resender(LogSettings(modules=SHIPPED), world.log)
     for key, letter in world.letters().items():
         resender.resend(key, letter)
         world.some_steps(30)
@@ -210,7 +211,7 @@ def test_what_comes_between_and_after_in_the_same_transaction_stays_in_order(mon
     world.record_events("order/bad", paid, first=2)
     world.step(ROUTER, 0, 100)
     ((key, letter),) = world.letters().items()
-    Resender(LogSettings(), world.log).resend(key, letter)
+    Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter)
     for number, event in enumerate([shipped, paid], 3):
         world.record_events("order/bad", event, first=number)
         world.step(ROUTER, 0, 100)
@@ -243,14 +244,14 @@ def test_the_next_that_fails_stops_the_instance_again_and_only_the_rest_waits() 
     world.settle()
     world.deploy(counting(WORST["nothing"], order.Paid))
     ((first, letter),) = world.letters().items()
-    Resender(LogSettings(), world.log).resend(first, letter)
+    Resender(LogSettings(modules=SHIPPED), world.log).resend(first, letter)
     world.settle()
     assert seen(world) == ["order.placed"]
     assert len(waiting(world.log)) == 1
     world.deploy(counting())
     second = {key: each for key, each in world.letters().items() if key != first}
     ((key, letter),) = second.items()
-    Resender(LogSettings(), world.log).resend(key, letter)
+    Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter)
     world.settle()
     assert seen(world) == [*KINDS]
 
@@ -317,7 +318,7 @@ def test_timers_of_a_stopped_instance_run_out_after_what_has_waited() -> None:
 def test_many_due_timers_ring_in_several_transactions_and_events_are_handled_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("commands.reacting.process_task.MAX_RINGS", 3)
+    monkeypatch.setattr("commands.reacting.process_task.MAX_FIRED_TIMERS", 3)
     world = World(random.Random(1), partitions=1)
     world.deploy(counting())
     count = 7
@@ -381,13 +382,13 @@ def test_an_event_that_is_retried_before_the_code_can_read_its_instance_is_a_let
     world.settle()
     ((key, letter),) = world.letters().items()
     world.deploy(*([counting(initial=Narrow(), react=counts)] if unreadable else []))
-    Resender(LogSettings(), world.log).resend(key, letter)
+    Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter)
     world.settle()
     again = {key: each for key, each in world.letters().items() if "retry this once" in each.reason}
     ((key, letter),) = again.items()
     world.deploy(counting())
     world.settle()
-    Resender(LogSettings(), world.log).resend(key, letter)
+    Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter)
     world.settle()
     assert seen(world) == [*KINDS]
 
@@ -407,7 +408,7 @@ def test_a_start_that_is_given_up_begins_nothing() -> None:
 
 def test_a_letter_of_an_unreadable_instance_is_taken_in_once_the_code_reads_it() -> None:
     world = World(random.Random(1), partitions=1)
-    resender = Resender(LogSettings(), world.log)
+    resender = Resender(LogSettings(modules=SHIPPED), world.log)
     world.send("order.place", order_id="O", customer="Ada", lines=LINES)
     world.settle()
     record = next(r for r in world.log.read(topics.PROCESSES, 0, 0) if r.key == "order_fulfilment/O")

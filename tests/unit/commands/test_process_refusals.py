@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates import order, stock
+from commands.aggregates.orders import order, stock
 from commands.declaring.aggregate import Command
 from commands.declaring.process import Process, Reaction, Refused
 from commands.declaring.registry import CommandRegistry
-from commands.processes.order_fulfilment import Fulfilment, order_fulfilment
+from commands.processes.orders.order_fulfilment import Fulfilment, order_fulfilment
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, timestamp_ms
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Entry
 from eventlog.settings import LogSettings
 from replay.resending import Resender
+from tests.domains import SHIPPED
 from tests.process_world import World
 
 LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]
@@ -74,7 +75,7 @@ def test_a_command_that_no_aggregate_takes_here_stops_the_instance_that_sent_it(
     assert "stock.release" in stopped.reason
     world.deploy(sending(), commands=known)
     key, letter = list(world.letters().items())[1]
-    Resender(LogSettings(), world.log).resend(key, letter)
+    Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter)
     world.settle()
     released = stock.Release(sku="tea", order_id="O")
     assert told(world) == [f"failed unreadable_command: {released!r}"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.listing import listing
+from commands.aggregates.listings.listing import listing
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError, UnknownCommand

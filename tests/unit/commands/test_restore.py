@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from commands.aggregates.listing import Listed, Listing, PriceChanged, listing
+from commands.aggregates.listings.listing import Listed, Listing, PriceChanged, listing
 from commands.codec import read_snapshot
 from commands.declaring.registry import CommandRegistry
 from commands.errors import UnreadableSnapshot
@@ -24,8 +24,9 @@ from eventlog.envelope import Envelope, encode
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
 from eventlog.topics import EVENTS, RECEIPTS, SNAPSHOTS
+from tests.domains import SHIPPED
 
-REGISTRY = CommandRegistry.load()
+REGISTRY = CommandRegistry.load(SHIPPED)
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
 
 

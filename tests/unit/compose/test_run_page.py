@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from rich.console import Console
 
-from compose.run import TO_TRY, log_to_file, page, variables
+from commands.codec import read_command
+from commands.declaring.registry import CommandRegistry
+from compose.run import TO_TRY, TO_TRY_ALWAYS, log_to_file, page, variables
 from compose.settings import Ports, StackSettings
+from projections.registry import ViewRegistry
 
 API = "http://127.0.0.1:18080"
 SETTINGS = StackSettings(Path("/home/ada/.headwater"))
@@ -27,15 +32,43 @@ def commands(text: str) -> list[str]:
     ]
 
 
-def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("modules", [(), ("listings",), ("orders",), ("orders", "bank.views", "listings")])
+def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch, modules: Sequence[str]) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    found = commands(page(API, SETTINGS, {}))
-    assert len(found) == len(TO_TRY)
+    found = [line for line in commands(page(API, SETTINGS, {}, modules)) if not line.startswith("export ")]
+    assert len(found) == sum(len(TO_TRY.get(name, ())) for name in modules) + len(TO_TRY_ALWAYS)
     for command in found:
         words = shlex.split(command)
         assert words[0] == "curl" or Path(words[0]).name in ("replay", "python")
-        assert "{" not in command.replace('{"listing_id": "sacramento-1", "price": 61000}', "")
-    assert any(len(command) > 80 for command in found), "long ones are not broken"
+        bodies = [json.loads(word) for word in words if word.startswith("{")]
+        assert len(bodies) == command.count("-d ")
+        assert "{" not in " ".join(word for word in words if not word.startswith("{"))
+    assert not modules or any(len(command) > 80 for command in found), "long ones are not broken"
+
+
+def test_what_is_to_be_tried_is_of_the_domains_that_run() -> None:
+    only_orders = page(API, SETTINGS, {}, ("orders",))
+    assert "listing" not in only_orders
+    assert "replay rebuild streams" in only_orders
+    assert "order" not in page(API, SETTINGS, {}, ("listings",))
+
+
+@pytest.mark.parametrize("domain", TO_TRY)
+def test_what_is_to_be_tried_with_a_domain_is_in_it(domain: str) -> None:
+    registry, views = CommandRegistry.load([domain]), ViewRegistry.load([domain])
+    for _, command in TO_TRY[domain]:
+        words = shlex.split(command.format(api=API))
+        (url,) = (urlsplit(word) for word in words if word.startswith(API))
+        _, what, name, *_ = url.path.split("/")
+        if what == "commands":
+            read_command(registry.command(name), json.loads(words[-1]))
+        else:
+            assert name in (registry.aggregates if what == "streams" else views.views)
+
+
+def test_another_terminal_is_told_which_domains_run() -> None:
+    assert "export HEADWATER_MODULES=orders" in commands(page(API, SETTINGS, {}, ("orders",)))
+    assert "export HEADWATER_MODULES" not in page(API, SETTINGS, {}, ("listings",))
 
 
 PAGE = """
@@ -66,7 +99,7 @@ def test_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
     expected = PAGE.replace("{BODY}", '{"listing_id": "sacramento-1", "price": 61000}')
-    assert page(API, SETTINGS, {"PATH": "/bin"}) == expected
+    assert page(API, SETTINGS, {"PATH": "/bin"}, ("listings",)) == expected
 
 
 def test_what_another_terminal_needs_is_exported_first() -> None:
@@ -74,7 +107,7 @@ def test_what_another_terminal_needs_is_exported_first() -> None:
     moved = replace(SETTINGS, ports=Ports(kafka=29092))
     given = {"HEADWATER_KAFKA_PORT": "29092", "HEADWATER_MODULES": "bank.views", "HEADWATER_KAFKA": "elsewhere:9092"}
     assert variables(moved, given) == {"HEADWATER_MODULES": "bank.views", "HEADWATER_KAFKA": "127.0.0.1:29092"}
-    assert "export HEADWATER_KAFKA=127.0.0.1:29092" in commands(page(API, moved, given))
+    assert "export HEADWATER_KAFKA=127.0.0.1:29092" in commands(page(API, moved, given, ("bank.views",)))
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_what_lost_its_guard_is_ended_and_what_only_has_its_number_is_not(tmp_pa
         mine = ProcessStatus("left", State.HEALTHY, left.pid, None, time.time(), 0, 0.0, "")
         reused = ProcessStatus("reused", State.HEALTHY, other.pid, None, time.time() - 3600, 0, 0.0, "")
         state.write(Ports(), [mine, reused])
-        state.clear_remains()
+        state.clear_leftovers()
         assert not psutil.pid_exists(left.pid)
         assert other.poll() is None
     assert "'left'" in caplog.text

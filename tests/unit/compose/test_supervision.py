@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from projections.supervision.errors import StartFailed, SupervisionError
-from projections.supervision.process import PATIENCE, Backoff, ProcessSpec, State
+from projections.supervision.process import RETRY_FOREVER, Backoff, ProcessSpec, State
 from projections.supervision.supervisor import Supervisor
 from tests.waiting import eventually
 
-QUICK = Backoff(first_s=0.01, longest_s=0.02, limit=3, limit_at_first=2)
+QUICK = Backoff(first_s=0.01, max_s=0.02, limit=3, limit_at_first=2)
 READY_THEN_WAIT = "echo started >> runs; trap 'echo cleanly >> runs; exit 0' TERM; while :; do sleep 0.05; done"
 
 
@@ -78,7 +78,7 @@ def test_a_killed_process_is_restarted_and_the_restart_logged(tmp_path, caplog):
 
 
 def test_a_clean_restart_needs_no_backoff(tmp_path):
-    slow = Backoff(first_s=10.0, longest_s=10.0)
+    slow = Backoff(first_s=10.0, max_s=10.0)
     supervisor = Supervisor([spec(tmp_path)], slow)
     supervisor.start()
     began = supervisor["child"].status.started
@@ -117,7 +117,7 @@ def test_a_process_that_keeps_dying_is_given_up(tmp_path):
 
 def test_without_a_limit_a_process_that_dies_early_again_and_again_is_never_given_up(tmp_path):
     dies_at_first = f"echo try >> tries; [ $(wc -l < tries) -gt 6 ] || exit 1; {READY_THEN_WAIT}"
-    supervisor = Supervisor([spec(tmp_path, dies_at_first)], replace(PATIENCE, first_s=0.01, longest_s=0.02))
+    supervisor = Supervisor([spec(tmp_path, dies_at_first)], replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
     supervisor.start()
     try:
         assert supervisor["child"].status.restarts == 6
@@ -127,8 +127,8 @@ def test_without_a_limit_a_process_that_dies_early_again_and_again_is_never_give
 
 
 def test_the_wait_before_a_restart_is_bounded_however_many_there_were():
-    assert PATIENCE.wait_s(0) == PATIENCE.first_s
-    assert PATIENCE.wait_s(100_000) == PATIENCE.longest_s
+    assert RETRY_FOREVER.wait_s(0) == RETRY_FOREVER.first_s
+    assert RETRY_FOREVER.wait_s(100_000) == RETRY_FOREVER.max_s
 
 
 def test_a_process_that_waits_for_another_is_not_called_late(tmp_path):
@@ -141,7 +141,7 @@ def test_a_process_that_waits_for_another_is_not_called_late(tmp_path):
 
 
 def test_a_restart_can_be_begun_without_waiting_for_its_end(tmp_path):
-    supervisor = Supervisor([spec(tmp_path)], replace(QUICK, first_s=10.0, longest_s=10.0))
+    supervisor = Supervisor([spec(tmp_path)], replace(QUICK, first_s=10.0, max_s=10.0))
     supervisor["child"].begin_restart()  # does not run: nothing to restart
     supervisor.begin("child")
     try:

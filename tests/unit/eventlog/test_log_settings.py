@@ -16,6 +16,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 def test_modules_are_split() -> None:
     assert LogSettings.from_environment({"HEADWATER_MODULES": " a.b, ,c "}).modules == ("a.b", "c")
+    for nothing in ({}, {"HEADWATER_MODULES": ""}):
+        assert LogSettings.from_environment(nothing).modules == ("listings",)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
-"""Finding declarations in packages."""
+"""Which modules a deployment is made of, and finding declarations in them."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from eventlog.errors import EventLogError, ModuleBroken
-from eventlog.modules import find
+from eventlog.errors import AmbiguousModule, EventLogError, ModuleBroken, UnknownModule
+from eventlog.modules import DEFAULT_MODULES, ROOMS, domain_of, find, read_modules, shipped_domains
+
+ROOM = ROOMS[0]
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_every_module_below_a_package_is_searched_and_each_object_listed_once(package: Path) -> None:
-    found = [(module, str(path)) for module, path in find(["shop_x"], Path)]
+    found = [(module, str(path)) for module, path in find(["shop_x"], Path, ROOM)]
     assert sorted(found, key=lambda pair: pair[1]) == [
         ("shop_x.deep", "1"),
         ("shop_x.one", "2"),
@@ -40,17 +43,84 @@ def test_every_module_below_a_package_is_searched_and_each_object_listed_once(pa
 
 
 def test_a_single_module_may_be_named(package: Path) -> None:
-    assert [str(path) for _, path in find(["shop_x.deep.two"], Path)] == ["3"]
+    assert [str(path) for _, path in find(["shop_x.deep.two"], Path, ROOM)] == ["3"]
 
 
-def test_a_package_that_is_not_there_is_named_with_the_variable() -> None:
-    with pytest.raises(ModuleBroken, match=r"shop_that_is_not_there.*HEADWATER_MODULES") as broken:
-        find(["shop_that_is_not_there"], Path)
-    assert isinstance(broken.value.__cause__, ModuleNotFoundError)
-    assert isinstance(broken.value, EventLogError)
+@pytest.mark.parametrize("name", ["shop_that_is_not_there", "shop_x.deep.nowhere", "shop_x.one.first", "order"])
+def test_a_name_of_nothing_is_told_with_the_variable_and_the_shipped_domains(package: Path, name: str) -> None:
+    said = re.escape(f'there is no module "{name}"') + r".*HEADWATER_MODULES.*\(listings, orders\)"
+    with pytest.raises(UnknownModule, match=said) as unknown:
+        find([name], Path, ROOM)
+    assert isinstance(unknown.value.__cause__, ModuleNotFoundError)
+    assert isinstance(unknown.value, EventLogError)
 
 
 def test_a_module_that_fails_is_named_with_its_error(package: Path) -> None:
     (package / "deep" / "bad.py").write_text("1 / 0")
     with pytest.raises(ModuleBroken, match=r"shop_x\.deep\.bad.*ZeroDivisionError"):
-        find(["shop_x"], Path)
+        find(["shop_x"], Path, ROOM)
+
+
+def test_a_module_that_imports_what_is_not_there_is_broken_and_not_unknown(package: Path) -> None:
+    (package / "deep" / "bad.py").write_text("import shop_y")
+    with pytest.raises(ModuleBroken, match=r"shop_x\.deep\.bad.*No module named 'shop_y'"):
+        find(["shop_x"], Path, ROOM)
+
+
+def test_a_shipped_domain_is_all_its_packages() -> None:
+    assert shipped_domains() == {
+        "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
+        "orders": ("commands.aggregates.orders", "commands.processes.orders"),
+    }
+
+
+def test_a_shipped_domain_stands_for_its_package_in_the_room_that_is_searched() -> None:
+    def where(room: str) -> set[str]:
+        return {module.rpartition(".")[0] for module, _ in find(["orders", "listings"], type, room)}
+
+    assert {room: where(room) for room in ROOMS} == {
+        "commands.aggregates": {"commands.aggregates.listings", "commands.aggregates.orders"},
+        "commands.observations": {"commands.observations.listings"},
+        "commands.processes": {"commands.processes.orders"},
+        "projections.views": {"projections.views.listings"},
+    }
+
+
+def test_what_a_deployment_names_is_what_it_is_made_of() -> None:
+    assert read_modules("") == read_modules(" , ") == DEFAULT_MODULES == ("listings",)
+    assert read_modules("orders") == ("orders",)
+    assert read_modules(" shop.domain, orders ,, shop.domain") == ("shop.domain", "orders")
+
+
+def test_modules_of_the_user_s_may_contain_the_name_of_a_shipped_domain(package: Path) -> None:
+    (package / "orders.py").write_text("import pathlib\nmine = pathlib.Path('mine')")
+    (name,) = read_modules("shop_x.orders")
+    assert [str(path) for _, path in find([name], Path, ROOM)] == ["mine"]
+
+
+@pytest.mark.parametrize("file", ["orders.py", "orders/__init__.py", "orders/domain.py"])
+def test_a_name_that_is_a_shipped_domain_and_a_module_of_the_user_s_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = re.escape(f'"{tmp_path}/orders') + r'.*"orders\.domain".*commands\.aggregates\.orders'
+    with pytest.raises(AmbiguousModule, match=said):
+        read_modules("listings,orders")
+    assert read_modules("listings,orders.domain") == ("listings", "orders.domain")
+    assert read_modules("") == DEFAULT_MODULES
+
+
+def test_a_folder_without_modules_is_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "january.csv").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert read_modules("orders") == ("orders",)
+
+
+def test_the_domain_of_a_module() -> None:
+    assert domain_of("commands.aggregates.orders.stock") == domain_of("commands.processes.orders") == "orders"
+    assert domain_of("projections.views.listings.listings") == "listings"
+    for other in ("projections.views.streams", "commands.aggregates.orders_of_mine", "orders"):
+        assert domain_of(other) is None

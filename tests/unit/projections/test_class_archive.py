@@ -32,7 +32,9 @@ end(session, 120)
 def archive() -> Path:
     if not (locate_java().resolve().parent.parent / "lib" / "server" / "classes.jsa").exists():
         pytest.skip("this Java has no archive of its own classes, on which ours would build")
-    made = make_archive()
+    # not in this process: making it ends the session that other tests have here
+    subprocess.run([sys.executable, "-m", "projections", "prepare"], check=True, timeout=600)
+    made = class_archive.found()
     assert made is not None
     return made
 

@@ -18,8 +18,9 @@ from projections.table.expressions import envelope, minus, point, value, when
 from projections.table.folds.fold import EVERY
 from projections.table.items import item
 from projections.table.view import Cache, Elasticsearch, Postgres
+from tests.domains import SHIPPED
 
-SHIPPED = {
+FINGERPRINTS = {
     "city_market@1": "a7d0cc99628a75d7",
     "listing_card@1": "27dda77c5e9ef4d6",
     "listing_search@1": "c51400e7d040ff2c",
@@ -37,7 +38,7 @@ class Put(Event, type="thing.put"):
 
 
 def test_the_shipped_views_have_the_fingerprints_that_deployments_know() -> None:
-    assert {view.tag: view.fingerprint for view in ViewRegistry.load().views.values()} == SHIPPED
+    assert {view.tag: view.fingerprint for view in ViewRegistry.load(SHIPPED).views.values()} == FINGERPRINTS
 
 
 @pytest.mark.parametrize(

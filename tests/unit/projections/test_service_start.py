@@ -64,7 +64,7 @@ def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
             name=name, argv=("/bin/sh", "-c", script), cwd=tmp_path, log=tmp_path / "log", probe=lambda: None
         )
 
-    monkeypatch.setattr(service, "PATIENCE", replace(service.PATIENCE, first_s=0.01, longest_s=0.02))
+    monkeypatch.setattr(service, "RETRY_FOREVER", replace(service.RETRY_FOREVER, first_s=0.01, max_s=0.02))
     monkeypatch.setattr(service, "prepare", lambda _: "cluster")
     monkeypatch.setattr(Service, "build_missing", lambda _: [])
     monkeypatch.setattr(Service, "upkeep", lambda _, parts: made.of(parts))
@@ -119,7 +119,7 @@ def test_where_the_query_begins_is_asked_once_nothing_is_replayed_any_more(
     monkeypatch.setattr(service, "prepare", lambda _: "cluster")
     monkeypatch.setattr(service, "time", SimpleNamespace(sleep=pause))
     monkeypatch.setattr("projections.spark.session.start_session", lambda *_, **__: order.append("session"))
-    monkeypatch.setattr(Service, "starting", lambda *_: order.append("starting"))
+    monkeypatch.setattr(Service, "starting_offsets", lambda *_: order.append("starting"))
     monkeypatch.setattr("projections.spark.live.run_live", lambda *_, **__: order.append("query"))
     read_side.run_live(held_by)
     assert order == ["session", "wait", "starting", "query"]
@@ -167,7 +167,7 @@ def test_code_that_starts_builds_its_own_version_and_leaves_a_later_one_its_name
     done = {"built": False, "published": False}
     view = replace(BY_GROUP, version=2)
     monkeypatch.setattr(Service, "generations", FakeRegistry(live))
-    monkeypatch.setattr(service, "drop_remains", lambda *_: None)
+    monkeypatch.setattr(service, "drop_leftovers", lambda *_: None)
     monkeypatch.setattr(Service, "_build", lambda _, views: done.update(built=list(views) == [view]))
     monkeypatch.setattr(service, "publish_live", lambda *_: done.update(published=True))
     Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([("here", view)])).build_missing()

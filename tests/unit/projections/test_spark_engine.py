@@ -42,6 +42,7 @@ from projections.table.view import Postgres, TableView
 from projections.testing.histories import history as random_history
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
+from tests.domains import SHIPPED
 from tests.spark_histories import history
 from tests.spark_rows import (
     differences,
@@ -60,8 +61,8 @@ from tests.spark_rows import (
 pytestmark = pytest.mark.jvm
 
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
-VIEWS = list(ViewRegistry.load().views.values())
-AGGREGATES = list(CommandRegistry.load().aggregates.values())
+VIEWS = list(ViewRegistry.load(SHIPPED).views.values())
+AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())
 
 
 class Measured(Event, type="probe.measured"):

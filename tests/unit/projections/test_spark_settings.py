@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from projections.spark.folding import ENTRY_BYTES, LISTED_BYTES, MOST_GROUPS, groups_in_memory
+from projections.spark.folding import ENTRY_BYTES, LISTED_BYTES, MAX_GROUPS, groups_in_memory
 from projections.spark.live import SINK
 from projections.spark.session import SparkSettings
 from projections.table.folds import count, distinct
@@ -69,7 +69,7 @@ def test_a_long_list_takes_room_in_every_group_so_that_fewer_are_in_memory() -> 
         key = {"key": "thing_id", "stores": (Postgres(),)}
         return groups_in_memory(TableView(name="v", columns={"n": count(Put), **columns}, **key))
 
-    assert groups() == MOST_GROUPS
+    assert groups() == MAX_GROUPS
     assert groups(a=distinct({Put: "group"}, 1_000)) == LISTED_BYTES // (ENTRY_BYTES * 1_000) > 1_000
     assert groups(a=distinct({Put: "group"}, 10_000), b=distinct({Put: "group"}, 10_000)) == 100
-    assert groups(a=distinct({Put: "group"}, 3)) == MOST_GROUPS
+    assert groups(a=distinct({Put: "group"}, 3)) == MAX_GROUPS

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from projections.generations.lag import Lag
-from projections.generations.stalls import MOST_LOOKS, RESTART_LOOKS, Stalls
+from projections.generations.stalls import MAX_LOOKS, RESTART_LOOKS, Stalls
 
 STALLED = Lag("listings", "postgres", 1, 3, "stalled", {0: 10, 1: 20}, 0, 0, 0.0)
 MOVING = replace(STALLED, standing="caught up")
@@ -35,7 +35,7 @@ class Looks:
     ends: Iterator[int] = field(default_factory=lambda: count(30))
     quiet: bool = False
 
-    def until_due(self, *lags: Lag, most: int = MOST_LOOKS + 1) -> tuple[int, set[str]]:
+    def until_due(self, *lags: Lag, most: int = MAX_LOOKS + 1) -> tuple[int, set[str]]:
         """How many looks at these lags it takes until a part is due, and which."""
         for number in range(1, most + 1):
             end = 30 if self.quiet else next(self.ends)
@@ -50,7 +50,7 @@ def test_a_part_is_restarted_after_some_looks_and_then_less_and_less_often() -> 
     assert [looks.until_due(STALLED) for _ in range(3)] == [(each * RESTART_LOOKS, {"live"}) for each in (1, 2, 4)]
     for _ in range(8):
         last = looks.until_due(STALLED)
-    assert last == (MOST_LOOKS, {"live"})
+    assert last == (MAX_LOOKS, {"live"})
     looks.until_due(MOVING, most=1)
     assert looks.until_due(STALLED) == (RESTART_LOOKS, {"live"}), "it has moved, so all begins anew"
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from commands import Aggregate, Command, Event, after, default, rename
-from commands.aggregates.listing import Listed, PriceChanged, Withdrawn
+from commands.aggregates.listings.listing import Listed, PriceChanged, Withdrawn
 from commands.errors import UnreadableEvent
 from commands.testing import at, recorded
 from projections import EVERY, Lookup, Postgres, TableView, add, at_least, count, envelope, item, last
@@ -22,7 +22,7 @@ from projections.table.folds.fold import Cases, Ordering, Stored, read
 from projections.table.monoids import Pick, State, StateField
 from projections.table.types import ColumnType
 from projections.testing import check_any_order, contracts_of_views, rows_of
-from projections.views.listings import listings
+from projections.views.listings.listings import listings
 from projections.views.streams import streams
 from tests.listed import LISTING
 
@@ -224,7 +224,7 @@ def test_the_contract_of_views_finds_what_breaks_the_laws(monkeypatch: pytest.Mo
     ("modules", "says"),
     [
         ((), "no view in no module"),
-        (("commands.aggregates",), "no view in commands.aggregates"),
+        (("orders",), "no view in orders"),
         (("projections.views.streams",), '"streams" is of every event'),
     ],
 )

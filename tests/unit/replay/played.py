@@ -139,7 +139,8 @@ class Reader:
 def generation(view: str, number: int, state: str, stores: Sequence[str] = ("postgres",), **changes: Any) -> Generation:
     built = datetime(2026, 11, 22, 9, number, tzinfo=UTC)
     made = Generation(
-        view=view, generation=number, version=1, tag=f"{view}@1", fingerprint="f", state=state, base={}, start={},
+        view=view, generation=number, version=1, tag=f"{view}@1", fingerprint="f", state=state,
+        bulk_ends={}, patch_starts={},
         created_at=built, live_at=built if state == "live" else None, stores=list(stores), declaration=["d"],
         published=True, events=2_000_000, seconds=8.25, source=None, selection=None,
     )  # fmt: skip

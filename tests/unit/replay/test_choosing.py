@@ -95,7 +95,7 @@ def test_prune_drops_nothing_that_was_not_shown(built: Stage, monkeypatch: pytes
         built.registry.put("listings", 1, state="live")
         built.registry.put("listings", 2, state="retired")
 
-    monkeypatch.setattr("replay.keeping.agree", meanwhile)
+    monkeypatch.setattr("replay.keeping.confirm", meanwhile)
     done = built.run("prune", "listings")
     assert (done.code, done.out) == (0, "nothing to drop\n")
     assert built.registry.dropped == []

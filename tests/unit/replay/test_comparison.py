@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from projections.stores.store import Target
-from projections.views.listings import listings
+from projections.views.listings.listings import listings
 from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
 
 LEFT, RIGHT = Target(listings, 1), Target(listings, 2)

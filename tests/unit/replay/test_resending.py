@@ -11,7 +11,7 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates import order
+from commands.aggregates.orders import order
 from commands.declaring.process import Process, ProcessRegistry, Reaction
 from commands.declaring.registry import CommandRegistry
 from eventlog import topics
@@ -20,8 +20,9 @@ from eventlog.letters import Letter
 from eventlog.ports import PROCESSES, Entry
 from eventlog.settings import LogSettings
 from replay.errors import CannotRetry
-from replay.resending import Resender, is_resent, tells_only
+from replay.resending import Resender, is_loss_notice, is_resent
 from tests.background import running
+from tests.domains import SHIPPED
 from tests.process_world import World
 
 PLACED: dict[str, Any] = {"order_id": "O", "customer": "Ada", "lines": [{"sku": "tea", "quantity": 1, "unit_cents": 5}]}
@@ -57,8 +58,8 @@ def test_a_command_of_an_unknown_type_is_decided_once_the_type_is_known() -> Non
 
     mended(world, known, processes)
     with running(at_work(world)):
-        receipt = Resender(LogSettings(), world.log).resend(key, letter)
-        again = Resender(LogSettings(), world.log).resend(key, letter)
+        receipt = Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter)
+        again = Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter)
     assert receipt is not None
     assert (receipt.command_id, receipt.outcome) == (f"{command_id}/retry", "accepted")
     assert again == receipt
@@ -69,7 +70,7 @@ def test_a_command_of_an_unknown_type_is_decided_once_the_type_is_known() -> Non
 def test_what_still_cannot_be_read_says_so_and_nothing_is_sent() -> None:
     world = World(random.Random(1))
     stranger = encode(Envelope("c", "order.fly", "order/O", world.now, {"order_id": "O"}))
-    resender = Resender(LogSettings(), world.log)
+    resender = Resender(LogSettings(modules=SHIPPED), world.log)
     for value, says in [(stranger, r"order\.fly"), (b"{", "malformed JSON"), (None, "no value")]:
         with pytest.raises(CannotRetry, match=says):
             resender.resend("commands/0/0", Letter("", "", b"order/O", value))
@@ -137,7 +138,7 @@ def test_what_comes_after_an_event_that_a_process_could_not_handle_waits_until_t
     mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
     world.settle()
     assert seen(world) == before
-    resender = Resender(LogSettings(), world.log)
+    resender = Resender(LogSettings(modules=SHIPPED), world.log)
     for _ in range(2):
         assert resender.resend(key, letter) is None
         world.settle()
@@ -155,7 +156,7 @@ def test_an_event_that_could_not_be_routed_reaches_its_processes() -> None:
     assert key.endswith("/router")
     assert is_resent(key)
     mended(world, known, world.processes)
-    assert Resender(LogSettings(), world.log).resend(key, letter) is None
+    assert Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter) is None
     world.step(PROCESSES, partition_of("order_fulfilment/O", world.log.partitions), 100)
     assert world.instances() == ["order_fulfilment/O"]
 
@@ -166,8 +167,10 @@ def test_what_views_could_not_take_in_is_not_sent_again() -> None:
 
 
 def test_letters_about_records_that_are_lost_are_told_from_those_that_can_be_retried() -> None:
-    assert tells_only("process-inbox/0/1-2")
+    assert is_loss_notice("process-inbox/0/1-2")
     kept = ["process-inbox/0/1", "events/0/5/router", "processes/0/p/1-2", "process-inbox/0/timer/p/a/t@1-2"]
-    assert not any(map(tells_only, kept))
+    assert not any(map(is_loss_notice, kept))
     with pytest.raises(CannotRetry, match="holds no value"):
-        Resender(LogSettings(), World(random.Random(1)).log).resend("commands/0/1-2", Letter("", "", None, None))
+        Resender(LogSettings(modules=SHIPPED), World(random.Random(1)).log).resend(
+            "commands/0/1-2", Letter("", "", None, None)
+        )

@@ -1,8 +1,8 @@
 """Listings for full-text search, in Elasticsearch. A withdrawn listing is not found; a sold one is, as sold."""
 
-from commands.aggregates.listing import DetailsRevised, Listed, Relisted, Withdrawn
+from commands.aggregates.listings.listing import DetailsRevised, Listed, Relisted, Withdrawn
 from projections import Elasticsearch, TableView, last, point
-from projections.views.listings import PRICE, STATUS
+from projections.views.listings.listings import PRICE, STATUS
 
 listing_search = TableView(
     name="listing_search",

@@ -1,6 +1,6 @@
 """Every listing with all its details, in PostgreSQL."""
 
-from commands.aggregates.listing import (
+from commands.aggregates.listings.listing import (
     DetailsRevised,
     Listed,
     PriceChanged,

@@ -9,7 +9,7 @@ The average price per square foot is all asking prices over all square feet on t
 same in every order of arrival, which a mean of quotients is not.
 """
 
-from commands.aggregates.listing import (
+from commands.aggregates.listings.listing import (
     DetailsRevised,
     Listed,
     PriceChanged,

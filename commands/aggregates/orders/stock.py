@@ -12,7 +12,7 @@ from commands import Aggregate, Command, Event, Rejected
 Sku = Annotated[str, Field(min_length=1, max_length=100, description="stock keeping unit: what is in the warehouse")]
 OrderId = Annotated[str, Field(min_length=1, max_length=100)]
 Quantity = Annotated[int, Field(gt=0, le=1_000_000)]
-MOST = 1_000_000_000
+MAX_STOCK = 1_000_000_000
 
 
 # Events
@@ -128,8 +128,8 @@ def decide(command: Receive | Reserve | Release | Dispatch, state: Stock) -> Seq
     match command:
         case Receive():
             available = state.available + command.quantity
-            if available > MOST:
-                raise Rejected("too_much", f'no more than {MOST} of "{command.sku}" can be in stock')
+            if available > MAX_STOCK:
+                raise Rejected("too_much", f'no more than {MAX_STOCK} of "{command.sku}" can be in stock')
             return [Received(sku=command.sku, quantity=command.quantity, available=available)]
         case Reserve():
             return _reserve(command, state)

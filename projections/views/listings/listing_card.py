@@ -1,8 +1,8 @@
 """The small document that a page needs of a listing, in Valkey. A withdrawn listing has none."""
 
-from commands.aggregates.listing import DetailsRevised, Listed, Relisted, Withdrawn
+from commands.aggregates.listings.listing import DetailsRevised, Listed, Relisted, Withdrawn
 from projections import Cache, TableView, last
-from projections.views.listings import PRICE, STATUS
+from projections.views.listings.listings import PRICE, STATUS
 
 listing_card = TableView(
     name="listing_card",

@@ -9,7 +9,7 @@ from typing import Final, Literal, assert_never
 from pydantic import BaseModel, ConfigDict
 
 from commands import Command, Process, Reaction, Refused, TimedOut
-from commands.aggregates import order, refund, stock
+from commands.aggregates.orders import order, refund, stock
 
 UNPAID: Final = "unpaid"
 PAY_WITHIN: Final = timedelta(minutes=30)

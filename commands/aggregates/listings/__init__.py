@@ -1,0 +1,1 @@
+"""The sample domain `listings`: properties for sale."""

@@ -1,0 +1,1 @@
+"""What is observed of the sample domain `listings`."""

@@ -1,0 +1,185 @@
+"""The sample domain `orders` at work: orders contend for too little stock, and the events say what came of each.
+
+It has no view of its own: what happened is read from the view `streams`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg
+
+from compose.sample import SETTLE_S, Client, Request
+from compose.settings import Endpoints
+
+PLENTY, SCARCE = "tea", "saffron"
+CENTS: Mapping[str, int] = {PLENTY: 250, SCARCE: 900}
+RECEIVED: Mapping[str, int] = {PLENTY: 100_000, SCARCE: 20}
+ORDERS, LOADED = 200, 20
+LOOK_AGAIN_S = 0.2
+
+
+class Happened(NamedTuple):
+    """An event, as the view `streams` has it."""
+
+    stream: str
+    sequence: int
+    type: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """An order: its products, one of each, and what its customer does then."""
+
+    skus: tuple[str, ...]
+    paid: bool = False
+    called_off: bool = False
+
+    @property
+    def cents(self) -> int:
+        """What it costs."""
+        return sum(CENTS[sku] for sku in self.skus)
+
+
+class Orders:
+    """Customers' orders. See Sample.
+
+    Most are paid, some of these for more of a product than there is; of the others, half are called off.
+    """
+
+    views: Sequence[str] = ("streams",)
+    rows: Mapping[str, str] = {"streams": "order/order-1/1"}
+
+    def __init__(self) -> None:
+        self._wishes: dict[str, Wish] = {}
+
+    @property
+    def number(self) -> int:
+        return ORDERS
+
+    def loading(self) -> Sequence[Mapping[str, Request]]:
+        return [{f"load-{each.type}-{_key(each)}": each for each in requests} for requests in self._begin(LOADED)]
+
+    def rounds(self) -> Sequence[Sequence[Request]]:
+        return self._begin(ORDERS)
+
+    async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
+        name = f"fresh-{number}"
+        receipt = await client.send(self._place(name, Wish((PLENTY,))))
+        began = time.perf_counter()
+        answer = await client.http.get(f"/views/streams/order/{name}/1", params={"after": receipt["position"]})
+        took_s = time.perf_counter() - began
+        shown = answer.json().get("type") == "order.placed"
+        return took_s, "" if shown else f"streams/order/{name}/1 did not show its own write: {answer.text}"
+
+    async def trade(self, client: Client, number: int) -> int:
+        name = f"traded-{number}"
+        await client.send(self._place(name, Wish((PLENTY,), paid=True)))
+        await client.send(self._pay(name))
+        return 2
+
+    async def mismatches(self, client: Client, endpoints: Endpoints, environment: str) -> list[str]:
+        await client.settle(self.rows)
+        deadline = time.monotonic() + SETTLE_S
+        # the process that follows up on payments is done when all orders have come to their end
+        while found := differences(self._wishes, await asyncio.to_thread(_read, endpoints, environment)):
+            if time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(LOOK_AGAIN_S)
+        return []
+
+    def _begin(self, number: int) -> list[list[Request]]:
+        wishes = {
+            f"order-{n}": Wish((PLENTY, SCARCE) if n % 4 == 0 else (PLENTY,), n % 10 != 0, n % 20 == 0)
+            for n in range(1, number + 1)
+        }
+        return [
+            [Request("stock.receive", {"sku": sku, "quantity": quantity}) for sku, quantity in RECEIVED.items()],
+            [self._place(name, wish) for name, wish in wishes.items()],
+            [
+                *(self._pay(name) for name, wish in wishes.items() if wish.paid),
+                *(
+                    Request("order.cancel", {"order_id": name, "reason": "the customer changed their mind"})
+                    for name, wish in wishes.items()
+                    if wish.called_off
+                ),
+            ],
+        ]
+
+    def _place(self, name: str, wish: Wish) -> Request:
+        self._wishes[name] = wish
+        lines = [{"sku": sku, "quantity": 1, "unit_cents": CENTS[sku]} for sku in wish.skus]
+        return Request("order.place", {"order_id": name, "customer": "Ada", "lines": lines})
+
+    def _pay(self, name: str) -> Request:
+        return Request("order.pay", {"order_id": name, "amount_cents": self._wishes[name].cents})
+
+
+def differences(wishes: Mapping[str, Wish], happened: Iterable[Happened]) -> list[str]:
+    """Where the events of orders, stock and refunds are not what must come of `wishes`; empty if they are.
+
+    A paid order is confirmed while there is stock for it, else cancelled and refunded. Stock is reserved for confirmed
+    orders and for no others. Of every stream, each version is there once.
+    """
+    streams: dict[str, list[Happened]] = defaultdict(list)
+    for event in sorted(happened, key=lambda event: (event.stream, event.sequence)):
+        streams[event.stream].append(event)
+    found = [
+        f"{stream} has the versions {versions}"
+        for stream, events in streams.items()
+        if (versions := [event.sequence for event in events]) != list(range(1, len(events) + 1))
+    ]
+    last = {stream: events[-1] for stream, events in streams.items()}
+    ends = {name: last[f"order/{name}"].type if f"order/{name}" in last else "missing" for name in wishes}
+    confirmed = [name for name, end in ends.items() if end == "order.confirmed"]
+    found += [
+        f"order/{name} ended with {end}, not {' or '.join(expected)}"
+        for name, end in ends.items()
+        if end not in (expected := _ends(wishes[name]))
+    ]
+    wanted = Counter(sku for wish in wishes.values() if wish.paid for sku in wish.skus)
+    reserved = Counter(sku for name in confirmed for sku in wishes[name].skus)
+    if reserved[SCARCE] != (most := min(RECEIVED[SCARCE], wanted[SCARCE])):
+        found.append(f"{reserved[SCARCE]} orders with {SCARCE} are confirmed, not {most}")
+    for sku, received in RECEIVED.items():
+        states = [event.data["available"] for event in streams[f"stock/{sku}"] if "available" in event.data]
+        if states[-1:] != [received - reserved[sku]]:
+            found.append(f"of {sku} {states[-1:]} are available, not {received - reserved[sku]}")
+    owed = {f"refund/{name}": wishes[name].cents for name in wishes if wishes[name].paid and name not in confirmed}
+    refunds = {
+        stream: sum(event.data["amount_cents"] for event in events)
+        for stream, events in streams.items()
+        if stream.startswith("refund/")
+    }
+    found += [
+        f"{stream} is {refunds.get(stream, 0)} cents, not {owed.get(stream, 0)}"
+        for stream in sorted(owed.keys() | refunds.keys())
+        if refunds.get(stream) != owed.get(stream)
+    ]
+    return found
+
+
+def _ends(wish: Wish) -> tuple[str, ...]:
+    if wish.paid:
+        return ("order.confirmed", "order.cancelled") if SCARCE in wish.skus else ("order.confirmed",)
+    return ("order.cancelled",) if wish.called_off else ("order.placed",)
+
+
+def _read(endpoints: Endpoints, environment: str) -> list[Happened]:
+    query = psycopg.sql.SQL(
+        "SELECT stream, sequence, type, record FROM {} WHERE split_part(stream, '/', 1) = ANY(%s)"
+    ).format(psycopg.sql.Identifier(environment, "streams"))
+    with psycopg.connect(endpoints.postgres) as connection:
+        rows = connection.execute(query, [["order", "stock", "refund"]]).fetchall()
+    return [Happened(stream, sequence, kind, json.loads(record)["data"]) for stream, sequence, kind, record in rows]
+
+
+def _key(request: Request) -> str:
+    return str(request.body.get("order_id") or request.body["sku"])

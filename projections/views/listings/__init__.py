@@ -1,0 +1,1 @@
+"""What is read of the sample domain `listings`."""

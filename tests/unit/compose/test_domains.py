@@ -1,0 +1,70 @@
+"""DOMAINS of `make run` and `make demo`: which shipped domains run, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compose.demo import SAMPLES
+from compose.domains import main, read_deployed, read_domains
+from compose.errors import SettingError
+from compose.run import TO_TRY
+from eventlog.modules import shipped_domains
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("text", "domains"),
+    [
+        ("", ()),
+        (" ", ()),
+        ("all", ("listings", "orders")),
+        ("orders", ("orders",)),
+        ("orders, listings,orders", ("orders", "listings")),
+    ],
+)
+def test_domains_are_read(text: str, domains: tuple[str, ...]) -> None:
+    assert read_domains(text) == domains
+    assert main([text]) == 0
+
+
+@pytest.mark.parametrize("text", ["order", "orders,x", "all,orders", "bank.domain", "commands.aggregates.orders"])
+def test_a_wrong_one_is_told_which_there_are(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SettingError, match=f"DOMAINS is '{text}'; set it to all, or to some of listings, orders"):
+        read_domains(text)
+    assert main([text]) == 1
+    assert capsys.readouterr().err.startswith(f"error: DOMAINS is '{text}'; ")
+
+
+def test_what_runs_is_named_in_one_of_two_ways() -> None:
+    assert read_deployed("", {}) == ("listings",)
+    assert read_deployed("all", {"HEADWATER_MODULES": ""}) == ("listings", "orders")
+    assert read_deployed("", {"HEADWATER_MODULES": "bank.views,orders"}) == ("bank.views", "orders")
+    with pytest.raises(SettingError, match=r"set it to nothing, and HEADWATER_MODULES to 'bank\.views,orders'"):
+        read_deployed("orders", {"HEADWATER_MODULES": "bank.views"})
+
+
+@pytest.mark.parametrize("target", ["run", "demo"])
+def test_make_refuses_a_wrong_one_before_anything_else(target: str) -> None:
+    def make(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["make", target, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+    refused = make("DOMAINS=order")
+    assert refused.returncode != 0
+    assert "set it to all, or to some of listings, orders" in refused.stderr
+    assert refused.stdout == ""
+    shown = make("-n", "DOMAINS=orders, listings")
+    assert shown.stdout.splitlines()[-1].endswith(f"-m compose {target} --domains 'orders, listings'"), shown.stderr
+
+
+def test_the_check_needs_nothing_that_is_installed() -> None:
+    script = "import sys; sys.path.insert(0, '.'); from compose.domains import main; sys.exit(main(['all']))"
+    subprocess.run([sys.executable, "-I", "-S", "-c", script], cwd=ROOT, timeout=60, check=True)
+
+
+def test_there_is_something_to_show_of_every_shipped_domain() -> None:
+    assert set(SAMPLES) == set(TO_TRY) == set(shipped_domains())

@@ -1,0 +1,167 @@
+"""A deployment has the domains that it names: what each registry finds for HEADWATER_MODULES."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands.declaring.observation import ObservationRegistry
+from commands.declaring.process import ProcessRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.errors import DeclarationError
+from eventlog.errors import UnknownModule
+from eventlog.settings import LogSettings
+from projections.errors import ViewDeclarationError
+from projections.registry import ViewRegistry
+from tests.domains import SHIPPED
+
+LISTINGS = {"listings", "listing_search", "listing_card", "city_market"}
+DOMAIN = """
+from collections.abc import Sequence
+from pydantic import BaseModel, ConfigDict
+from commands import Aggregate, Command, Event
+
+class Placed(Event, type="order.placed"):
+    order_id: str
+
+class Place(Command, type="order.place"):
+    order_id: str
+
+class Order(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+def decide(command: Place, state: Order) -> Sequence[Event]:
+    return [Placed(order_id=command.order_id)]
+
+def evolve(state: Order, event: Placed) -> Order:
+    return state
+
+order = Aggregate(name="order", id_field="order_id", initial=Order(), decide=decide, evolve=evolve)
+"""
+VIEWS = """
+from projections import Postgres, TableView, count
+from {events} import Placed
+
+orders_placed = TableView(name="orders_placed", key="order_id", columns={{"n": count(Placed)}}, stores=(Postgres(),))
+"""
+EXPIRY = """
+from pydantic import BaseModel, ConfigDict
+from commands import Process, Reaction
+from commands.aggregates.orders import order
+
+class Seen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+def react(event: order.Placed, state: Seen) -> Reaction[Seen]:
+    return Reaction(state, ended=True)
+
+expiry = Process(name="expiry", key="order_id", initial=Seen(), starts=(order.Placed,), react=react)
+"""
+
+
+@pytest.fixture
+def kiosk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's package `kiosk` with an aggregate `order` of its own and a view over that one's events."""
+    folder = tmp_path / "kiosk"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "domain.py").write_text(DOMAIN)
+    (folder / "views.py").write_text(VIEWS.format(events="kiosk.domain"))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.split(".")[0] == "kiosk"]:
+        del sys.modules[name]
+
+
+def deployed(value: str | None) -> tuple[set[str], set[str], set[str], set[str]]:
+    """The names of the aggregates, observations, processes and views of a deployment with this HEADWATER_MODULES."""
+    modules = LogSettings.from_environment({} if value is None else {"HEADWATER_MODULES": value}).modules
+    return (
+        set(CommandRegistry.load(modules).aggregates),
+        set(ObservationRegistry.load(modules).types),
+        set(ProcessRegistry.load(modules).processes),
+        set(ViewRegistry.load(modules).views),
+    )
+
+
+ONLY_LISTINGS = ({"listing"}, {"listing_viewed"}, set(), {"streams", *LISTINGS})
+ONLY_ORDERS = ({"order", "refund", "stock"}, set(), {"order_fulfilment"}, {"streams"})
+BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ONLY_LISTINGS),
+        ("", ONLY_LISTINGS),
+        ("listings", ONLY_LISTINGS),
+        ("orders", ONLY_ORDERS),
+        ("orders,listings", BOTH),
+        (",".join(SHIPPED), BOTH),
+        ("commands.aggregates.orders,commands.processes.orders", ONLY_ORDERS),
+        ("kiosk", ({"order"}, set(), set(), {"streams", "orders_placed"})),
+        ("kiosk.domain", ({"order"}, set(), set(), {"streams"})),
+        (
+            "kiosk.views,listings,kiosk.domain",
+            ({"order", "listing"}, {"listing_viewed"}, set(), {"streams", "orders_placed", *LISTINGS}),
+        ),
+    ],
+)
+@pytest.mark.usefixtures("kiosk")
+def test_a_deployment_has_what_it_names_and_streams(value: str | None, expected: tuple[set[str], ...]) -> None:
+    assert deployed(value) == expected
+
+
+def test_what_a_registry_loads_by_itself_is_what_a_deployment_has_that_names_nothing() -> None:
+    found = (
+        set(CommandRegistry.load().aggregates),
+        set(ObservationRegistry.load().types),
+        set(ProcessRegistry.load().processes),
+        set(ViewRegistry.load().views),
+    )
+    assert found == deployed(None)
+
+
+@pytest.mark.usefixtures("kiosk")
+def test_the_user_s_order_is_the_one_that_decides() -> None:
+    from kiosk import domain
+
+    registry = CommandRegistry.load(["kiosk"])
+    assert registry.command("order.place").command is domain.Place
+    assert registry.command("order.place").aggregate is domain.order
+    assert "order.pay" not in registry.commands
+    assert ViewRegistry.load(["kiosk"]).view("orders_placed").events == {"order.placed": domain.Placed}
+
+
+@pytest.mark.usefixtures("kiosk")
+def test_two_aggregates_of_one_name_stay_an_error() -> None:
+    said = r'"commands\.aggregates\.orders\.order" and "kiosk\.domain" both declare an aggregate "order"'
+    with pytest.raises(DeclarationError, match=said):
+        CommandRegistry.load(["orders", "kiosk"])
+
+
+@pytest.mark.parametrize("registry", [CommandRegistry, ObservationRegistry, ProcessRegistry, ViewRegistry])
+def test_an_unknown_name_is_told_the_shipped_domains_by_each_registry(registry: type[CommandRegistry]) -> None:
+    with pytest.raises(UnknownModule, match=r'"order".*HEADWATER_MODULES.*listings, orders'):
+        registry.load(["listings", "order"])
+
+
+def test_a_view_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> None:
+    (kiosk / "views.py").write_text(VIEWS.format(events="commands.aggregates.orders.order"))
+    said = r'view "orders_placed": reads "order\.placed" of the shipped domain "orders".*add "orders".*"kiosk\.views"'
+    for modules in (["kiosk.views"], ["kiosk.views", "listings"], ["kiosk.views", "kiosk.domain"]):
+        with pytest.raises(ViewDeclarationError, match=said):
+            ViewRegistry.load(modules)
+    for modules in (["kiosk.views", "orders"], ["kiosk.views", "commands.aggregates.orders.order"]):
+        assert set(ViewRegistry.load(modules).views) == {"streams", "orders_placed"}
+
+
+def test_a_process_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> None:
+    (kiosk / "expiry.py").write_text(EXPIRY)
+    said = r'process "expiry" handles "order\.placed" of the shipped domain "orders".*add "orders".*"kiosk\.expiry"'
+    with pytest.raises(DeclarationError, match=said):
+        ProcessRegistry.load(["kiosk.expiry"])
+    assert set(ProcessRegistry.load(["orders", "kiosk.expiry"]).processes) == {"order_fulfilment", "expiry"}
