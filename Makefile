@@ -55,8 +55,9 @@ demo: chosen spark ## show everything at work on real listings; DOMAINS=listings
 test: $(if $(FAST),setup,spark) ## run all tests, on servers of their own; FAST=1: only those that need no server and no JVM
 	$(PY) -m pytest $(PYTEST_OPTIONS)
 
-soak: spark ## some forty minutes of clients while every process and server fails; the history and all views are checked afterwards
+soak: spark ## some forty minutes of clients while everything fails, checked afterwards; then ten times the examples of every property
 	$(PY) -m tests.simulation
+	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) tests/unit tests/contracts -m "not servers and not jvm"
 
 check: setup ## lint, formatting, types, and the direction of imports
 	$(VENV)/bin/ruff check .

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from compose.settings import HOST, StackSettings
 from eventlog import admin
 from eventlog.settings import LogSettings
+from tests.seeds import choose_seed, load_profile, repeats
 from tests.shared_stack import shared_stack
 
-# a machine that has other work is slow: nothing that is timed may fail for that
-settings.register_profile("untimed", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+choose_seed()
+load_profile()
 
 
 ONE_DEPLOYMENT = "tests/acceptance/"
@@ -40,6 +39,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
+def pytest_report_header() -> str:
+    return repeats()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need servers."""
     for item in items:
@@ -52,6 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What a test logged may hold half a surrogate pair, which cannot be sent to the process that reports."""
     report = yield
+    if report.failed:
+        report.sections.append(("seed", repeats()))
     report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
     return report
 

@@ -16,6 +16,7 @@ from eventlog import topics
 from eventlog.memory import MemoryLog
 from eventlog.ports import PROCESSES, ROUTER, Entry
 from tests.process_world import World
+from tests.seeds import seed_of
 
 LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]
 ORDERS = 7
@@ -67,9 +68,9 @@ def routed(world: World, process: str) -> int:
 ALL = {("order.placed", "order.paid", "order.shipped")}
 
 
-@pytest.fixture(params=range(3), ids=lambda seed: f"seed {seed}")
+@pytest.fixture(params=range(3), ids=lambda number: f"seed {number}")
 def world(request: pytest.FixtureRequest) -> World:
-    world = World(random.Random(request.param), partitions=2)
+    world = World(random.Random(seed_of(request.param)), partitions=2)
     world.deploy()
     return world
 

@@ -34,6 +34,7 @@ from commands.declaring.steps import (
 from commands.errors import DeclarationError, UnreadableEvent, UnreadableSnapshot
 from eventlog.envelope import Envelope
 from tests.event_histories import events, recorded
+from tests.seeds import examples
 
 
 class Weighed(Event, type="parcel.weighed", version=3, history=(
@@ -202,7 +203,7 @@ def test_a_number_beyond_64_bits_scales_nothing() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_upcasting_in_one_go_is_upcasting_version_by_version(data: st.DataObject) -> None:
     event = data.draw(events())
     first = data.draw(recorded(event, 1, oddness=0))

@@ -47,6 +47,7 @@ from tests.contracts.fold_views import (
     ever,
 )
 from tests.contracts.view_histories import Put, Taken
+from tests.seeds import examples
 
 LINES = {"sku": "A", "pieces": 2, "price": 5, "weight": None, "at": None}
 
@@ -60,7 +61,7 @@ def packed(*lines: Mapping[str, Any], **more: Any) -> Source:
     return placed({"thing_id": "T", "group": "g", "text": None, "flag": True, "lines": [*lines], **more})
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(list(FOLD_VIEWS.values())), st.integers(0, 10_000))
 def test_any_split_of_a_history_in_any_order_makes_the_same_rows(view: TableView, seed: int) -> None:
     check_sources(view, history(view, list(view.events.values()), seed, length=40).sources, seed)

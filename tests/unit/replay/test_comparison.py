@@ -11,6 +11,7 @@ import pytest
 from projections.stores.store import Target
 from projections.views.listings.listings import listings
 from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
+from tests.seeds import seed_of
 
 LEFT, RIGHT = Target(listings, 1), Target(listings, 2)
 Rows = dict[str, dict[str, Any]]
@@ -58,10 +59,10 @@ def test_the_sample_is_short_and_the_count_is_not() -> None:
     assert (found.differences, len(found.sample)) == (99, SAMPLE)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_rows_in_motion_are_no_difference_and_hide_none(seed: int) -> None:
+@pytest.mark.parametrize("number", range(5))
+def test_rows_in_motion_are_no_difference_and_hide_none(number: int) -> None:
     """Both sides take in the same changes, one later than the other."""
-    chance = random.Random(seed)
+    chance = random.Random(seed_of(number))
     rows: Rows = {str(number): {"n": 0} for number in range(3_000)}
     wrong = str(chance.randrange(3_000))
     right = {key: dict(row) for key, row in rows.items()} | {wrong: {"n": -1_000_000}}

@@ -1,0 +1,45 @@
+"""What is drawn at random: new in every run, and the same again with HEADWATER_SEED."""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+from typing import Final
+
+from hypothesis import HealthCheck, settings
+
+SEED: Final = "HEADWATER_SEED"
+PROFILE: Final = "HYPOTHESIS_PROFILE"
+FAST, LONG = 60, 600
+"""Examples of each property."""
+
+
+def choose_seed() -> None:
+    """Draw the seed of this run, if none is given; processes that are started from now on have it too."""
+    if not os.environ.get(SEED):
+        os.environ[SEED] = str(random.SystemRandom().randrange(2**32))
+
+
+def repeats() -> str:
+    """How to draw the same again."""
+    return f"{SEED}={os.environ[SEED]} repeats what is drawn at random"
+
+
+def seed_of(number: int) -> int:
+    """One of the seeds of this run."""
+    return zlib.crc32(f"{os.environ[SEED]}/{number}".encode())
+
+
+def load_profile() -> None:
+    """Load the hypothesis profile `fast`, or the one that HYPOTHESIS_PROFILE names."""
+    # a machine that has other work is slow: nothing that is timed may fail for that
+    untimed = settings(settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+    settings.register_profile("fast", parent=untimed, max_examples=FAST)
+    settings.register_profile("long", parent=untimed, max_examples=LONG)
+    settings.load_profile(os.environ.get(PROFILE) or "fast")
+
+
+def examples(number: int) -> int:
+    """Examples of a property that takes `number` of them in a fast run: more in a long one."""
+    return max(1, number * settings().max_examples // FAST)
