@@ -162,7 +162,7 @@ def test_what_is_given_must_be_possible() -> None:
     with pytest.raises(BadDecision, match='"evolve" of "box" returned None'):
         given(box, Moved(box_id="B", shelf="nowhere"))
     with pytest.raises(ValidationError):
-        given(box, Moved.model_construct(box_id="B", shelf=5))
+        given(box, Moved.model_construct(box_id="B", shelf=5))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no Aggregate and no Process"):
         given(Box())  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="has no zone"):
@@ -264,10 +264,10 @@ def reacting(answer: Any) -> Process[Box]:
     [
         (None, "returned NoneType, not a Reaction"),
         (Reaction(Box(), ["x"]), "sends str"),  # type: ignore[list-item]
-        (Reaction(LISTED), "the state of"),  # type: ignore[type-var]
+        (Reaction(LISTED), "the state of"),
         (Reaction(Box(), timers={"t": 5}), "give it a name and a timedelta"),  # type: ignore[dict-item]
-        (Reaction(Box(), [Move.model_construct(box_id="B", shelf=5)]), "does not fit its own model"),
-        (Reaction(Box.model_construct(shelf=5)), "does not fit its own model"),
+        (Reaction(Box(), [Move.model_construct(box_id="B", shelf=5)]), "does not fit its own model"),  # type: ignore[arg-type]
+        (Reaction(Box.model_construct(shelf=5)), "does not fit its own model"),  # type: ignore[arg-type]
         (Reaction(Box(), [Move(box_id="B", shelf="x" * 1024 * 1024)]), "bytes, and"),
     ],
 )
