@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-BOUND_S = 30.0
+BOUND_S = 120.0
 
 Answer = TypeVar("Answer")
 

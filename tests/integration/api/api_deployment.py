@@ -18,7 +18,7 @@ from projections.settings import StoreSettings
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
-START_S = 60.0
+START_S = 240.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def serving(deployment: Deployment, **variables: str) -> Iterator[httpx.Client]:
     """A client of `python -m api`, once it is ready."""
     port = free_port()
     process = deployment.start("api", HEADWATER_API_PORT=str(port), HEADWATER_ANSWER_TIMEOUT_S="3", **variables)
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
         try:
             eventually(lambda: process.poll() is not None or is_ready(client), "the API is ready", START_S)
             assert process.poll() is None, (deployment.folder / "api.log").read_text()
@@ -65,7 +65,7 @@ def serving(deployment: Deployment, **variables: str) -> Iterator[httpx.Client]:
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(20)
+        process.wait(120)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -109,7 +109,7 @@ def wait_for_generation(api: httpx.Client, name: str, target: Target) -> None:
     def answers() -> bool:
         return api.get(f"/views/{name}?limit=1").headers["headwater-generation"] == str(target.generation)
 
-    eventually(answers, "the new generation answers", timeout_s=5)
+    eventually(answers, "the new generation answers")
 
 
 def every_row(api: httpx.Client, path: str) -> list[dict[str, Any]]:

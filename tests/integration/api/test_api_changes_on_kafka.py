@@ -121,11 +121,11 @@ def test_the_end_of_the_process_is_told(deployment: Deployment, api: httpx.Clien
     port = free_port()
     process = deployment.start("api", HEADWATER_API_PORT=str(port))
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as other:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as other:
             eventually(lambda: is_ready(other), "the API is ready", START_S)
             with following(other, "listings") as events:
                 process.terminate()
                 assert events.read() == ("end", {"reason": "closing"})
-        process.wait(20)
+        process.wait(120)
     finally:
         stop(process)

@@ -96,7 +96,7 @@ def test_a_swap_shows_and_the_old_generation_s_end_is_survived(api: httpx.Client
         return api.get("/views/listings?limit=1").headers["headwater-generation"]
 
     before = load(deployment, "listings", SOURCES)
-    eventually(lambda: live() == str(before.generation), "the new generation answers", timeout_s=2)
+    eventually(lambda: live() == str(before.generation), "the new generation answers")
     after = load(deployment, "listings", SOURCES[:10])
     store = PostgresStore(deployment.stores)
     store.drop(before)

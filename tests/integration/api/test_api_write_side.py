@@ -185,7 +185,7 @@ def test_a_receipt_is_found_by_an_api_that_started_later(
     port = free_port()
     process = deployment.start("api", HEADWATER_API_PORT=str(port))
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as later:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as later:
             eventually(lambda: is_ready(later), "the API is ready", START_S)
             assert later.get(f"/receipts/{key}").json() == client.get(f"/receipts/{key}").json()
             again = send(later, "change_price", {"listing_id": listed, "price": 7}, **{"Idempotency-Key": key})

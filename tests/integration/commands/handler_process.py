@@ -51,7 +51,7 @@ def handler(settings: LogSettings, modules: str = "", path: Path | None = None) 
         yield process
         if process.poll() is None:
             process.terminate()
-            assert process.wait(30) == 0, output(settings)
+            assert process.wait(120) == 0, output(settings)
     finally:
         if process.poll() is None:
             process.kill()

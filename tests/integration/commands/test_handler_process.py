@@ -223,7 +223,7 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
             await asyncio.gather(kill(), *(drive(f"L{number}") for number in range(streams)))
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(120)
         return answered
 
     answered = with_gateway(log_settings, load, timeout_s=60)

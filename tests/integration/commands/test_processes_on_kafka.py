@@ -80,7 +80,7 @@ def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSett
                 process.wait()
                 process = start_handler(log_settings, "orders,underpaid", tmp_path)
         expected = Counter(confirmed=IN_STOCK, cancelled=ORDERS - IN_STOCK, expired=1)
-        eventually(lambda: statuses(log) == expected, "all orders are settled", 90)
+        eventually(lambda: statuses(log) == expected, "all orders are settled", 240)
         refunds = [f"refund/O{n}" for n in range(ORDERS) if states(log)[f"order/O{n}"].status == "cancelled"]
         eventually(lambda: all(refund in states(log) for refund in refunds))
         fulfilled = {f"order_fulfilment/O{n}" for n in range(ORDERS)}
@@ -95,7 +95,7 @@ def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSett
         assert len([stream for stream in found if stream.startswith("refund/")]) == ORDERS - IN_STOCK
     finally:
         process.terminate()
-        assert process.wait(30) == 0, output(log_settings)
+        assert process.wait(120) == 0, output(log_settings)
     keys = [record.key for p in range(log.partitions) for record in log.read(RECEIPTS, p, 0)]
     follow_ups = [key for key in keys if key.startswith("order_fulfilment:")]
     assert len(follow_ups) == len(set(follow_ups)), "a command of the process was answered twice"

@@ -23,7 +23,7 @@ from tests.integration.projections.loading import create, rows_become, send
 from tests.waiting import eventually
 
 Start = Callable[[str], subprocess.Popen[bytes]]
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ from tests.waiting import eventually
 VIEWS = list(ViewRegistry.load(SHIPPED).views.values())
 AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())
 HEARTBEAT = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
-BOUND_S = 150
+BOUND_S = 300
 NOTHING = "not an event at all"
 
 

@@ -40,7 +40,7 @@ from tests.spark_rows import session
 from tests.waiting import eventually
 
 USER, PASSWORD = "ada", 'pass "word" \\ with = all; of it'
-BOUND_S = 120.0
+BOUND_S = 300.0
 
 
 class Secured(NamedTuple):

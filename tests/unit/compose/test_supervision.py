@@ -39,7 +39,7 @@ def runs(folder: Path) -> list[str]:
 
 def gone(pids: list[int]) -> bool:
     processes = [process for process in psutil.process_iter() if process.pid in pids]
-    return not psutil.wait_procs(processes, timeout=10)[1]
+    return not psutil.wait_procs(processes, timeout=60)[1]
 
 
 def test_a_process_is_asked_to_stop_and_leaves_cleanly(tmp_path):
@@ -109,7 +109,7 @@ def test_a_process_that_keeps_dying_is_given_up(tmp_path):
     (tmp_path / "runs").touch()
     supervisor.start()
     try:
-        assert given_up.wait(20)
+        assert given_up.wait(120)
     finally:
         supervisor.stop()
     assert len(runs(tmp_path)) == 1 + QUICK.limit
@@ -148,7 +148,7 @@ def test_a_restart_can_be_begun_without_waiting_for_its_end(tmp_path):
         supervisor["child"].wait_healthy()
         pid = supervisor["child"].status.pid
         supervisor["child"].begin_restart()
-        eventually(lambda: supervisor["child"].status.pid not in (None, pid), "it runs again", 5.0)
+        eventually(lambda: supervisor["child"].status.pid not in (None, pid), "it runs again")
     finally:
         supervisor.stop()
     assert runs(tmp_path)[:3] == ["started", "cleanly", "started"]

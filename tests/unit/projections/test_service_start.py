@@ -45,7 +45,7 @@ class FakeUpkeep:
 
     def try_to_look(self) -> None:
         self.begun.set()
-        self.let_go.wait(30)
+        self.let_go.wait(120)
 
     def run(self, stop: threading.Event) -> None:
         stop.wait()
@@ -82,7 +82,7 @@ def test_the_live_query_starts_beside_the_replay_and_is_let_go_after_it(
 ) -> None:
     with running(read_side.supervise):
         eventually((tmp_path / "started").exists, "the live query's process starts")
-        assert upkeep.begun.wait(30)
+        assert upkeep.begun.wait(120)
         assert ready_file(read_side.settings, REPLAYING).exists()
         assert not list(tmp_path.glob("load-*"))
         assert not ready_file(read_side.settings, LIVE).exists()
@@ -100,7 +100,7 @@ def test_the_live_query_starts_beside_the_replay_and_is_let_go_after_it(
 
 def test_who_is_told_to_stop_during_a_replay_stops(read_side: Service, upkeep: FakeUpkeep, tmp_path: Path) -> None:
     with running(read_side.supervise):
-        assert upkeep.begun.wait(30)
+        assert upkeep.begun.wait(120)
     assert not upkeep.let_go.is_set()
     upkeep.let_go.set()
     assert not ready_file(read_side.settings, EVERYTHING).exists()
