@@ -51,7 +51,7 @@ async def gateway_on(log: MemoryLog, answered: bool, timeout_s: float) -> AsyncI
             worker.check()
 
 
-def play(scenario: Scenario, answered: bool = True, timeout_s: float = 10.0) -> None:
+def play(scenario: Scenario, answered: bool = True, timeout_s: float = 60.0) -> None:
     async def main() -> None:
         log = MemoryLog(partitions=2)
         async with gateway_on(log, answered, timeout_s) as gateway:
@@ -155,9 +155,9 @@ def test_no_answer_in_time_tells_the_id_to_ask_for_later() -> None:
 def test_receipts_from_before_the_start_are_known_when_it_is_ready() -> None:
     async def main() -> None:
         log = MemoryLog(partitions=2)
-        async with gateway_on(log, answered=True, timeout_s=10) as gateway:
+        async with gateway_on(log, answered=True, timeout_s=60) as gateway:
             first = await gateway.submit("listing.list_property", LISTING, command_id="k")
-        async with gateway_on(log, answered=False, timeout_s=10) as gateway:
+        async with gateway_on(log, answered=False, timeout_s=60) as gateway:
             assert await asyncio.to_thread(gateway.wait_ready, 10)
             assert await gateway.receipt("k") == first
             assert await gateway.submit("listing.list_property", LISTING, command_id="k") == first
