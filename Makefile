@@ -19,7 +19,7 @@ PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),tests/unit tests/contracts -m "no
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: $(STAMP) ## install everything that is locked into .venv (does nothing when nothing changed)
+setup: $(STAMP) ## install the locked dependencies into .venv (does nothing if they have not changed)
 
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer; install one with: \
@@ -31,37 +31,37 @@ $(STAMP): requirements.lock pyproject.toml
 	$(UV) pip install --python $(PY) --no-deps --editable .
 	@touch $@
 
-spark: setup ## download Spark's Kafka connector, and let Spark start sooner (does nothing when it is done)
+spark: setup ## download Spark's Kafka connector and speed up Spark's start (does nothing if done before)
 	@$(PY) -m projections prepare
 
 up: setup ## start the local stack in the background
 	$(PY) -m compose up --detach
 
-down: setup ## stop the local stack; its data stays
+down: setup ## stop the local stack; its data is kept
 	$(PY) -m compose down
 
 run: spark ## run the stack and Headwater's processes until Ctrl-C
 	@$(PY) -m compose run
 
-demo: spark ## show everything at work on real listings
+demo: spark ## load real listings, check all views, rebuild them, and check again
 	$(PY) -m compose demo
 
-test: $(if $(FAST),setup,spark) ## run all tests, on servers of their own; FAST=1: only those that need no server and no JVM
+test: $(if $(FAST),setup,spark) ## run all tests on their own servers; FAST=1: only tests without servers and JVM
 	$(PY) -m pytest $(PYTEST_OPTIONS)
 
-soak: spark ## some forty minutes of clients while every process and server fails; the history and all views are checked afterwards
+soak: spark ## run clients for about 40 minutes while processes and servers fail, then check the history and all views
 	$(PY) -m tests.simulation
 
-check: setup ## lint, formatting, types, and the direction of imports
+check: setup ## check lint, formatting, types and imports
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-bench: spark ## measure, on servers that run or some of its own; NAME=... picks benchmarks
+bench: spark ## run benchmarks, on the running servers or on its own; NAME=... selects some
 	@$(PY) -m tests.bench $(NAME)
 
-lock: setup ## resolve the Python dependencies again
+lock: setup ## resolve and lock the Python dependencies again
 	$(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
 	    --python-version 3.11 --all-extras pyproject.toml -o requirements.lock
 

@@ -20,10 +20,11 @@ from api.routes.views import view_routes
 from api.service import Service
 
 DESCRIPTION = """\
-Commands go in, events are appended to the log, views are read.
+Send commands, which append events to the log, and read views of these events.
 
-A command's answer has a `position`; give it as `after=` to a view or stream, and the answer includes what the command
-did. Every error is an RFC 9457 problem document (`application/problem+json`) whose `type` is stable.
+The answer to a command has a `position`. Send it as `after=` when you read a view or stream: the answer then includes
+the changes of this command. Every error is an RFC 9457 problem document (`application/problem+json`) with a stable
+`type`.
 """
 
 

@@ -19,7 +19,7 @@ from api.query import Query
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 
-STALE = "is no cursor of this query: take `next` of its last page, or leave it out to begin again"
+STALE = "is not a cursor of this query: use `next` of its last page, or omit it to start again"
 
 
 def write_cursor(view: TableView, query: Query, last: Sequence[Any]) -> str:

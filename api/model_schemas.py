@@ -76,7 +76,7 @@ def _event(event_type: str, event: type[Event]) -> Schema:
 def _other_event(known: Iterable[str]) -> Schema:
     """An event that no aggregate declares any more."""
     properties = {**ENVELOPE["properties"], "type": {"type": "string", "not": {"enum": sorted(known)}}}
-    return {**ENVELOPE, "description": "of a type that is declared no more", "properties": properties}
+    return {**ENVELOPE, "description": "an event of a type that is no longer declared", "properties": properties}
 
 
 def _stream(aggregate: AnyAggregate) -> Schema:

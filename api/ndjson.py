@@ -43,7 +43,7 @@ class Line(NamedTuple):
         except orjson.JSONDecodeError as error:
             raise MalformedJson(error.msg, self.number, error.colno) from error
         if not isinstance(document, dict):
-            raise MalformedLine(self.number, [{"loc": (), "msg": "is no JSON object: send one on each line"}])
+            raise MalformedLine(self.number, [{"loc": (), "msg": "is not a JSON object: send one per line"}])
         return document
 
     def document(self) -> Any:
@@ -141,6 +141,6 @@ class DuplexResponse(Response):
             await self._exchange(write)
             await write(b"", more=False)
         except ClientDisconnect:
-            logger.info("%s: the client went away", scope["path"])
+            logger.info("%s: the client disconnected", scope["path"])
         except TimeoutError:
-            logger.warning("%s: cut off a client that read nothing for %g s", scope["path"], self._stall_s)
+            logger.warning("%s: disconnected a client that read nothing for %g s", scope["path"], self._stall_s)

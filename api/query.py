@@ -83,7 +83,7 @@ def read_query(view: TableView, parameters: Parameters, *, searching: bool = Fal
     near, within_km = _read_place(view, plain) if searching else (None, None)
     text = plain.get("q", "")
     if len(text) > MAX_TEXT:
-        raise BadParameter("q", f"has {len(text)} characters: at most {MAX_TEXT} are searched for")
+        raise BadParameter("q", f"has {len(text)} characters: at most {MAX_TEXT} are allowed")
     extra = ((RELEVANCE,) if text else ()) + ((DISTANCE,) if near else ())
     if "sort" in plain:
         order = _read_order(view, plain["sort"], extra)
@@ -115,7 +115,7 @@ def read_fields(view: TableView, plain: Mapping[str, str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(plain["fields"].split(",")))
     for name in names:
         if name not in known:
-            raise BadParameter("fields", f'names "{shortened(name)}", which is no column of "{view.name}"', known)
+            raise BadParameter("fields", f'names "{shortened(name)}", which is not a column of "{view.name}"', known)
     return names
 
 
@@ -127,7 +127,7 @@ def _read_order(view: TableView, text: str, extra: Sequence[str]) -> tuple[Order
         if column not in known and column in view.looked_up:
             raise BadParameter("sort", f'names "{column}", which {only_shown(view, column, "sort")}', known)
         if column not in known:
-            raise BadParameter("sort", f'names "{shortened(part)}", by which "{view.name}" is not ordered', known)
+            raise BadParameter("sort", f'names "{shortened(part)}", which "{view.name}" cannot be sorted by', known)
         if column in order:
             raise BadParameter("sort", f'names "{column}" more than once')
         order[column] = Order(column, descending=part.startswith("-"))
@@ -139,28 +139,28 @@ def _read_order(view: TableView, text: str, extra: Sequence[str]) -> tuple[Order
 def _read_place(view: TableView, plain: Mapping[str, str]) -> tuple[tuple[float, float] | None, float | None]:
     if "near" not in plain:
         if "within_km" in plain:
-            raise BadParameter("within_km", "needs near=latitude,longitude beside it")
+            raise BadParameter("within_km", "requires near=latitude,longitude")
         return None, None
     if place_column(view) is None:
-        raise BadParameter("near", f'needs a column with places, and "{view.name}" has none')
+        raise BadParameter("near", f'requires a column with places, but "{view.name}" has none')
     parts = plain["near"].split(",")
     if len(parts) != 2:
         raise BadParameter("near", f'is "{shortened(plain["near"])}": send latitude,longitude in degrees')
     latitude, longitude = (read_float("near", part) for part in parts)
     if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
-        raise BadParameter("near", "is no place on Earth: latitude is within 90 degrees, longitude within 180")
+        raise BadParameter("near", "is out of range: latitude is from -90 to 90 degrees, longitude from -180 to 180")
     if "within_km" not in plain:
         return (latitude, longitude), None
     within_km = read_float("within_km", plain["within_km"])
     if not 0 < within_km <= 20_040:
-        raise BadParameter("within_km", "is no distance on Earth: send more than 0 and at most 20040")
+        raise BadParameter("within_km", "is out of range: send more than 0 and at most 20040")
     return (latitude, longitude), within_km
 
 
 def _read_highlight(plain: Mapping[str, str]) -> bool:
     highlight = read_boolean("highlight", plain.get("highlight", "false"))
     if highlight and not plain.get("q"):
-        raise BadParameter("highlight", "needs the words to find, q=, beside it")
+        raise BadParameter("highlight", "requires q= with the words to find")
     return highlight
 
 
@@ -170,4 +170,4 @@ def _read_count(view: TableView, plain: Mapping[str, str]) -> bool:
     except BadParameter as error:
         if "count" not in view.types:
             raise
-        raise BadParameter("count", f"{error.problem}; to filter by the column, write count.eq=") from error
+        raise BadParameter("count", f"{error.problem}; to filter by the column, use count.eq=") from error

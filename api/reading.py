@@ -37,7 +37,9 @@ class KeyReaders:
                 return await call(reader)
             except StoreUnavailable as error:
                 self._away_until[reader.name] = time.monotonic() + AWAY_S
-                logger.warning('view "%s": asking another store than %s: %s', self._view, reader.name, error)
+                logger.warning(
+                    'view "%s": reading from another store, %s is unavailable: %s', self._view, reader.name, error
+                )
         return await call((there or self._readers)[-1])
 
 

@@ -68,26 +68,26 @@ def expected_version(request: Request) -> int | None:
     """The version of `If-Match: "7"`, 0 for `If-None-Match: *`, None where neither is given; raises BadHeader."""
     match, none_match = header(request, "If-Match"), header(request, "If-None-Match")
     if match is not None and none_match is not None:
-        raise BadHeader("If-Match", "and If-None-Match exclude each other: send one")
+        raise BadHeader("If-Match", "and If-None-Match cannot be combined: send one")
     if none_match is not None:
         if none_match.strip() != "*":
-            raise BadHeader("If-None-Match", 'takes only *, "must not exist": use If-Match for a version')
+            raise BadHeader("If-None-Match", 'accepts only *, for "must not exist": use If-Match for a version')
         return 0
     if match is None:
         return None
     version = VERSION_TAG.fullmatch(match.strip())
     if version is None:
-        raise BadHeader("If-Match", 'takes one version in quotes, such as "7"')
+        raise BadHeader("If-Match", 'must be one version in quotes, such as "7"')
     return int(version[1])
 
 
 def idempotency_key(request: Request) -> str | None:
-    """The client's command id; raises BadHeader."""
+    """The command id that the client chose; raises BadHeader."""
     return _visible(request, "Idempotency-Key")
 
 
 def correlation_id(request: Request) -> str | None:
-    """What ties this request to others; raises BadHeader."""
+    """The id that this request shares with related requests; raises BadHeader."""
     return _visible(request, "X-Correlation-ID")
 
 
@@ -108,7 +108,7 @@ def traceparent(request: Request) -> str | None:
 
 
 def header(request: Request, name: str) -> str | None:
-    """The header's one value; raises BadHeader where it is given twice."""
+    """The header's one value; raises BadHeader if it is given twice."""
     values = request.headers.getlist(name)
     if len(values) > 1:
         raise BadHeader(name, "is given more than once: give it once")
@@ -124,7 +124,7 @@ def link(*parts: str) -> str:
 def check_no_query(request: Request) -> None:
     """Refuse query parameters where there are none, so that a mistaken one is not silently ignored."""
     for name in request.query_params:
-        raise BadParameter(name, "is no parameter here: a command takes none in the query")
+        raise BadParameter(name, "is not a parameter here: a command has no query parameters")
 
 
 def _visible(request: Request, name: str) -> str | None:

@@ -85,15 +85,18 @@ class Waiter:
         """
         parts = token.split(",")
         if len(parts) > MAX_POSITIONS:
-            raise BadParameter("after", f"has {len(parts)} positions: send the last of each partition")
+            raise BadParameter(
+                "after",
+                f"has {len(parts)} positions, more than {MAX_POSITIONS}: send only the last of each partition",
+            )
         try:
             places = {SourcePosition.parse(part) for part in parts}
         except ValueError as error:
-            raise BadParameter("after", f"holds no position: {error}") from error
+            raise BadParameter("after", f"is invalid: {error}") from error
         for place in places:
             if place.position.partition >= self.partitions or place.position.offset >= 2**63:
                 raise BadParameter(
-                    "after", f"names {place}, which the log cannot have: it has {self.partitions} partitions"
+                    "after", f"names {place}, which is out of range: the log has {self.partitions} partitions"
                 )
         return tuple(sorted(place.position for place in places if place.source == EVENTS))
 

@@ -92,10 +92,10 @@ class Workers:
         lived_s = time.monotonic() - worker.began
         worker.deaths = 1 if lived_s > self._backoff.stable_s else worker.deaths + 1
         if self._backoff.limit is not None and worker.deaths > self._backoff.limit:
-            logger.critical("%s ended %d times in a row, at last with exit code %s", name, worker.deaths, code)
+            logger.critical("%s ended %d times in a row, the last time with exit code %s", name, worker.deaths, code)
             return 1
         pause_s = self._backoff.wait_s(worker.deaths - 1)
-        logger.warning("%s ended with exit code %s; starting another in %.1f s", name, code, pause_s)
+        logger.warning("%s ended with exit code %s, starting another in %.1f s", name, code, pause_s)
         worker.due = time.monotonic() + pause_s
         return 0
 
@@ -108,7 +108,7 @@ class Workers:
         for process in running:
             process.join(max(0.0, deadline - time.monotonic()))
             if process.exitcode is None:
-                logger.warning("%s did not end within %g s: killing it", process.name, END_S)
+                logger.warning("%s did not end within %g s, killing it", process.name, END_S)
                 process.kill()
                 process.join()
 
@@ -119,7 +119,7 @@ def listen(settings: ApiSettings) -> socket.socket:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
-        needs = f"a port that is free on {settings.host} ({error.strerror or error})"
+        needs = f"a free port on {settings.host} ({error.strerror or error})"
         raise SettingError("HEADWATER_API_PORT", str(settings.port), needs) from error
 
 

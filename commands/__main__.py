@@ -1,4 +1,4 @@
-"""`python -m commands`: handle commands, and run processes, until SIGTERM or SIGINT."""
+"""`python -m commands`: decide commands and run processes until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], C
     settings = log.settings
     slot = Slot(settings.state.absolute() / "handler" / settings.environment)
     budget, copied = DiskBudget(), origin(log)
-    logger.info('the local state is in "%s"', slot.folder)
+    logger.info('local state: "%s"', slot.folder)
 
     def new_task(partition: int) -> CommandTask:
         store = DiskStore(slot.folder / str(partition), copied, budget, settings.receipts_days)

@@ -87,7 +87,7 @@ def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
     try:
         return kind.model_validate_json(orjson.dumps(data))
     except (ValidationError, TypeError) as error:
-        raise UnreadableEvent(f'the data of "{envelope.id}" does not fit "{envelope.type}": {error}') from error
+        raise UnreadableEvent(f'the data of "{envelope.id}" does not match "{envelope.type}": {error}') from error
 
 
 def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:

@@ -161,7 +161,7 @@ def raise_refusal(receipt: Receipt) -> None:
     """
     if receipt.outcome == "accepted":
         return
-    error = receipt.error or ReceiptError("unknown", "the receipt says no more")
+    error = receipt.error or ReceiptError("unknown", "the receipt has no error message")
     if receipt.outcome == "rejected":
         raise Rejected(error.code, error.message)
     if receipt.outcome == "conflict":

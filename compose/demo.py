@@ -107,7 +107,7 @@ class Client:
             path = f"/views/{view}/{key.get(view, 'sacramento-1')}"
             while (answer := await self.http.get(path, params={"after": after})).status_code == 503:
                 if time.monotonic() > deadline:
-                    raise ComposeError(f"{view} is still behind after {SETTLE_S:.0f} s: {answer.text}")
+                    raise ComposeError(f"{view} has not caught up within {SETTLE_S:.0f} s: {answer.text}")
 
 
 async def play(client: Client, settings: StackSettings, environment: dict[str, str]) -> Report:
@@ -124,11 +124,11 @@ async def play(client: Client, settings: StackSettings, environment: dict[str, s
     report.listings, report.commands_per_s = len(frame), report.commands / (time.perf_counter() - began)
     await check(client, frame, settings, name, report, "after listing and trading")
 
-    console.print("measuring freshness: a price change to its new row in PostgreSQL")
+    console.print("measuring freshness: from a price change to its new row in PostgreSQL")
     report.commands += await measure_freshness(client, frame, report)
     await check(client, frame, settings, name, report, "after more price changes")
 
-    console.print("rebuilding every view from offset zero, while commands come in")
+    console.print("rebuilding every view from the whole log while commands are sent")
     stop = asyncio.Event()
     traffic = asyncio.create_task(trade_on(client, frame, stop))
     try:
@@ -232,7 +232,7 @@ async def run() -> Report:
 
 def _clean(state: Path, failed: bool) -> None:
     if failed:
-        console.print(f"what went wrong may stand in {state / 'logs'}", markup=False, highlight=False)
+        console.print(f"the logs are in {state / 'logs'}", markup=False, highlight=False)
     else:
         shutil.rmtree(state, ignore_errors=True)
 

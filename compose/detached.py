@@ -40,12 +40,12 @@ def start(settings: StackSettings) -> None:
 
     if not _wait(is_decided, _START_TIMEOUT_S):
         supervisor.terminate()
-        raise ComposeError(f"not everything was healthy after {_START_TIMEOUT_S:.0f} s; see '{log}'")
+        raise ComposeError(f"the stack was not healthy after {_START_TIMEOUT_S:.0f} s; see '{log}'")
     if supervisor.returncode is not None:
         with log.open() as said:
             said.seek(began_at)
             report = said.read().strip()
-        raise ComposeError(report.rpartition("error: ")[2] or f"the supervisor ended at once; see '{log}'")
+        raise ComposeError(report.rpartition("error: ")[2] or f"the supervisor ended immediately; see '{log}'")
 
 
 def stop(settings: StackSettings) -> None:

@@ -19,7 +19,7 @@ def show_logs(settings: StackSettings, part: str, *, lines: int, follow: bool) -
     if part:
         if part not in files:
             known = ", ".join(f"'{name}'" for name in files) or "none yet"
-            raise ComposeError(f"no log of '{part}' in '{settings.logs}'; there are: {known}")
+            raise ComposeError(f"no log of '{part}' in '{settings.logs}'; use one of {known}")
         files = {part: files[part]}
     console = Console()
     positions = {name: _print_tail(console, name, file, lines) for name, file in files.items()}

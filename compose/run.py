@@ -28,8 +28,8 @@ from projections.supervision.supervisor import Supervisor
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 HEAD: Final = """
-Headwater is up: {api}/docs is the API's documentation.
-Ctrl-C stops it. Its data stays in {state}, and what it logs is in {logs}.
+Headwater is running. The documentation of the API is at {api}/docs.
+Ctrl-C stops it. Its data is in {state}, its logs are in {logs}.
 
 To try in another terminal:
 """
@@ -44,8 +44,8 @@ TO_TRY: Final = (
         '-d \'{{"listing_id": "sacramento-1", "price": 61000}}\'',
     ),
     ("its history", "curl -sS {api}/streams/listing/sacramento-1"),
-    ("where the views stand", "{bin}/replay status"),
-    ("rebuild a view, while it serves", "{bin}/replay rebuild listings"),
+    ("the state of the views", "{bin}/replay status"),
+    ("rebuild a view while it answers queries", "{bin}/replay rebuild listings"),
     ("follow the logs", "{bin}/python -m compose logs --follow"),
 )
 
@@ -75,21 +75,21 @@ def main() -> int:
 
 
 def page(api: str, settings: StackSettings, environ: Mapping[str, str]) -> str:
-    """What to try: each command on one line of its own, below a comment, so that any of it can be pasted in a shell."""
+    """Commands to try: each on one line below a comment, so that it can be pasted in a shell."""
     folder = Path(sys.executable).parent
     here = Path.cwd()
     names = {"api": api, "bin": shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}
     lines = [HEAD.format(api=api, state=settings.state, logs=settings.logs)]
     exports = [f"export {name}={shlex.quote(value)}" for name, value in variables(settings, environ).items()]
     if exports:
-        lines += ["# these servers and views, for the commands of Python", *exports, ""]
+        lines += ["# settings for the commands below", *exports, ""]
     for title, command in TO_TRY:
         lines += [f"# {title}", command.format(**names)]
     return "\n".join(lines)
 
 
 def variables(settings: StackSettings, environ: Mapping[str, str]) -> dict[str, str]:
-    """What another terminal needs to reach these servers: nothing where all is as it is by default."""
+    """The variables that another terminal needs to reach these servers; empty if all have their defaults."""
     given = {name: value for name, value in environ.items() if name.startswith("HEADWATER_") and "_PORT" not in name}
     usual = StackSettings(settings.state).endpoints.environment()
     ours = settings.endpoints.environment()
@@ -98,22 +98,22 @@ def variables(settings: StackSettings, environ: Mapping[str, str]) -> dict[str, 
 
 
 def log_to_file(path: Path, console: Console) -> None:
-    """Log to `path`; of what is logged, only that a part was given up is shown."""
+    """Log to `path`; the terminal only shows if a part was given up."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = logging.FileHandler(path)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(file)
     logging.getLogger().setLevel(logging.INFO)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every probe and every listing
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs a line for every probe and listing
     given_up = _Shown(console)
     given_up.setLevel(logging.ERROR)
     logging.getLogger("projections.supervision").addHandler(given_up)
 
 
 async def load(api: str, console: Console) -> None:
-    """List the demo's properties, and wait until the views show them: what is tried first should find something.
+    """List the demo's properties and wait until the views show them, so that the first queries find rows.
 
-    Those that an earlier run listed are answered from their receipts.
+    Listings of an earlier run are answered from their receipts.
     """
     wait_for_views(api)
     async with httpx.AsyncClient(base_url=api, timeout=60.0) as http:
@@ -125,7 +125,7 @@ async def load(api: str, console: Console) -> None:
         console.print("waiting until the views show them")
         try:
             await client.settle((*VIEWS, "streams"))
-        except ComposeError as error:  # slow is no reason to stop: views catch up by themselves
+        except ComposeError as error:  # continue, because slow views catch up later
             console.print(str(error), soft_wrap=True)
 
 

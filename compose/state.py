@@ -84,7 +84,9 @@ class StateDirectory:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise ComposeError(f"'{self._record_file}' is of another version ({error!r}); delete it") from error
+            raise ComposeError(
+                f"'{self._record_file}' was written by another version ({error!r}); delete it"
+            ) from error
 
     def clear_leftovers(self) -> None:
         """Wait for what a killed owner's guards are still stopping; end what has no guard any more."""

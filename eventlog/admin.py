@@ -175,4 +175,4 @@ def _alter(client: AdminClient, topic: str, setting: str, expected: str, found: 
         if error.args[0].code() in FORBIDDEN_CODES:
             raise TopicMismatch(topic, setting, expected, found) from error
         raise
-    logger.info('topic "%s" has %s %s now; it was %s', topic, setting, expected, found)
+    logger.info('topic "%s": changed %s to %s; it was %s', topic, setting, expected, found)

@@ -66,7 +66,7 @@ class Position:
         """Read `partition:offset`; raises ValueError saying what a position looks like."""
         partition, _, offset = text.partition(":")
         if not (text.isascii() and partition.isdigit() and offset.isdigit() and len(text) <= 32):
-            raise ValueError(f'"{text}" is no position: it looks like "3:1042" (partition:offset)')
+            raise ValueError(f'"{text}" is not a position: write it like "3:1042" (partition:offset)')
         return cls(int(partition), int(offset))
 
 
@@ -152,27 +152,27 @@ def decode(value: bytes | str | None) -> Envelope:
     except orjson.JSONDecodeError as error:
         raise NotAnEnvelope(f"malformed JSON: {error}") from error
     if not isinstance(document, dict):
-        raise NotAnEnvelope(f"a JSON {type(document).__name__}, where an object belongs")
+        raise NotAnEnvelope(f"expected a JSON object, found {type(document).__name__}")
     get = document.get
     if get("specversion") != SPEC_VERSION:
-        raise NotAnEnvelope(f'"specversion" is {get("specversion")!r}, where "1.0" belongs')
+        raise NotAnEnvelope(f'"specversion" is {get("specversion")!r}, not "1.0"')
     # loops, because a call for each field costs more than all the rest
     for name in _TEXTS:
         if type(get(name)) is not str or not document[name]:
-            raise NotAnEnvelope(f'"{name}" is {get(name)!r}, where text belongs')
+            raise NotAnEnvelope(f'"{name}" is {get(name)!r}, not a text')
     for name in _OPTIONAL_TEXTS & document.keys():
         text = document[name]
         if text is not None and (type(text) is not str or not text):
-            raise NotAnEnvelope(f'"{name}" is {text!r}, where text belongs')
+            raise NotAnEnvelope(f'"{name}" is {text!r}, not a text')
     for name in _COUNTS & document.keys():
         count = document[name]
         if count is not None and (type(count) is not int or count < 0):
-            raise NotAnEnvelope(f'"{name}" is {count!r}, where a whole number of at least 0 belongs')
+            raise NotAnEnvelope(f'"{name}" is {count!r}, not an integer of at least 0')
     data, data_version, sequence = get("data"), get("dataversion"), get("sequence")
     if data is None and "data" not in document:
         data = {}
     if type(data) is not dict:
-        raise NotAnEnvelope(f'"data" is {type(data).__name__}, where an object belongs')
+        raise NotAnEnvelope(f'"data" is {type(data).__name__}, not an object')
     return Envelope(
         document["id"],
         document["type"],
@@ -204,4 +204,4 @@ def _time(text: str) -> datetime:
             return time
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:  # a zone may carry it out of the years 1 to 9999
-        raise NotAnEnvelope(f'"time" is {text!r}, where an RFC 3339 time belongs') from error
+        raise NotAnEnvelope(f'"time" is {text!r}, not an RFC 3339 time') from error

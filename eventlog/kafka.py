@@ -297,8 +297,8 @@ class KafkaTail:
             raise LogUnavailable(doing, f"offsets {position} to {first - 1} of partition {partition} were deleted")
         if position > first:
             logger.error(
-                'partition %d of "%s" ends before offset %d, where this was: Kafka has lost records; reading it again '
-                "from offset %d", partition, self._full_name, position, first,
+                'partition %d of "%s" ends before offset %d, which was read: Kafka lost records; reading again from '
+                "offset %d", partition, self._full_name, position, first,
             )  # fmt: skip
         self._positions[partition] = first
         self._assign()
@@ -330,8 +330,8 @@ class KafkaTail:
         at = stable[self._topic]
         if at < stored[self._topic]:
             logger.error(
-                'partition %d of "%s" has had an open transaction at offset %d for %.0f s, and nothing after it is '
-                "read; Kafka has forgotten to end it; end it: %s",
+                'partition %d of "%s" has had an open transaction at offset %d for %.0f s, so nothing later is read; '
+                "Kafka has lost its end; end it with: %s",
                 partition, self._full_name, at, OPEN_S, abort_command(self._full_name, partition, at),
             )  # fmt: skip
 

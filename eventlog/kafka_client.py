@@ -123,9 +123,7 @@ class Contact:
         except KafkaException as error:
             if now - self._answered_at < LOST_S:
                 return False
-            client_logger.warning(
-                "no broker has answered for %.0f s, connecting anew: %s", now - self._answered_at, error
-            )
+            client_logger.warning("no broker has answered for %.0f s, reconnecting: %s", now - self._answered_at, error)
             self.answered()
             return True
         self.answered()

@@ -156,7 +156,7 @@ class _Batch:
         """Raise LogUnavailable where a stored record is at another offset."""
         offsets = self.offsets
         if any(offsets[index] != found for index, found in self._found.items()):
-            raise LogUnavailable(f'appending to "{self.topic}"', "somebody else wrote to the partition")
+            raise LogUnavailable(f'appending to "{self.topic}"', "another process wrote to the partition")
 
     def produce(self, producer: Producer, settings: LogSettings, owned: int) -> None:
         """Send them; the reports come with `producer.poll`."""

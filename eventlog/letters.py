@@ -52,7 +52,7 @@ class Letter(NamedTuple):
         # it may quote what no JSON text can hold
         reason = self.reason[:REASON_CHARACTERS].encode(errors="replace").decode()
         left_out = self.value is not None and len(self.value) > VALUE_BYTES
-        return f"{reason} (too large to be kept here: {len(self.value or b'')} bytes)" if left_out else reason
+        return f"{reason} (value not kept: {len(self.value or b'')} bytes are too large)" if left_out else reason
 
 
 def time_of(timestamp_ms: int) -> str:

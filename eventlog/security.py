@@ -53,14 +53,16 @@ class KafkaSecurity:
         mechanism = cls.mechanism
         if protocol.startswith("SASL"):
             mechanism = _one_of(env, MECHANISM, cls.mechanism, MECHANISMS)
-            user, password = (_needed(env, each, "what Kafka knows this client by") for each in (USER, PASSWORD))
+            user, password = (
+                _needed(env, each, "the user name and password of this client") for each in (USER, PASSWORD)
+            )
         else:
             _refuse(env, (MECHANISM, USER, PASSWORD), protocol)
         if protocol.endswith("SSL"):
             ca, certificate, key = (_pem(env, each) for each in (CA, CERTIFICATE, KEY))
             if certificate or key:
                 for each in (CERTIFICATE, KEY):
-                    _needed(env, each, "a PEM file: a client's certificate and its key go together")
+                    _needed(env, each, "a PEM file: certificate and key are needed together")
         else:
             _refuse(env, (CA, CERTIFICATE, KEY), protocol)
         return cls(protocol, mechanism, user, password, ca, certificate, key)
@@ -112,7 +114,7 @@ def _needed(env: Mapping[str, str], variable: str, needs: str) -> str:
 def _refuse(env: Mapping[str, str], variables: Iterable[str], protocol: str) -> None:
     for variable in variables:
         if env.get(variable):
-            needs = f"nothing, or {SECURITY} to a protocol that uses it: {protocol} does not"
+            needs = f"nothing, because {protocol} does not use it, or set {SECURITY} to a protocol that does"
             raise SettingError(variable, "…", needs)
 
 
@@ -124,9 +126,9 @@ def _pem(env: Mapping[str, str], variable: str) -> str:
     try:
         text = Path(path).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(variable, path, f"a PEM file that can be read ({error})") from error
+        raise SettingError(variable, path, f"a readable PEM file ({error})") from error
     if "-----BEGIN " not in text:
-        raise SettingError(variable, path, "a PEM file: it has no line that begins with -----BEGIN")
+        raise SettingError(variable, path, "a PEM file (it has no line that starts with -----BEGIN)")
     return text
 
 

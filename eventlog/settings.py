@@ -66,7 +66,7 @@ class LogSettings:
 
 def accept_no_arguments(program: str, what: str | None, arguments: Sequence[str]) -> None:
     """End with help where `arguments` ask for it, and with an error where there are others: settings are variables."""
-    epilog = "Settings are environment variables: see docs/architecture.md."
+    epilog = "Settings are environment variables; docs/architecture.md lists them."
     ArgumentParser(program, description=what, epilog=epilog).parse_args(arguments)
 
 
@@ -74,5 +74,5 @@ def read_count(env: Mapping[str, str], variable: str, default: int) -> int:
     """A positive whole number from `env`; raises SettingError naming `variable`."""
     value = env.get(variable, str(default))
     if not value.isascii() or not value.isdigit() or int(value) < 1:
-        raise SettingError(variable, value, "a whole number of at least 1")
+        raise SettingError(variable, value, "an integer of at least 1")
     return int(value)

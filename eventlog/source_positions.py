@@ -27,7 +27,7 @@ class SourcePosition:
         source, slash, place = text.rpartition("/")
         if slash and source not in SOURCES[1:]:
             raise ValueError(
-                f'"{text[:64]}" names no source of positions: write "3:1042" for an event, '
+                f'"{text[:64]}" has an unknown source: write "3:1042" for an event, '
                 f'"{OBSERVATIONS}/3:1042" for an observation'
             )
         return cls(source, Position.parse(place))

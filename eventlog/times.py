@@ -15,10 +15,10 @@ def read_time(text: str) -> datetime:
         if "T" in text.upper() and time.tzinfo is not None:
             return time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(f'"{shortened(text)}" is no time: write one like 2026-01-31T12:00:00Z') from None
+        raise ValueError(f'"{shortened(text)}" is not a time: write it like 2026-01-31T12:00:00Z') from None
     lacks = "zone" if "T" in text.upper() else "time of day"
     zones = "Z for UTC or an offset such as +02:00"
-    raise ValueError(f'"{shortened(text)}" names no {lacks}: write one like 2026-01-31T12:00:00Z, with {zones}')
+    raise ValueError(f'"{shortened(text)}" has no {lacks}: write it like 2026-01-31T12:00:00Z, with {zones}')
 
 
 def shortened(text: str) -> str:

@@ -26,7 +26,9 @@ class ViewRegistry:
         views: dict[str, TableView] = {}
         for module, view in found:
             if view.name in views:
-                raise ViewDeclarationError(view.name, f'declared in "{modules[view.name]}" and "{module}": rename one')
+                raise ViewDeclarationError(
+                    view.name, f'declared in "{modules[view.name]}" and in "{module}": rename one'
+                )
             modules[view.name], views[view.name] = module, view
         for view in views.values():
             try:

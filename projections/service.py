@@ -73,7 +73,7 @@ class Service:
                 missing.append(view)
             elif now.version > own.version:
                 log.warning(
-                    "the plain names of %s lead to %s, and this code keeps %s: `replay rollback %s` takes them back",
+                    "the plain names of %s lead to %s, but this code uses %s: `replay rollback %s` moves them back",
                     view.name, now.tag, own.tag, view.name,
                 )  # fmt: skip
             elif not own.published:  # a rebuild was killed right after the swap
@@ -163,7 +163,7 @@ class Service:
         except StoreUnavailable as error:
             if not checkpoint.exists() and not noted.exists():
                 raise
-            log.warning("going on from the checkpoint: %s", error)
+            log.warning("continuing from the checkpoint: %s", error)
             return _offsets(noted) if noted.exists() else None
         noted.parent.mkdir(parents=True, exist_ok=True)
         part = noted.with_suffix(".part")

@@ -1,4 +1,4 @@
-"""Two generations of a view compared row by row, in one store, also while both take in patches."""
+"""Compares two generations of a view row by row in one store, also while both apply patches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from projections.table.monoids import State
 
 SAMPLE: Final = 10
 ROUNDS: Final = 10
-"""How often rows that differ while they are in motion are read again."""
+"""How often differing rows are read again while patches may still change them."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class ViewFeed:
                 read_to = self._read_to
                 changes = await self.changes(touched)
             except ProjectionError as error:
-                logger.warning('changes of "%s" wait: %s', self.view.name, error)
+                logger.warning('changes of "%s" are delayed: %s', self.view.name, error)
                 self._touched = touched | self._touched
                 self._has_changes.set()
                 await asyncio.sleep(RETRY_S)

@@ -89,7 +89,7 @@ class ChangeFeeds:
         except BaseException as error:
             self.leave(view, subscription)
             if isinstance(error, TimeoutError):
-                raise LogUnavailable("following patches", f"nothing came for {START_S:g} s") from error
+                raise LogUnavailable("following patches", f"no patches for {START_S:g} s") from error
             raise
         subscription.position = feed.position
         return subscription
@@ -123,7 +123,7 @@ class ChangeFeeds:
                     subscription.reset(found)
                 return
             except (EventLogError, ProjectionError) as error:
-                logger.warning('a follower of "%s" waits: %s', view.name, error)
+                logger.warning('a follower of "%s" has to wait: %s', view.name, error)
                 await asyncio.sleep(RETRY_S)
 
     def _touched(
@@ -157,6 +157,6 @@ def _end_followers(feed: ViewFeed, ended: asyncio.Task[None]) -> None:
     """Where a feed died of a bug: its followers come again, and make a new one."""
     if ended.cancelled():
         return
-    logger.error('the changes of "%s" are not followed any more', feed.view.name, exc_info=ended.exception())
+    logger.error('following the changes of "%s" failed', feed.view.name, exc_info=ended.exception())
     for follower in feed.followers:
         follower.end("failed")

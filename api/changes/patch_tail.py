@@ -96,7 +96,7 @@ class PatchTail:
                     places = {p: self._log.end(topics.PATCHES, p) for p in range(self._partitions)}
                 self._read(places, stopped, loop)
             except EventLogError as error:
-                logger.warning("patches are not followed, trying again in %g s: %s", RETRY_S, error)
+                logger.warning("cannot follow patches, retrying in %g s: %s", RETRY_S, error)
                 stopped.wait(RETRY_S)
 
     def _read(self, places: dict[int, int], stopped: threading.Event, loop: asyncio.AbstractEventLoop) -> None:

@@ -25,19 +25,20 @@ MAX_KEYS: Final = 100
 TIME_IS_UP: Final[Reason] = "time_is_up"
 MAX_FOLLOWING_MS: Final = 24 * 60 * 60 * 1000
 DESCRIPTION: Final = """\
-Server-sent events (`EventSource`), as long as the connection lasts.
+Server-sent events (`EventSource`), until the connection ends.
 
-- `open`: `{"position", "generation"}`. Read the rows now; what changes from here on is told.
-- `change`: `{"key", "row", "position"}`. The row as it is after the change, null where there is none; changes that
-  follow each other closely are told once. `position` is that of the event in the log. Columns that are looked up in
-  another view are as they are when it is sent; a change of the other view's row alone is no change of this one.
-- `reset`: `{"reason"}`. Read the rows anew, because the view was rebuilt (`generation_changed`), or what was missed is
-  not kept (`position_gone`) or too much (`too_far_behind`). Changes go on.
-- `end`: `{"reason"}`. The client read too slowly (`too_slow`), the server stops (`closing`) or has a fault (`failed`):
-  connect again. Or what `for_ms` allows has passed (`time_is_up`).
+- `open`: `{"position", "generation"}`. Read the rows now; all later changes follow.
+- `change`: `{"key", "row", "position"}`. `row` is the row after the change, null if it was removed. Several
+  quick changes of a row may be sent as one. `position` is the position of the event in the log. Columns that are looked
+  up in another view have their value at the time of sending; if only the other view's row changes, no `change` is sent.
+- `reset`: `{"reason"}`. Read all rows again; changes continue. The reason is that the view was rebuilt
+  (`generation_changed`), that the missed changes are no longer stored (`position_gone`), or that they are too many
+  (`too_far_behind`).
+- `end`: `{"reason"}`. Connect again after `too_slow` (the client read too slowly), `closing` (the server stops) or
+  `failed` (an internal error). `time_is_up`: the time of `for_ms` has passed.
 
-A client that comes back with the last event's id (`Last-Event-ID`, as browsers do by themselves, or `from`) is told
-what changed meanwhile.
+To receive the changes missed during a disconnection, send the id of the last event: browsers send `Last-Event-ID`
+automatically, other clients can use `from`.
 """
 
 logger = logging.getLogger(__name__)
@@ -51,11 +52,11 @@ def following(service: Service, view: TableView) -> Callable[[Request], Awaitabl
         plain = check_names(parameters, PARAMETERS, repeatable=("key",))
         keys = frozenset(value for name, value in parameters if name == "key")
         if len(keys) > MAX_KEYS:
-            raise BadParameter("key", f"has more than {MAX_KEYS} values: follow all rows, or in parts")
+            raise BadParameter("key", f"has more than {MAX_KEYS} values: follow all rows, or send several requests")
         for_ms = read_integer("for_ms", plain["for_ms"], 1, MAX_FOLLOWING_MS) if "for_ms" in plain else None
         since = request.headers.get("last-event-id") or plain.get("from")
         if "from" in plain and read_position(plain["from"], service.feeds.partitions) is None:
-            raise BadParameter("from", "is no position of a change: take the `id` of the last event")
+            raise BadParameter("from", "is not the position of a change: use the `id` of the last event")
         subscription = await service.feeds.follow(view, keys or None, held=since is not None)
         return _EventStream(service, view, subscription, since, None if for_ms is None else for_ms / 1000)
 
@@ -121,7 +122,7 @@ class _EventStream(Response):
                 await write(_place(self._subscription) + _event("end", {"reason": TIME_IS_UP}))
             await write(b"", more=False)
         except TimeoutError:
-            logger.warning("%s: cut off a follower that read nothing for %g s", self._view.name, limits.stall_s)
+            logger.warning("%s: disconnected a client that read nothing for %g s", self._view.name, limits.stall_s)
 
     def _opening(self) -> bytes:
         position = self._subscription.position

@@ -25,11 +25,11 @@ def health_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/health", tags=["health"])
 
     async def live() -> Response:
-        """Whether the process answers at all."""
+        """Whether the process answers."""
         return Response(orjson.dumps({"status": "live"}), media_type="application/json")
 
     async def ready() -> Response:
-        """Whether the log, the receipts and the registry answer; each part is named, with what it lacks."""
+        """Whether the process can serve requests: the state of the log, the receipts and the registry."""
         log, registry = await asyncio.gather(_check(service.events.ends()), _check(_registry(service)))
         receipts = "ready" if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
@@ -40,7 +40,7 @@ def health_routes(service: Service) -> APIRouter:
 
     responses: dict[int | str, Any] = {
         200: schemas.answer("It is.", "Health"),
-        503: schemas.answer("It is not.", "Health", RETRY_AFTER),
+        503: schemas.answer("Not ready.", "Health", RETRY_AFTER),
     }
     router.add_api_route(
         "/live", live, methods=["GET"], response_class=Response, responses={200: schemas.answer("It is.", "Health")}

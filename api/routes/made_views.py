@@ -18,8 +18,8 @@ from api.service import Service
 from projections.errors import UnknownView
 
 DESCRIPTION: Final = """\
-A view of some of the events, made with `replay rebuild VIEW --as NAME`. It takes the parameters and gives the columns
-of the view that it was made from: see there. `GET /views` lists these views, with the events that each has.
+A view of selected events, made with `replay rebuild VIEW --as NAME`. It has the parameters and columns of the view that
+it was made from. `GET /views` lists these views, each with its selection of events.
 """
 PROBLEMS: Final = documented(400, 404, 409, 422, 500, 503)
 ROWS: Final[Schema] = {"type": "array", "items": {"type": ["object", "null"]}}
@@ -60,7 +60,7 @@ def made_view_routes(service: Service) -> APIRouter:
             endpoint,
             methods=["GET"],
             operation_id=name,
-            summary="A view made of some events.",
+            summary="A view of selected events.",
             description=DESCRIPTION,
             response_class=Response,
             responses={200: _answer(answer), **PROBLEMS},
@@ -71,7 +71,10 @@ def made_view_routes(service: Service) -> APIRouter:
 
 def _answer(properties: Mapping[str, Any]) -> Schema:
     schema = {"type": "object", "properties": dict(properties), "required": list(properties)}
-    return {"description": "As of the view that it was made from.", "content": {"application/json": {"schema": schema}}}
+    return {
+        "description": "The answer of the view that it was made from.",
+        "content": {"application/json": {"schema": schema}},
+    }
 
 
 class _MadeViews:

@@ -23,9 +23,11 @@ BATCHES: Final = 20
 MAX_PROBLEMS: Final = 100
 DESCRIPTION: Final = """\
 
-One report as `application/json`, or any number as `application/x-ndjson`, one a line. It is answered when all of them
-are stored. A report with the `source` and `id` of an earlier one is the same report again: where it is not known what
-was stored, send everything again. Lines that are wrong are named, at most 100 of them, and do not stop the others.
+Send one report as `application/json`, or any number as `application/x-ndjson`, one per line. The answer comes when all
+valid reports are stored. Invalid lines do not stop the others; the answer lists at most 100 of them.
+
+A report with the `source` and `id` of an earlier report is a duplicate of it. So after a lost connection, send
+everything again.
 """
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -53,8 +55,8 @@ def observation_routes(service: Service) -> APIRouter:
             status_code=201,
             response_class=Response,
             responses={
-                201: schemas.answer("It is stored.", "Reported"),
-                200: schemas.answer("The lines that fit are stored.", "ReportedLines"),
+                201: schemas.answer("The report is stored.", "Reported"),
+                200: schemas.answer("The valid lines are stored.", "ReportedLines"),
                 **documented(400, 413, 415, 422, 500, 503),
             },
             openapi_extra=schemas.observation_request(name),

@@ -36,7 +36,7 @@ def stream_routes(service: Service) -> APIRouter:
     streams = Streams(service)
 
     async def read_stream(request: Request, aggregate: str, aggregate_id: str) -> Response:
-        """The aggregate's events, oldest first; with `version` or `at`, its state as of then."""
+        """The events of an aggregate, oldest first; with `version` or `at`, its state at that version or time."""
         plain = check_names(request.query_params.multi_items(), PARAMETERS)
         found = service.commands.aggregates.get(aggregate)
         if found is None:
@@ -67,17 +67,15 @@ def stream_routes(service: Service) -> APIRouter:
         methods=["GET"],
         response_class=Response,
         responses={
-            200: schemas.answer("Events, or the state as of then.", "Stream", {"ETag": ACCEPTED_HEADERS["ETag"]}),
+            200: schemas.answer("A page of events, or the state.", "Stream", {"ETag": ACCEPTED_HEADERS["ETag"]}),
             **documented(404, 422, 500, 503),
         },
         openapi_extra={
             "parameters": [
                 schemas.query("from", number, "the first version on the page"),
                 schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS}, "events on a page"),
-                schemas.query("version", number, "give the state after this event"),
-                schemas.query(
-                    "at", {"type": "string", "format": "date-time"}, "give the state after all up to this time"
-                ),
+                schemas.query("version", number, "return the state after this event"),
+                schemas.query("at", {"type": "string", "format": "date-time"}, "return the state at this time"),
                 *schemas.waiting_parameters(),
             ]
         },
@@ -95,11 +93,11 @@ class StreamRequest:
     def read(cls, plain: Mapping[str, str]) -> StreamRequest:
         """Read the parameters; raises BadParameter."""
         if "version" in plain and "at" in plain:
-            raise BadParameter("version", "and at exclude each other: send one")
+            raise BadParameter("version", "and at cannot be combined: send one")
         version = read_integer("version", plain["version"], 1, HIGHEST_VERSION) if "version" in plain else None
         at = read_time("at", plain["at"]) if "at" in plain else None
         if (version or at) and ("from" in plain or "limit" in plain):
-            raise BadParameter("from" if "from" in plain else "limit", "belongs to a page of events, not to a state")
+            raise BadParameter("from" if "from" in plain else "limit", "applies to a page of events, not to a state")
         start = read_integer("from", plain.get("from", "1"), 1, HIGHEST_VERSION)
         return cls(start, read_integer("limit", plain.get("limit", "100"), 1, MAX_ROWS), version, at)
 

@@ -32,9 +32,8 @@ MAX_KEYS: Final = 100
 
 
 KEYS_DESCRIPTION: Final = """\
-In the order of the keys; null for a key that has no row. Any text is a key here, also those that a path cannot carry:
-the paths `rows`, `search` and `changes` of a view have meanings of their own, and clients take `.` and `..` out of a
-path.
+The rows in the order of the keys, null for a key without a row. Use this path for keys that cannot be part of a path:
+`rows`, `search` and `changes` are paths of a view themselves, and clients remove `.` and `..` from a path.
 """
 
 
@@ -223,7 +222,7 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         routes.rows_of_keys,
         methods=["GET"],
         operation_id=f"get some {view.name}",
-        summary="The rows of some keys.",
+        summary="Several rows by key.",
         description=KEYS_DESCRIPTION,
         response_class=Response,
         responses={200: schemas.row_answer("The rows.", f"{view.name}.rows"), **documented(422, 500, 503)},
@@ -234,7 +233,7 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         changes.following(routes.service, view),
         methods=["GET"],
         operation_id=f"follow {view.name}",
-        summary="Follow changes of rows.",
+        summary="Follow the changes of rows.",
         description=changes.DESCRIPTION,
         response_class=Response,
         responses={

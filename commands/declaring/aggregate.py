@@ -42,7 +42,7 @@ class Message(BaseModel):
         if not type:
             return
         if not TYPE_NAME.fullmatch(type):
-            raise DeclarationError(f'"{type}" is no message type: write it like "listing.price_changed"')
+            raise DeclarationError(f'"{type}" is not a message type: write it like "listing.price_changed"')
         cls.type = type
 
 
@@ -73,8 +73,8 @@ class Event(Message):
         for name, info in fields.items():
             if info.default not in (PydanticUndefined, None) or info.default_factory is not None:
                 raise cls._declaration_error(
-                    f'its field "{name}" has a default, which only Python would know: leave it out, and where the '
-                    f'field is new, raise the version and add default("{name}", …) to its history'
+                    f'its field "{name}" has a default, which Spark does not know: remove it; for a new field, raise '
+                    f'the version and add default("{name}", …) to the history'
                 )
         required = [name for name, info in fields.items() if not _is_nullable(info.annotation)]
         try:
@@ -120,16 +120,14 @@ class Aggregate(Generic[State]):
 
     def __post_init__(self) -> None:
         if not AGGREGATE_NAME.fullmatch(self.name):
-            raise DeclarationError(f'"{self.name}" is no aggregate name: use a-z, 0-9 and _')
+            raise DeclarationError(f'"{self.name}" is not an aggregate name: use a-z, 0-9 and _')
         if self.name in RESERVED_NAMES:
-            raise DeclarationError(f'"{self.name}" is a name of Headwater\'s own records: use another')
+            raise DeclarationError(f'"{self.name}" is reserved by Headwater: use another name')
         if not self.initial.model_config.get("frozen"):
-            raise DeclarationError(f'the state of "{self.name}" can change: make its model frozen')
+            raise DeclarationError(f'the state of "{self.name}" is mutable: make its model frozen')
         for function in (self.decide, self.evolve):
             if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-                raise DeclarationError(
-                    f'"{function.__name__}" of "{self.name}" is asynchronous, and nobody awaits it: write it with "def"'
-                )
+                raise DeclarationError(f'"{function.__name__}" of "{self.name}" is asynchronous: write it with "def"')
         object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
         object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
         object.__setattr__(self, "shape", self._shape())

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: leave it out"}
+NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: remove it"}
 
 
 def canonical(data: object) -> tuple[bytes, list[dict[str, Any]]]:
@@ -23,7 +23,7 @@ def too_large(data: object, place: tuple[str | int, ...] = ()) -> Iterator[dict[
     """Details of the integers that no store can hold, as pydantic gives them."""
     match data:
         case int() if not -(2**63) <= data < 2**63:
-            yield {"type": "int_too_large", "loc": place, "msg": f"{data} has more than 64 bits: send it as text"}
+            yield {"type": "int_too_large", "loc": place, "msg": f"{data} needs more than 64 bits: send it as text"}
         case Mapping():
             for name, value in data.items():
                 yield from too_large(value, (*place, name))

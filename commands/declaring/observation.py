@@ -43,7 +43,7 @@ class Observation(BaseModel):
     def __init_subclass__(cls, *, type: str = "", version: int = 1, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if type and not TYPE_NAME.fullmatch(type):
-            raise DeclarationError(f'"{type}" is no type of observation: write it like "listing_viewed"')
+            raise DeclarationError(f'"{type}" is not an observation type: write it like "listing_viewed"')
         cls.type, cls.version = type, version
 
 

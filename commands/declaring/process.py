@@ -93,11 +93,11 @@ class Process(Generic[State]):
 
     def __post_init__(self) -> None:
         if not AGGREGATE_NAME.fullmatch(self.name):
-            raise DeclarationError(f'"{self.name}" is no process name: use a-z, 0-9 and _')
+            raise DeclarationError(f'"{self.name}" is not a process name: use a-z, 0-9 and _')
         if self.begins not in ("now", "origin"):
             raise DeclarationError(f'process "{self.name}" begins at "{self.begins}": use "now" or "origin"')
         if not self.initial.model_config.get("frozen"):
-            raise DeclarationError(f'the state of "{self.name}" can change: make its model frozen')
+            raise DeclarationError(f'the state of "{self.name}" is mutable: make its model frozen')
         annotation = typing.get_type_hints(self.react).get("event")
         union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         found: dict[str, type[Event]] = {}
@@ -117,7 +117,9 @@ class Process(Generic[State]):
             found[member.type] = member
         unhandled = [event.type for event in self.starts if event.type not in found]
         if unhandled or not self.starts:
-            raise DeclarationError(f'process "{self.name}" must start with events that "react" takes: {unhandled}')
+            raise DeclarationError(
+                f'process "{self.name}" must start with events that "react" handles; it does not handle {unhandled}'
+            )
         object.__setattr__(self, "events", MappingProxyType(found))
         schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
         object.__setattr__(self, "shape", hashlib.blake2b(schema, digest_size=8).hexdigest())

@@ -38,7 +38,7 @@ class Scaled:
         if target is None:
             return object
         if target not in (int, float) or (target is int and not isinstance(self.by, int)):
-            raise ValueError(f"scaled({self.by!r}) makes no {name_of(target)}")
+            raise ValueError(f"scaled({self.by!r}) does not give a {name_of(target)}")
         return target
 
 
@@ -51,7 +51,7 @@ class Rounded:
     def source(self, target: Kind | None) -> Kind:
         """See Scaled.source."""
         if target not in (int, None):
-            raise ValueError(f"rounded() makes an int, no {name_of(target)}")
+            raise ValueError(f"rounded() gives an int, not a {name_of(target)}")
         return float
 
 
@@ -64,7 +64,7 @@ class Parsed:
     def source(self, target: Kind | None) -> Kind:
         """See Scaled.source."""
         if target not in (self.kind, None):
-            raise ValueError(f"parsed({self.kind.__name__}) makes no {name_of(target)}")
+            raise ValueError(f"parsed({self.kind.__name__}) does not give a {name_of(target)}")
         return str
 
 
@@ -75,7 +75,7 @@ class Written:
     def source(self, target: Kind | None) -> Kind:
         """See Scaled.source."""
         if target not in (str, None):
-            raise ValueError(f"written() makes a str, no {name_of(target)}")
+            raise ValueError(f"written() gives a str, not a {name_of(target)}")
         return int
 
 
@@ -86,7 +86,7 @@ class Widened:
     def source(self, target: Kind | None) -> Kind:
         """See Scaled.source."""
         if target not in (float, None):
-            raise ValueError(f"widened() makes a float, no {name_of(target)}")
+            raise ValueError(f"widened() gives a float, not a {name_of(target)}")
         return int
 
 
@@ -99,7 +99,7 @@ class Recoded:
     def source(self, target: Kind | None) -> Kind:
         """See Scaled.source."""
         if target not in (str, None):
-            raise ValueError(f"recoded() makes a str, no {name_of(target)}")
+            raise ValueError(f"recoded() gives a str, not a {name_of(target)}")
         return str
 
 

@@ -127,7 +127,7 @@ UNFIT: Final = _Unfit.UNFIT
 """The value of a field that was recorded with another type than it should have."""
 
 
-NO_VERSION: Final = 'has no "dataversion", where a whole number of at least 1 belongs'
+NO_VERSION: Final = 'has no "dataversion": it must be an integer of at least 1'
 
 
 class HistoryError(ValueError):
@@ -159,7 +159,7 @@ class History:
         for lineages in self._lineages.values():
             for name in required:
                 if lineages[name] == Constant(None):
-                    raise HistoryError(f'"{name}" may not be null, and its default is None: give it another one')
+                    raise HistoryError(f'"{name}" must not be null, but its default is None: use another default')
 
     def fields_of(self, version: int) -> Mapping[str, Kind | None]:
         """The fields of a version, with their kinds; None where nothing tells the kind, for it was dropped."""
@@ -264,7 +264,7 @@ def version_problem(event_type: str, found: int, known: int) -> str | None:
 
 def newer_version(known: int) -> str:
     """What is said of an event of a later version than is known."""
-    return f"and {known} is the newest known here: it was written by a newer version of the code, deploy that here too"
+    return f"but the newest known here is {known}: it was written by a newer version of the code, deploy that here too"
 
 
 def _by_version(version: int, changes: Sequence[Change]) -> dict[int, tuple[Step, ...]]:
@@ -273,17 +273,17 @@ def _by_version(version: int, changes: Sequence[Change]) -> dict[int, tuple[Step
     found: dict[int, tuple[Step, ...]] = {}
     for change in changes:
         if change.version in found:
-            raise HistoryError(f"after({change.version}, …) stands there twice: put its steps into one")
+            raise HistoryError(f"after({change.version}, …) appears twice: merge their steps")
         if not 1 <= change.version < version:
             raise HistoryError(
-                f"after({change.version}, …) leads past version {version}: raise the event's version, or correct this"
+                f"after({change.version}, …) is beyond version {version}: raise the event's version, or correct it"
             )
         found[change.version] = change.steps
     gaps = [number for number in range(1, version) if number not in found]
     if gaps:
         raise HistoryError(
-            f"nothing says what came after version {gaps[0]}: add after({gaps[0]}, …) to its history, "
-            "with no steps where its fields stayed as they were"
+            f"the history has no after({gaps[0]}, …): add it, without steps if the fields of version {gaps[0]} did not "
+            "change"
         )
     return {number: found[number] for number in sorted(found)}
 
@@ -297,7 +297,7 @@ def _undo(step: Step, fields: dict[str, Kind | None]) -> None:
         case Default():
             kind = _take(fields, step.field, "adds")
             if step.value is not None and kind is not None and not fits(step.value, kind):
-                raise ValueError(f'"{step.field}" holds a {name_of(kind)}, and its default is {step.value!r}')
+                raise ValueError(f'"{step.field}" holds a {name_of(kind)}, but its default is {step.value!r}')
         case Drop():
             _add(fields, step.field, None, "drops")
         case Convert():
@@ -308,11 +308,11 @@ def _undo(step: Step, fields: dict[str, Kind | None]) -> None:
                 raise ValueError(f'"{step.field}": {error}, which the next version has') from error
         case Split():
             if not step.at or len(step.into) < 2:
-                raise ValueError(f'the split of "{step.field}" needs a text to cut at, and two names at least')
+                raise ValueError(f'the split of "{step.field}" needs a separator and at least two names')
             for name in step.into:
                 kind = _take(fields, name, "splits into")
                 if kind not in (str, None):
-                    raise ValueError(f'a split gives texts, and "{name}" holds a {name_of(kind)}')
+                    raise ValueError(f'a split gives texts, but "{name}" holds a {name_of(kind)}')
             _add(fields, step.field, str, "splits")
         case _:
             assert_never(step)
@@ -326,7 +326,7 @@ def _take(fields: dict[str, Kind | None], name: str, does: str) -> Kind | None:
 
 def _add(fields: dict[str, Kind | None], name: str, kind: Kind | None, does: str) -> None:
     if name in fields:
-        raise ValueError(f'it {does} "{name}", which the next version has as well: give one of them another name')
+        raise ValueError(f'it {does} "{name}", which the next version also has: rename one of them')
     fields[name] = kind
 
 

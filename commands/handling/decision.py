@@ -131,7 +131,7 @@ def failure(envelope: Envelope, error: BaseException) -> ReceiptError:
     logger.error('error %s: "%s" of "%s" failed', error_id, envelope.type, envelope.stream[:200], exc_info=error)
     if isinstance(error, BadDecision) and error.code is not None:
         return ReceiptError(error.code, clipped(f"{error}; error {error_id}"))
-    return ReceiptError(INTERNAL_ERROR, f"the command failed, which is no fault of yours: error {error_id}")
+    return ReceiptError(INTERNAL_ERROR, f"internal error: see the handler's log for {error_id}")
 
 
 def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, bytes]:
@@ -144,8 +144,8 @@ def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, byt
     size_bytes = len(snapshot) + len(stream.encode())
     if size_bytes > MAX_ENTRY_BYTES:
         raise BadDecision(
-            f'the state of "{stream[:200]}" would have {size_bytes} bytes, and {MAX_ENTRY_BYTES} are allowed: nothing '
-            f'was changed; keep less in the state of "{aggregate.name}", or divide it into several streams',
+            f'the state of "{stream[:200]}" would have {size_bytes} bytes, but at most {MAX_ENTRY_BYTES} are allowed; '
+            f'nothing was changed: keep less in the state of "{aggregate.name}", or split it into several streams',
             STATE_TOO_LARGE,
         )
     return Known(known.state.__pydantic_validator__.validate_json(body), known.version, size_bytes), snapshot
@@ -171,7 +171,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         # what evolves the state is what every replay will read
         event = read_back(event, body)  # noqa: PLW2901
         if str(getattr(event, aggregate.id_field)) != typed.aggregate_id:
-            raise BadDecision(f'"{event.type}" is about another "{aggregate.name}" than "{stream}"')
+            raise BadDecision(f'"{event.type}" belongs to another "{aggregate.name}" than "{stream}"')
         entry = _entry(writer, event, body, stream, version, time_ms)
         size_bytes += len(entry.value or b"")
         if size_bytes > MAX_EVENTS_BYTES:
@@ -216,7 +216,7 @@ def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event
         kind = type(event)
         if not issubclass(kind, Event) or aggregate.events.get(kind.type) is not kind:
             raise BadDecision(
-                f'"decide" of "{aggregate.name}" made {_named(event)}, which is no event that its "evolve" takes: '
+                f'"decide" of "{aggregate.name}" made {_named(event)}, which "evolve" does not handle: '
                 'add the class to the annotation of "evolve"'
             )
     return events
@@ -227,8 +227,8 @@ def _entry(writer: EventWriter, event: Event, body: bytes, stream: str, version:
     value = writer.encode(event.type.encode(), event.version, version, body)
     if len(value) + len(event_id) > MAX_ENTRY_BYTES:  # rarely near the limit, so the key's characters do for its bytes
         raise BadDecision(
-            f'event "{event_id[:200]}" would have {len(value)} bytes, and {MAX_ENTRY_BYTES} are allowed: nothing was '
-            f'changed; make "{event.type}" smaller, or several events of it',
+            f'event "{event_id[:200]}" would have {len(value)} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '
+            f'was changed: make "{event.type}" smaller, or split it into several events',
             EVENT_TOO_LARGE,
         )
     return Entry(topics.EVENTS, event_id, value, time_ms)
@@ -258,9 +258,9 @@ def _text(rejected: Rejected, name: str, value: object, maximum: int) -> str:
     if not isinstance(value, str):
         reason = f'is {_named(value)}, not text: raise Rejected("code", f"... {{value}} ...")'
     elif len(text := str.__str__(value)) > maximum:  # the text itself, also of an enum
-        reason = f"has {len(text)} characters, and {maximum} are allowed: quote less"
+        reason = f"has {len(text)} characters, but at most {maximum} are allowed: shorten it"
     elif not _is_unicode(text):
-        reason = "holds half of a surrogate pair, which no JSON text can: decode it with errors='replace'"
+        reason = "contains an unpaired surrogate, which JSON cannot hold: decode it with errors='replace'"
     else:
         return text
     raise BadDecision(f"the {name} of a Rejected {reason}") from rejected
@@ -276,7 +276,7 @@ def _is_unicode(text: str) -> bool:
 
 def _too_many(aggregate: AnyAggregate, what: str) -> BadDecision:
     return BadDecision(
-        f'"decide" of "{aggregate.name}" made {what} for one command: nothing was changed; '
+        f'"decide" of "{aggregate.name}" made {what} for one command; nothing was changed: '
         "send several smaller commands",
         TOO_MANY_EVENTS,
     )

@@ -24,7 +24,7 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
         return next_offset
     reason = (
         f'offsets {next_offset} to {first - 1} of partition {partition} of "{role.reads}" were deleted before the '
-        f"{role.name} read them: it was stopped for longer than the topic keeps its records"
+        f"{role.name} read them: it was stopped for longer than the topic keeps records"
     )
     logger.error("%s", reason)
     now_ms = time.time_ns() // 1_000_000

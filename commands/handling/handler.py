@@ -55,7 +55,7 @@ class Handler:
         if len(self._watched) > WATCHED_STREAMS:
             self._watched.clear()
         while unkept := self._keep(batch := self._decide_all(records, now_ms)):
-            logger.warning("deciding %d commands again: a state of theirs cannot be kept", batch.taken)
+            logger.warning("deciding %d commands again: one of their states cannot be written", batch.taken)
             self._watched |= unkept
             for stream in batch.changed:
                 del self._states[stream]  # the store has what is committed
@@ -91,7 +91,7 @@ class Handler:
         try:
             envelope = decode(record.value)
             if len(envelope.id) + len(envelope.type) + len(envelope.stream) > MAX_NAME_CHARACTERS:
-                raise NotAnEnvelope(f"id, type and subject have more than {MAX_NAME_CHARACTERS} characters")
+                raise NotAnEnvelope(f"id, type and subject together have more than {MAX_NAME_CHARACTERS} characters")
         except NotAnEnvelope as unreadable:
             self._add_dead_letter(record, unreadable, batch)  # nobody to answer
             return
@@ -127,9 +127,9 @@ class Handler:
             raise MisplacedCommand(f'"{envelope.stream}" does not belong to partition {self._partition}')
         typed = read_command(self._registry.command(envelope.type), envelope.data)
         if typed.stream != envelope.stream:
-            raise MisplacedCommand(f'the subject is "{envelope.stream}", and the body is about "{typed.stream}"')
+            raise MisplacedCommand(f'the subject is "{envelope.stream}", but the body belongs to "{typed.stream}"')
         if envelope.time < EPOCH:
-            raise NotAnEnvelope(f'"time" is {envelope.time}, and Kafka keeps none before 1970')
+            raise NotAnEnvelope(f'"time" is {envelope.time}: Kafka cannot store a time before 1970')
         return typed
 
     def _answered(self, received: ReceivedCommand, batch: Batch) -> bool:
@@ -151,7 +151,7 @@ class Handler:
             return False
         if first_fingerprint != received.fingerprint:
             # under a key of its own, because the record of the first receipt must stay the latest of its key
-            message = clipped(f'the command id "{command_id}" belongs to another "{first_type}": use a new one')
+            message = clipped(f'the command id "{command_id}" was used for another "{first_type}": use a new one')
             key = reuse_key(command_id, received.fingerprint)
             batch.add(answered(received, "failed", 0, ReceiptError(KEY_REUSED, message), key=key))
         elif stored is not None and command_id not in batch.repeated:
@@ -171,8 +171,8 @@ class Handler:
             known = self._known(typed.aggregate, typed.stream, snapshot)
         except UnreadableSnapshot:
             message = (
-                f'the events of "{typed.stream}" cannot be folded: the handler says why in its log when it starts, and '
-                "tries again at its next start; until then every command to it fails. Use a new id then"
+                f'the events of "{typed.stream}" cannot be folded, see the log of the handler\'s start; until this is '
+                "fixed and a handler was started again, its commands fail: then retry with a new command id"
             )
             batch.add(answered(received, "failed", 0, ReceiptError(UNREADABLE_STATE, clipped(message))))
             return

@@ -78,7 +78,7 @@ class PartitionOwner:
             while not stopped.is_set():
                 assigned = member.poll(MEMBER_POLL_S)
                 for partition in sorted(assigned - self._workers.keys()):
-                    logger.info("partition %d: taking it over as %s", partition, self._role.name)
+                    logger.info("partition %d: taking over as %s", partition, self._role.name)
                     worker = PartitionWorker(self._log, self._role, partition, self._new_task)
                     self._workers[partition] = worker
                     worker.start()
@@ -146,7 +146,7 @@ class PartitionWorker(threading.Thread):
                 expected = isinstance(error, EventLogError | LocalStateError)
                 logger.log(
                     logging.WARNING if expected else logging.ERROR,
-                    "partition %d: attempt %d failed, trying again in %.1f s: %s",
+                    "partition %d: attempt %d failed, retrying in %.1f s: %s",
                     self.partition, self._attempts, pause_s, error,
                     exc_info=None if expected else error,
                 )  # fmt: skip
@@ -163,7 +163,7 @@ class PartitionWorker(threading.Thread):
                     return
                 next_offset = resume_offset(self._log, self._role, writer)
                 logger.info(
-                    'partition %d: serving "%s" from %d on; owned in %.2f s, restored in %.2f s (%s)',
+                    'partition %d: serving "%s" from offset %d; owned in %.2f s, restored in %.2f s (%s)',
                     self.partition, self._role.reads, next_offset, owned - started, time.monotonic() - owned, restored,
                 )  # fmt: skip
                 self._work(writer, task, next_offset)

@@ -73,7 +73,7 @@ class Refolding:
             return True
         names = ", ".join(f'"{name}"' for name in self._aggregates)
         logger.warning(
-            "partition %d: %d snapshots of %s cannot be read, folding their streams from the events",
+            "partition %d: %d snapshots of %s cannot be read; folding their streams from the events",
             self._partition, self._left, names,
         )  # fmt: skip
         end = self._log.end(topics.EVENTS, self._partition)
@@ -89,8 +89,8 @@ class Refolding:
             self._finish(aggregate)
         for name, number in self.failed.items():
             logger.error(
-                'partition %d: %d streams of "%s" cannot be folded, and their commands fail; they are tried again '
-                "when a handler starts or takes the partition over: repair the code, and start the handlers again",
+                'partition %d: %d streams of "%s" cannot be folded, so their commands fail: fix the code and start the '
+                "handlers again",
                 self._partition, number, name,
             )  # fmt: skip
         return True
@@ -227,7 +227,7 @@ class _Progress:
         self._next = now + PROGRESS_S
         done, whole = offset - self._first, max(1, self._end - self._first)
         logger.info(
-            "partition %d: folding from the events: %d %% (%d of %d offsets, %.0f a second), %d streams left",
+            "partition %d: folding from the events: %d %% (%d of %d offsets, %.0f per second), %d streams left",
             self._partition, 100 * done // whole, done, whole, done / (now - self._started), left,
         )  # fmt: skip
 

@@ -61,7 +61,7 @@ def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
         command = read_command(registry.command(data["type"]), data["command"]).command
         return Refused(command, data["outcome"], data["code"], data["message"])
     except (KeyError, MalformedCommand) as error:
-        raise NotAnEnvelope(f"no refusal of a command that is known here: {error}") from error
+        raise NotAnEnvelope(f"not a refusal of a command that this code knows: {error}") from error
 
 
 def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt | None:

@@ -62,7 +62,7 @@ def restore(
     for topic, end in ends.items():
         if store.position(topic) > end:
             logger.warning(
-                'partition %d: the local state knows "%s" up to %d, but the log ends at %d: rebuilding it',
+                'partition %d: the local state has "%s" up to offset %d, but the log ends at %d: rebuilding it',
                 partition, topic, store.position(topic), end,
             )  # fmt: skip
             store.clear()

@@ -175,7 +175,7 @@ class DiskStore:
         except OSError as error:
             raise LocalStateError(self._folder, str(error)) from error
         if free_bytes < self._low_water_bytes:
-            reason = f"{free_bytes >> 20} MiB are free on its disk, and {self._low_water_bytes >> 20} are needed"
+            reason = f"{free_bytes >> 20} MiB are free on its disk, but {self._low_water_bytes >> 20} MiB are needed"
             raise LocalStateError(self._folder, reason)
 
     def clear(self) -> None:
@@ -199,17 +199,17 @@ class DiskStore:
         try:
             self._db.close()
         except Exception as error:  # noqa: BLE001 - all that rocksdict raises; where a write failed, this fails too
-            logger.warning('"%s" lacks what it could not write, which is read from the log: %s', self._folder, error)
+            logger.warning('"%s" lacks its last writes, which are read from the log instead: %s', self._folder, error)
 
     def _why_useless(self) -> str:
         """Why the database is not what the log says; empty where it is, or where it is new."""
         if self._get(_ORIGIN) not in {None, self._origin.encode()}:
-            return "a copy of something else than the log is now"
+            return "a copy of other topics than the log has now"
         time_ms = Periods.from_json(self._get(_PERIODS)).time_ms
         if time_ms > time.time() * 1000 + DAY_MS:
-            return "of a time that is still to come, so that nobody knows how old it is"
+            return "from the future, so its age is unknown"
         if time_ms and time_ms < time.time() * 1000 - MAX_AGE_MS:
-            return f"of {datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d}, and may have missed deletions since"
+            return f"from {datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d}, and may have missed deletions since"
         return ""
 
     def _open(self) -> Rdict:
@@ -218,7 +218,7 @@ class DiskStore:
         except Exception as error:  # all that rocksdict raises
             if not _is_damage(error):
                 raise self._failed(error) from error
-            logger.warning('"%s" is damaged, and is built anew: %s', self._folder, error)
+            logger.warning('"%s" is damaged, rebuilding it: %s', self._folder, error)
         self._remove()
         try:
             return Rdict(str(self._folder), self._budget.options())

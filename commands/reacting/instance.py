@@ -122,28 +122,30 @@ class Instance:
         # it may be a generator without an end
         for step, command in enumerate(reaction.commands):
             if not isinstance(command, Command):
-                raise BadReaction(f'"{self.process.name}" sends {type(command).__name__}, which is no Command')
+                raise BadReaction(f'"{self.process.name}" sends {type(command).__name__}, not a Command')
             entry = command_entry(self, command, cause, step, time)
             size_bytes = len(entry.value or b"")
             total_bytes += size_bytes
             if size_bytes > MAX_COMMAND_BYTES:
-                raise BadReaction(f'"{command.type}" has {size_bytes} bytes, and {MAX_COMMAND_BYTES} are allowed')
+                raise BadReaction(
+                    f'"{command.type}" has {size_bytes} bytes, but at most {MAX_COMMAND_BYTES} are allowed'
+                )
             if step >= MAX_COMMANDS or total_bytes > MAX_REACTION_BYTES:
                 raise BadReaction(
                     f'"{self.process.name}" sends more than {MAX_COMMANDS} commands or {MAX_REACTION_BYTES} bytes at '
-                    "once: send less, and the rest when a timer runs out"
+                    "once: send fewer, and the rest when a timer fires"
                 )
             try:
                 type(command).model_validate_json(command.__pydantic_serializer__.to_json(command))
             except ValidationError as error:
-                raise BadReaction(f'"{command.type}" does not fit its own model: {error}') from error
+                raise BadReaction(f'"{command.type}" does not match its own model: {error}') from error
             yield entry
 
     def _timers(self, reaction: Reaction[Any], cause: Cause) -> dict[str, Timer]:
         timers = dict(self.timers)
         for name, within in reaction.timers.items():
             if not isinstance(name, str) or not isinstance(within, timedelta | None):
-                raise BadReaction(f"the timer {name!r} is {within!r}: give it a name and a timedelta, or None")
+                raise BadReaction(f"the timer {name!r} is {within!r}: use a text as name, and a timedelta or None")
             timers.pop(name, None)
             if within is not None:
                 timers[name] = Timer(timestamp_ms(cause.time + within), cause.causation_id, cause.correlation_id)
@@ -225,10 +227,10 @@ def _checked(instance: Instance) -> bytes:
     value = write_instance(instance)
     if len(value) > MAX_INSTANCE_BYTES:
         raise BadReaction(
-            f'"{instance.record_key}" would have {len(value)} bytes, and {MAX_INSTANCE_BYTES} are allowed: keep less'
+            f'"{instance.record_key}" would have {len(value)} bytes, but the limit is {MAX_INSTANCE_BYTES}: keep less'
         )
     try:
         wanted.model_validate_json(state.__pydantic_serializer__.to_json(state))
     except ValidationError as error:
-        raise BadReaction(f'the state of "{instance.record_key}" does not fit its own model: {error}') from error
+        raise BadReaction(f'the state of "{instance.record_key}" does not match its own model: {error}') from error
     return value

@@ -79,8 +79,8 @@ class ProcessTask:
         for key in self._waiting:
             self._update_resuming(key)
         return (
-            f"{len(self._instances)} instances of processes, {len(self._unreadable)} that this code cannot read, "
-            f"{len(self._waiting)} events wait"
+            f"{len(self._instances)} process instances, {len(self._unreadable)} unreadable by this code, "
+            f"{len(self._waiting)} waiting events"
         )
 
     def wait_s(self) -> float:

@@ -111,7 +111,7 @@ class RoutingTask:
             else:
                 self._place(name, at, behind=at < self._next_offset or not declared)
         behind = ", ".join(self._catching_up())
-        return f"processes that catch up: {behind}" if behind else "all processes are routed to"
+        return f"processes catching up: {behind}" if behind else "no process is behind"
 
     def wait_s(self) -> float:
         """See PartitionTask.wait_s: a router does nothing unasked, but where processes are behind."""

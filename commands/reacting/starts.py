@@ -46,7 +46,7 @@ def settle_starts(log: EventLog, registry: ProcessRegistry) -> Starts:
         known = read_starts(log)
         for process in new:
             if process.name not in known:
-                raise LogUnavailable("settling where processes begin", f'"{process.name}" was not stored')
+                raise LogUnavailable("storing where processes begin", f'"{process.name}" was not stored')
             places = ", ".join(f"{partition}:{offset}" for partition, offset in known[process.name].items())
             logger.info('process "%s" begins at %s', process.name, places)
     _skip(log, {name: known[name] for name in registry.processes})

@@ -105,7 +105,7 @@ class Turn:
 
     def refuse(self, record: Record) -> None:
         """Let a record of `process-inbox` be a dead letter again, for its instance cannot be read."""
-        reason = f'"{record.key}" cannot be read by this version of the code: retry this once one that can is deployed'
+        reason = f'"{record.key}" cannot be read by this version of the code: deploy one that can, then retry'
         self.letters.append(dead_letter(record, reason, self._now_ms))
         self._spend(0)
 
@@ -187,8 +187,8 @@ def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, st
     except BaseException as error:  # a user's rules may raise anything, SystemExit too; the partition must go on
         error_id = secrets.token_hex(8)
         logger.exception(
-            'error %s: process instance "%s" stops, and what comes for it waits until the cause is mended and its dead '
-            "letter retried", error_id, key,
+            'error %s: process instance "%s" stops, and its later events wait: fix the cause and retry its dead letter',
+            error_id, key,
         )  # fmt: skip
         return None, f'process "{key.partition("/")[0]}" failed, error {error_id}: {described(error)}'
 

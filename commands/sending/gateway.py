@@ -222,13 +222,13 @@ def _receipt(record: Record) -> Receipt | None:
     try:
         return Receipt.from_json(record.value)
     except ValueError as error:
-        logger.warning('"%s" at %d:%d is no receipt: %s', record.key, record.partition, record.offset, error)
+        logger.warning('record "%s" at %d:%d is not a receipt: %s', record.key, record.partition, record.offset, error)
         return None
 
 
 def key_reused(earlier: Receipt, command_type: str, stream: str, fingerprint: str) -> Receipt:
     """The refusal of a command that has the id of another."""
-    message = f'the command id "{earlier.command_id}" belongs to another "{earlier.type}": use a new one'
+    message = f'the command id "{earlier.command_id}" was used for another "{earlier.type}": use a new one'
     return Receipt(
         command_id=earlier.command_id,
         type=command_type,

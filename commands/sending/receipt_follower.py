@@ -83,7 +83,7 @@ class ReceiptFollower:
         try:
             return None if index is None else index.find(command_id)
         except LocalStateError as error:
-            logger.warning("a receipt is not looked up: %s", error)
+            logger.warning("cannot look up a receipt: %s", error)
             return None
 
     def _run(self) -> None:
@@ -93,7 +93,7 @@ class ReceiptFollower:
                     self._follow()
                 except EventLogError as error:
                     self._caught_up.clear()
-                    logger.warning("receipts are not followed, trying again in %g s: %s", RETRY_S, error)
+                    logger.warning("cannot follow receipts, retrying in %g s: %s", RETRY_S, error)
                     self._stopped.wait(RETRY_S)
         finally:
             if self._index is not None:
@@ -153,7 +153,7 @@ class ReceiptFollower:
                         self._older.pop(partition, None)
                     yield
         if not self._lost:
-            logger.info("all receipts can be found")
+            logger.info("the index of receipts is complete")
 
     def _add(self, records: Sequence[Record], positions: Mapping[int, int], older: bool = False) -> None:
         index = self._index
@@ -166,7 +166,7 @@ class ReceiptFollower:
             index.close()
 
     def _fall_back(self, error: LocalStateError) -> ReceiptIndex:
-        logger.error("only the latest %d receipts can be found until the next start: %s", self._remembered, error)
+        logger.error("only the latest %d receipts are found by id until the next start: %s", self._remembered, error)
         self._older.clear()
         self._lost = True
         return RecentReceipts(self._remembered)

@@ -61,7 +61,7 @@ class Lag:
         if any(self.position[each] > before.position.get(each, 0) for each in waiting):
             return self
         part = f"the loader of {self.store}" if self.lag_patches else "the live query"
-        return replace(self, standing="stalled", problem=f"{part} takes in nothing: see its log")
+        return replace(self, standing="stalled", problem=f"{part} makes no progress: see its log")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Lags:
             each for each, (first, _) in patches.items() if each not in ledgers or ledgers[each].next_offset < first
         ]
         if lost:
-            problem = f"its ledger is gone, or the patches that it needs: run `replay rebuild {view.name}`"
+            problem = f"its ledger or the patches that it needs are gone: run `replay rebuild {view.name}`"
             return replace(lag, standing="lost", position=position(ledgers, tails), problem=problem)
         reached = position(ledgers, tails)
         behind = [tail.after(reached[each]) for each, tail in tails.items()]

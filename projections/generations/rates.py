@@ -63,7 +63,7 @@ class Rates:
             part.write_text(json.dumps(self._live))
             part.replace(self._file)
         except OSError as error:
-            log.warning("the measured rates are not kept for the next start: %s", error)
+            log.warning("cannot store the measured rates for the next start: %s", error)
 
 
 def bulk_rate(view: str, generations: Iterable[Generation]) -> float:
@@ -89,5 +89,5 @@ def _read(file: Path) -> dict[str, float]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        log.warning("the rates in %s cannot be read, and are measured again: %s", file, error)
+        log.warning("cannot read the rates in %s, measuring again: %s", file, error)
         return {}

@@ -142,8 +142,8 @@ class Rebuilder:
             raise RebuildFailed(
                 view.name,
                 "start",
-                f"generation {last.generation} is {last.tag}, and the code declares {view.tag}, or declares it "
-                "otherwise: run the code of that version",
+                f"generation {last.generation} is {last.tag}, but this code has another declaration, {view.tag}: "
+                "run the code of that version",
             )
         return last
 
@@ -213,8 +213,8 @@ class Rebuilder:
         build.lock.check()
         if not self.generations.swap(name, generation, allow_older=build.options.allow_older):
             log.warning(
-                '%s g%d is live for this code; a later version of "%s" is the current one, and keeps the plain names: '
-                "`replay rollback %s` takes them",
+                '%s g%d is live for this code, but a later version of "%s" is current and keeps the plain names; '
+                "`replay rollback %s` moves them back",
                 build.target.view.tag, generation, name, name,
             )  # fmt: skip
             return
@@ -228,7 +228,7 @@ class Rebuilder:
         try:
             drop()
         except (ProjectionError, OSError) as error:
-            log.warning('old generations of "%s" are left for the next rebuild to drop: %s', view.name, error)
+            log.warning('could not drop old generations of "%s", the next rebuild drops them: %s', view.name, error)
 
     def _drop_leftovers(self, view: TableView) -> None:
         self.drop(view, [each for each in self.generations.of(view.name) if each.state == "building"])
@@ -264,9 +264,11 @@ def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
             with generations.rebuilding(name):
                 leftovers = [each for each in generations.of(name) if each.state == "building"]
                 drop(placeholder_view(name), leftovers, generations, settings)
-            log.info('dropped what a rebuild of "%s" left', name)
+            log.info('dropped the leftovers of an interrupted rebuild of "%s"', name)
         except ProjectionError as error:
-            log.warning('what a rebuild of "%s" left is left for the next one to drop: %s', name, error)
+            log.warning(
+                'could not drop the leftovers of a rebuild of "%s", the next rebuild drops them: %s', name, error
+            )
 
 
 def placeholder_view(name: str) -> TableView:
@@ -284,7 +286,7 @@ def publish_live(view: TableView, generations: Generations, settings: StoreSetti
         raise GenerationMissing(view.name)
     if live.tag != view.tag:
         raise ViewDeclarationError(
-            view.name, f"its plain names lead to {live.tag}: publish with the code of that version"
+            view.name, f"its plain names lead to {live.tag}: run `replay publish` with the code of that version"
         )
     with opened(view, settings) as stores:
         publish_everywhere(Target(view, live.generation), stores)

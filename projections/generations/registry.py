@@ -190,9 +190,7 @@ class Generations:
             cursor = connection.cursor(row_factory=scalar_row)
             if not cursor.execute(statements.LOCK, lock).fetchone():
                 holder = cursor.execute(statements.HOLDER, lock).fetchone() or "one that has just ended"
-                raise RebuildFailed(
-                    view, "start", f"another rebuild of it is running ({holder}): wait for it or stop it"
-                )
+                raise RebuildFailed(view, "start", f"another rebuild is running ({holder}): wait for it or stop it")
             yield RebuildLock(view, connection)
 
     def check(self, view: TableView) -> Generation | None:
@@ -263,7 +261,7 @@ def served_by(view: TableView, live: Iterable[Generation]) -> Generation | None:
 def _changed(view: TableView, live: Generation) -> str:
     """Why a live generation of the same version, and another declaration, cannot be this view's."""
     if live.source is not None:
-        return f'a view of this name was made from "{live.source}" with --as: remove it with `replay drop {view.name}`'
+        return f'a view of this name was made from "{live.source}" with --as: drop it with `replay drop {view.name}`'
     lines = [line for line in difflib.ndiff(live.declaration, view.declaration) if line[0] in "-+"]
     changes = "".join(f"\n  {line}" for line in lines if live.declaration)
-    return f"its declaration changed, but it is still version {view.version}: raise its version{changes}"
+    return f"the declaration changed, but the version is still {view.version}: raise the version{changes}"

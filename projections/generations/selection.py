@@ -35,8 +35,8 @@ class Point:
             missing = sorted(set(range(partitions)) - offsets.keys())
             if missing or len(offsets) != len(pairs) or len(offsets) > partitions:
                 raise ValueError(
-                    f'"{text}" must name each of the partitions 0 to {partitions - 1} once, for the log has no order '
-                    "across partitions; or give a time"
+                    f'"{text}" must name each of the partitions 0 to {partitions - 1} once, because the log has no '
+                    "order across partitions; or give a time"
                 )
             return cls(text, offsets=offsets)
         try:

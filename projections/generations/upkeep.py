@@ -59,9 +59,9 @@ class Upkeep:
         try:
             self.look()
         except (EventLogError, ProjectionError) as error:
-            log.warning("no look at the views: %s", error)
+            log.warning("cannot check the views: %s", error)
         except Exception:  # nobody else looks, and the next time may be better
-            log.exception("no look at the views")
+            log.exception("cannot check the views")
 
     def look(self) -> list[Lag]:
         """Look once: report what changed, replay the views that need it, and restart what has stood still for long.
@@ -100,7 +100,7 @@ class Upkeep:
     def _restart(self, due: Mapping[str, Lag]) -> None:
         for part, lag in due.items():
             log.warning(
-                "restarting %s: %s in %s has not moved for a minute or more; if that does not help, again in %.0f s",
+                "restarting %s: %s in %s has made no progress for a minute; if it does not help, again in %.0f s",
                 "the live query" if part == LIVE else f"the loaders of {part}",
                 lag.view, lag.store, LOOK_S * self._stalls.looks_needed(part),
             )  # fmt: skip
@@ -115,11 +115,11 @@ class Upkeep:
     def _replay(self, names: Sequence[str]) -> None:
         with self.replaying() as replay:
             for name in names:
-                log.warning("replaying %s: it is too far behind for patches", name)
+                log.warning("replaying %s: it is too far behind to catch up with patches", name)
                 try:
                     replay(self.lags.views.view(name))
                 except ProjectionError as error:
-                    log.error("%s; trying again in %.0f s", error, RETRY_S)
+                    log.error("%s; retrying in %.0f s", error, RETRY_S)
                     self._not_before[name] = time.monotonic() + RETRY_S
 
 
@@ -138,7 +138,7 @@ def to_replay(lags: Iterable[Lag], log_size: int, rates: Rates, generations: Seq
 
 def _line(lag: Lag) -> tuple[object, ...]:
     position = " ".join(f"{partition}:{offset}" for partition, offset in sorted(lag.position.items()))
-    template = "%s g%s in %s at %s: %s, %s events and %s patches to go, %.1f s behind"
+    template = "%s g%s in %s at %s: %s, %s events and %s patches left, %.1f s behind"
     return (
         template, lag.view, lag.generation, lag.store, position, lag.standing,
         lag.lag_events, lag.lag_patches, lag.freshness_s or 0.0,

@@ -31,7 +31,7 @@ def read_into(batch: Batch, key: bytes | None, value: bytes | None, tags: Contai
     try:
         document = orjson.loads(value)
         if TOO_LARGE in document:
-            raise NotAPatch(f"it had {document[TOO_LARGE]} bytes, more than Kafka takes: a rebuild takes it in")
+            raise NotAPatch(f"it had {document[TOO_LARGE]} bytes, more than Kafka allows: rebuild the view to apply it")
         source, offset = _whole(document["p"]), _whole(document["o"])
         if key.startswith(PROGRESS):
             for tag in document["v"]:

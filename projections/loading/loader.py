@@ -140,7 +140,7 @@ class Loader:
         try:
             serving = tuple(self._targets())
         except StoreUnavailable as error:
-            log.warning("keeping to the generations known: %s", error)
+            log.warning("keeping the known generations: %s", error)
             return
         if serving != self._known or (self._must_reposition and serving):
             log.info("%s serves %s", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in serving))
@@ -156,7 +156,7 @@ class Loader:
             left_out = [target for target in self._known if target not in self._serving]
             back = [target for target in left_out if self._problem(self._store.ledgers(target)) is None]
         except (StoreUnavailable, LogUnavailable) as error:
-            log.warning("no look at what cannot be loaded: %s", error)
+            log.warning("cannot check the generations that were left out: %s", error)
             return
         if back:
             log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
@@ -208,9 +208,7 @@ class Loader:
             return "has lost its ledger"
         for partition in self._owned:
             if ledger[partition].next_offset < (first := self._first_kept(partition)):
-                return (
-                    f"needs patches {ledger[partition].next_offset} to {first} of partition {partition}, deleted by now"
-                )
+                return f"needs deleted patches {ledger[partition].next_offset} to {first} of partition {partition}"
         return None
 
     def _first_kept(self, partition: int) -> int:
@@ -271,7 +269,7 @@ class Loader:
         try:
             self._retrying(stop, self._store.apply, self._serving, batches)
         except Unloadable as error:
-            log.warning("a patch cannot be loaded into %s (%s): applying one at a time", self._store.name, error)
+            log.warning("%s refused a patch (%s): applying patches one at a time", self._store.name, error)
             self._apply_singly(batches, stop)
         self.stats.batches += 1
         self.stats.load_s.append(time.monotonic() - began)
@@ -294,7 +292,7 @@ class Loader:
             self._retrying(stop, self._store.apply, self._serving, {partition: rest})
 
     def _add_dead_letter(self, record: Message, reason: str) -> None:
-        log.warning("patches/%s/%s is no patch: %s", record.partition(), record.offset(), reason)
+        log.warning("record patches/%s/%s is not a patch: %s", record.partition(), record.offset(), reason)
         self._dead_letters.add_record(PATCHES, record, reason)
         self.stats.dead_letters += 1
 

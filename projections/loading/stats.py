@@ -40,7 +40,7 @@ class LoaderStats:
         times = sorted(self.load_s) or [0.0]
         median, slow = statistics.median(times), times[int(len(times) * 0.99)]
         return (
-            f"{store}: {self.patches} patches in {self.batches} batches, a batch loaded in {median * 1000:.1f} ms "
-            f"(p50) and {slow * 1000:.1f} ms (p99) lately; {self.dead_letters} dead letters, "
+            f"{store}: {self.patches} patches in {self.batches} batches; recent batches took {median * 1000:.1f} ms "
+            f"(p50) and {slow * 1000:.1f} ms (p99); {self.dead_letters} dead letters, "
             f"{self.waits_for_store} waits for the store"
         )

@@ -42,7 +42,7 @@ NAMED_POISON: Final = 1_000
 """Of one task at most: poison records are counted all, and written to `dead-letters` as far as they are named."""
 
 JVM_DIED: Final = (
-    "Spark's JVM has ended, and what it said last is above; where that is an OutOfMemoryError, give it more memory "
+    "Spark's JVM has ended, its last output is above; if it is an OutOfMemoryError, give Spark more memory "
     "(HEADWATER_SPARK_MEMORY)"
 )
 
@@ -112,7 +112,7 @@ class _Load:
             tasks = self._fold_and_write(None)
             if not any(task.erases for task in tasks):
                 return tasks
-            log.info("%s: folding again, without what tombstones in the log erase", self.slices.view.tag)
+            log.info("%s: folding again without the events that tombstones erase", self.slices.view.tag)
             start_over()
         erased = erasures.of(self.slices.session, self.ranges)
         try:

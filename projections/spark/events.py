@@ -77,16 +77,16 @@ def _older(event: type[Event], names: tuple[str, ...]) -> dict[int, Lineages]:
 
 REFUSAL = f"""
 case
-  when not is_text then 'not an event: the record is no UTF-8 text'
+  when not is_text then 'not an event: the record is not UTF-8 text'
   when document.specversion is null then 'not an event: malformed JSON, or no "specversion"'
   when not is_object then 'not an event: the record is not one JSON object'
   when document.specversion <> '{SPEC_VERSION}'
     then 'not an event: "specversion" is not "{SPEC_VERSION}"'
-  when coalesce(document.id, '') = '' then 'not an event: "id" is missing, where text belongs'
-  when coalesce(document.type, '') = '' then 'not an event: "type" is missing, where text belongs'
-  when coalesce(document.subject, '') = '' then 'not an event: "subject" is missing, where text belongs'
+  when coalesce(document.id, '') = '' then 'not an event: "id" is missing'
+  when coalesce(document.type, '') = '' then 'not an event: "type" is missing'
+  when coalesce(document.subject, '') = '' then 'not an event: "subject" is missing'
   when coalesce(document.sequence, 0) < 1
-    then 'not an event: "sequence" is missing, where a whole number of at least 1 belongs'
+    then 'not an event: "sequence" is missing, or less than 1'
 end"""
 """Why a record is no event (null: it is one). Heartbeats and tombstones are none either, and no fault."""
 

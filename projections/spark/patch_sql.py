@@ -114,7 +114,7 @@ def _dead_letter(reason: str, settings: LogSettings) -> str:
     """The letter is the same each time it is written, so that a restart leaves one."""
     large = f"octet_length(value) > {VALUE_BYTES}"
     full_reason = (
-        f"if({large}, concat({reason}, ' (too large to be kept here: ', octet_length(value), ' bytes)'), {reason})"
+        f"if({large}, concat({reason}, ' (value not kept: ', octet_length(value), ' bytes are too large)'), {reason})"
     )
     fields = (
         f"{literal(EVENTS)} as topic, `partition`, `offset`, {full_reason} as reason, time, "

@@ -105,7 +105,7 @@ class Slices:
             since = {each: (min(seen.get(str(each), 0) for seen in ends), end) for each, (_, end) in ranges.items()}
             if not self._erases(since):
                 return
-        log.info("%s: what an earlier replay has folded is too old to be used", self.view.tag)
+        log.info("%s: the slices of an earlier replay are too old to be used", self.view.tag)
         self.forget()
 
     def _erases(self, ranges: Ranges) -> bool:

@@ -130,7 +130,7 @@ class ElasticsearchStore:
             for partition, ledger in advanced.items():
                 known[partition].ledger, known[partition].dirty = ledger, True
             return bool(fresh)
-        raise StoreUnavailable(NAME, f'others keep writing the ledgers of "{target.view.name}"')
+        raise StoreUnavailable(NAME, f'the ledgers of "{target.view.name}" lost {ATTEMPTS} compare-and-set races')
 
     def _write_rows(self, target: Target, patches: dict[str, list[Patch]], versions: Mapping[int, Version]) -> None:
         form = DocumentForm.of(target.view)

@@ -48,4 +48,4 @@ def open_reader(name: str, settings: StoreSettings) -> RowReader:
 
 
 def _unknown(name: str) -> ValueError:
-    return ValueError(f'there is no store "{name}": use one of {", ".join(STORES)}')
+    return ValueError(f'unknown store "{name}": use one of {", ".join(STORES)}')

@@ -92,7 +92,7 @@ class PlainName:
                 # a view reads its table with the rights of its owner
                 self._run("GRANT SELECT ON {} TO {}", self._table, sql.Identifier(found.owner))
         except psycopg.errors.DependentObjectsStillExist as error:
-            remedy = f"its columns changed, so make them again after `replay publish {view}`: drop them first"
+            remedy = f"the columns changed, so drop these, run `replay publish {view}`, and create them again"
             raise CannotPublish(NAME, view, f"{error.diag.message_detail}; {remedy}") from error
         except psycopg.Error as error:
             if isinstance(meaning(error), StoreUnavailable):

@@ -165,7 +165,7 @@ class ValkeyStore:
             patches = {key: patches[key] for key, outcome in zip(written, outcomes, strict=True) if outcome == 0}
             if not patches:
                 return
-        raise StoreUnavailable(NAME, f'row "{next(iter(patches))}" keeps changing under our hands')
+        raise StoreUnavailable(NAME, f'row "{next(iter(patches))}" lost {ATTEMPTS} compare-and-set races')
 
     def _read_rows(self, names: Sequence[str]) -> list[tuple[bytes | None, bytes | None]]:
         with translated(), self._client.pipeline(transaction=False) as pipeline:

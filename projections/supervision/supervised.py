@@ -140,7 +140,7 @@ class Supervised:
             limit = self._backoff.limit if self._was_healthy else self._backoff.limit_at_first
             if attempt == limit:
                 _LOG.error(
-                    "'%s' %s; given up after %d restarts; see '%s'", self.spec.name, reason, attempt, self.spec.log
+                    "'%s' %s; giving up after %d restarts; see '%s'", self.spec.name, reason, attempt, self.spec.log
                 )
                 self._set(State.FAILED, reason)
                 return

@@ -67,7 +67,7 @@ def _ordered(specs: Sequence[ProcessSpec]) -> list[ProcessSpec]:
     while waiting:
         ready = [spec for spec in waiting.values() if all(name in placed for name in spec.after)]
         if not ready:
-            raise SupervisionError(f"processes wait for each other or for one that is not there: {sorted(waiting)}")
+            raise SupervisionError(f"processes wait for each other or for an unknown process: {sorted(waiting)}")
         for spec in ready:
             placed[spec.name] = waiting.pop(spec.name)
     return list(placed.values())

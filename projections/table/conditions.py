@@ -35,7 +35,9 @@ class Comparison:
     def kind(self, event: type[Event] | None) -> ColumnType:
         kinds = {self.left.kind(event), self.right.kind(event)}
         if len(kinds) > 1:
-            raise ValueError(f"it compares {' with '.join(sorted(kind.value for kind in kinds))}: use one type")
+            raise ValueError(
+                f"it compares {' with '.join(sorted(kind.value for kind in kinds))}: compare values of one type"
+            )
         if not kinds <= set(COMPARED):
             raise ValueError(f"a {kinds.pop().value} cannot be compared: use text, numbers or booleans")
         return ColumnType.BOOLEAN

@@ -142,7 +142,7 @@ def item_model(model: type[BaseModel], name: str) -> type[BaseModel]:
             inner = typing.get_args(annotation)[0]
             if isinstance(inner, type) and issubclass(inner, BaseModel):
                 return inner
-    raise ValueError(f'field "{name}" is no list of objects: declare it as list[…] of a pydantic model')
+    raise ValueError(f'field "{name}" is not a list of objects: declare it as list[…] of a pydantic model')
 
 
 def item_types(model: type[BaseModel], name: str) -> dict[str, ColumnType]:

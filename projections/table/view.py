@@ -105,18 +105,18 @@ class TableView:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise ViewDeclarationError(self.name, "a name is of a-z, 0-9 and _, at most 41 characters")
+            raise ViewDeclarationError(self.name, "invalid name: use a-z, 0-9 and _, at most 41 characters")
         if RESERVED.fullmatch(self.name):
-            raise ViewDeclarationError(self.name, "this name is Headwater's own: choose another")
+            raise ViewDeclarationError(self.name, "this name is reserved by Headwater: use another name")
         if not self.key_name:
             if not isinstance(self.key, str):
-                raise ViewDeclarationError(self.name, 'a key that is no field needs a "key_name"')
+                raise ViewDeclarationError(self.name, 'if the key is not a field, add a "key_name"')
             object.__setattr__(self, "key_name", self.key)
         for name in (self.key_name, *self.columns, *(name for lookup in self.lookups for name in lookup.columns)):
             if not NAME.fullmatch(name):
-                raise ViewDeclarationError(self.name, f'"{name}" is no column name: use a-z, 0-9 and _')
+                raise ViewDeclarationError(self.name, f'"{name}" is not a column name: use a-z, 0-9 and _')
         if self.key_name in self.columns:
-            raise ViewDeclarationError(self.name, f'the key "{self.key_name}" is a column already: leave it out')
+            raise ViewDeclarationError(self.name, f'the key "{self.key_name}" is already a column: remove it')
         self._check_events()
         try:
             layout = arrange(self.columns, self._ordering(), self.deleted_by, self.restored_by)
@@ -126,7 +126,7 @@ class TableView:
         try:
             _check_items(self)
             if self.each and not item_kinds(self):
-                raise ValueError("`each` goes through a list, but nothing reads its items: use item()")
+                raise ValueError("`each` goes through a list, but no column reads its items: use item()")
         except ValueError as error:
             raise ViewDeclarationError(self.name, str(error)) from error
         object.__setattr__(self, "types", {self.key_name: ColumnType.TEXT, **layout.types})
@@ -254,7 +254,7 @@ class TableView:
 
     def _check_stores(self) -> None:
         if not self.stores:
-            raise ViewDeclarationError(self.name, "it lives nowhere: give it stores=(Postgres(),)")
+            raise ViewDeclarationError(self.name, "it has no store: add stores=(Postgres(),)")
         for store in self.stores:
             named = [*getattr(store, "text", ()), *getattr(store, "facets", ())]
             named += [column for index in getattr(store, "indexes", ()) for column in index]

@@ -119,12 +119,12 @@ def one_kind(cases: Cases) -> ColumnType:
 def positive(limit: int, maximum: int) -> int:
     """`limit`, if a row may hold so many; raises ValueError."""
     if not 1 <= limit <= maximum:
-        raise ValueError(f"a limit is from 1 to {maximum}, not {limit}: the row holds them all")
+        raise ValueError(f"a limit is from 1 to {maximum}, not {limit}, because the row stores all of them")
     return limit
 
 
 def entry_name(name: str) -> str:
     """`name`, if a field of an entry can be called so; raises ValueError."""
     if not ENTRY_NAME.fullmatch(name):
-        raise ValueError(f'"{name}" is no name of a field: use a-z, 0-9 and _')
+        raise ValueError(f'"{name}" is not a field name: use a-z, 0-9 and _')
     return name

@@ -19,7 +19,7 @@ from projections.table.shown import Values
 from projections.table.types import ColumnType
 
 MAX_PARTS: Final = 1_000
-PLAIN: Final = "a part has plain folds only, each once: last, first, add, count, maximum, minimum"
+PLAIN: Final = "a part takes plain folds only, each once: last, first, add, count, maximum, minimum"
 
 
 @storage_word("Parts")
@@ -48,16 +48,18 @@ class Parts:
         used = {case for fold in self.columns.values() for case in fold.cases} | {*self.deleted_by, *self.restored_by}
         lost = sorted(getattr(event_of(case), "type", "EVERY") for case in used if case not in self.key)
         if lost:
-            raise ValueError(f'its key leaves out "{lost[0]}": say which part that event changes')
+            raise ValueError(f'its key has no "{lost[0]}": add which part that event changes')
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
         limit = positive(self.limit, MAX_PARTS)
         key = StateField(entry_name(self.key_name), countable(one_kind(self.key)))
         if key.name in self.columns:
-            raise ValueError(f'the key "{key.name}" is a column already: leave it out')
+            raise ValueError(f'the key "{key.name}" is already a column: remove it')
         if any(isinstance(each, Item) for each in self.key.values()):
             if (ColumnType.INTEGER, ItemIndex()) in ordering.parts:
-                raise ValueError("its view goes through a list with `each` already: key its parts by plain fields")
+                raise ValueError(
+                    "its view already goes through a list with `each`: use plain fields as the key of its parts"
+                )
             # an event may bring one part twice
             ordering = ordering.within((ColumnType.INTEGER, ItemIndex()))
         columns = {entry_name(column): fold for column, fold in self.columns.items()}

@@ -87,6 +87,6 @@ def must_be_whole(kind: ColumnType) -> ColumnType:
     """`kind`, if sums of it are the same in every order; raises ValueError."""
     if kind is not ColumnType.INTEGER:
         raise ValueError(
-            f"it adds {kind.value}s: only integers add up to the same in every order (use cents, not dollars)"
+            f"it adds {kind.value}s, but only sums of integers are the same in every order: use cents, not dollars"
         )
     return kind

@@ -74,7 +74,7 @@ def ordered(ordering: Ordering, by: Cases | None, case: Case) -> Ordering:
     if by is None:
         return ordering
     if case not in by:
-        raise ValueError(f"`by` leaves out {getattr(event_of(case), 'type', 'EVERY')}: say what it is ordered by")
+        raise ValueError(f"`by` leaves out {getattr(event_of(case), 'type', 'EVERY')}: add what it is ordered by")
     return ordering.under((rank_kind(by), by[case]))
 
 

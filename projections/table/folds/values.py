@@ -28,7 +28,7 @@ class Members:
     cases: Mapping[Case, tuple[tuple[int, Expression], ...]]
 
     def kind(self) -> ColumnType:
-        raise ValueError("it shows members: wrap it in lowest(), highest() or distinct()")
+        raise ValueError("it is members(): wrap it in lowest(), highest() or distinct()")
 
     def value_kind(self) -> ColumnType:
         """The type of the values."""
