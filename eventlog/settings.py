@@ -1,4 +1,4 @@
-"""Where the log is and what this deployment calls its parts, read once from the environment."""
+"""The address of the log and the names of this deployment, read once from the environment."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class LogSettings:
     partitions: of `commands`, `events`, `snapshots` and `receipts`; fixed when they are created.
     patch_partitions: of `patches`.
     replication: copies of each partition.
-    receipts_days: how long a retry of a command is sure to be given the first receipt.
-    state: directory for what a process may keep on its own disk.
+    receipts_days: how long a retried command is sure to get its first receipt.
+    state: directory for local state of the processes.
     modules: dotted names of the user's packages with aggregates and views.
-    security: what Kafka's listener at `bootstrap` asks of its clients.
+    security: what Kafka's listener at `bootstrap` requires of its clients.
     """
 
     environment: str = "headwater"
@@ -65,13 +65,13 @@ class LogSettings:
 
 
 def accept_no_arguments(program: str, what: str | None, arguments: Sequence[str]) -> None:
-    """End with help where `arguments` ask for it, and with an error where there are others: settings are variables."""
+    """Exit with help if `arguments` ask for it, and with an error for any other argument: settings are variables."""
     epilog = "Settings are environment variables; docs/architecture.md lists them."
     ArgumentParser(program, description=what, epilog=epilog).parse_args(arguments)
 
 
 def read_count(env: Mapping[str, str], variable: str, default: int) -> int:
-    """A positive whole number from `env`; raises SettingError naming `variable`."""
+    """A positive integer from `env`; raises SettingError naming `variable`."""
     value = env.get(variable, str(default))
     if not value.isascii() or not value.isdigit() or int(value) < 1:
         raise SettingError(variable, value, "an integer of at least 1")

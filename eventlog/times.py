@@ -1,4 +1,4 @@
-"""Times as people write them in a request or a command line: RFC 3339, with the zone."""
+"""Times in requests and command lines: RFC 3339, with a zone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 
 def read_time(text: str) -> datetime:
-    """The time that `text` names, in UTC; raises ValueError saying what to write.
+    """The time of `text`, in UTC; raises ValueError with the expected form.
 
-    A time without a zone is refused: whoever wrote it meant some zone, and a guess would be hours off without a word.
+    A time without a zone is refused, because guessing the zone could be hours off.
     """
     try:
         time = datetime.fromisoformat(text)
@@ -22,5 +22,5 @@ def read_time(text: str) -> datetime:
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text that somebody sent, short enough for a message."""
+    """The beginning of a text, short enough for a message."""
     return text if len(text) <= 100 else text[:100] + "…"

@@ -29,13 +29,13 @@ Kind = TypeVar("Kind", bound="Message")
 
 
 class Message(BaseModel):
-    """What commands and events share: frozen, closed to unknown fields, with an explicit storage name."""
+    """Base of commands and events: frozen, without unknown fields, with an explicit storage name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     type: ClassVar[str]
     id_field: ClassVar[str]
-    """The field that holds the aggregate's id; set by the Aggregate that the message belongs to."""
+    """The field with the aggregate's id; set by the Aggregate that the message belongs to."""
 
     def __init_subclass__(cls, *, type: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -47,16 +47,16 @@ class Message(BaseModel):
 
 
 class Command(Message):
-    """What somebody asks of an aggregate: `class ChangePrice(Command, type="listing.change_price")`."""
+    """A request to an aggregate: `class ChangePrice(Command, type="listing.change_price")`."""
 
 
 class Event(Message):
-    """What has happened: `class PriceChanged(Event, type="listing.price_changed")`.
+    """Something that happened: `class PriceChanged(Event, type="listing.price_changed")`.
 
-    The type is storage format: it stays when the class is renamed. So are the fields: where they change, raise
-    `version` and tell in `history` what was done (see `declaring/steps.py`), and what was recorded before is read as
-    the current version. An event carries what views need, because a view sees one event and nothing else: the
-    previous price beside the new one, the city.
+    The type is part of the storage format: it stays if the class is renamed. So are the fields: to change them, raise
+    `version` and list the changes in `history` (see `declaring/steps.py`); then older events are read as the current
+    version. An event contains what views need, because a view sees one event at a time: for example the previous price
+    and the city.
     """
 
     version: ClassVar[int] = 1
@@ -68,7 +68,7 @@ class Event(Message):
 
     @classmethod
     def __pydantic_init_subclass__(cls, *, version: int = 1, history: Sequence[Change] = (), **kwargs: Any) -> None:
-        # pydantic knows the fields only now
+        # pydantic knows the fields only at this point
         fields = {info.alias or name: info for name, info in cls.model_fields.items()}
         for name, info in fields.items():
             if info.default not in (PydanticUndefined, None) or info.default_factory is not None:
@@ -92,17 +92,16 @@ class Event(Message):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Generic[State]):
-    """One kind of aggregate. Register it by giving it a name in a module of `commands.aggregates` or HEADWATER_MODULES.
+    """One kind of aggregate. Register it by assigning it in a module of `commands.aggregates` or HEADWATER_MODULES.
 
     name: the first part of its streams (`listing` in `listing/L1`) and of its message types.
-    id_field: the field of every command and event that holds the aggregate's id.
+    id_field: the field of every command and event with the aggregate's id.
     initial: the state before the first event.
-    decide: `(command, state) -> events`, a list or yielded one by one, at most 10,000; raises `Rejected` if a rule says
-    no; no events means nothing to change.
-    evolve: `(state, event) -> state`; must accept every event that `decide` makes. The event is as it was recorded:
-    read back from its JSON.
-    state_version: raise it when `evolve` makes another state of the same events, though the state's fields stayed as
-    they were: then all snapshots are folded anew. Where the fields change this happens by itself.
+    decide: `(command, state) -> events`, at most 10,000, as a list or a generator; raises `Rejected` if a rule refuses
+    the command; no events means that nothing has to change.
+    evolve: `(state, event) -> state`; must accept every event that `decide` makes. The event was read back from JSON.
+    state_version: raise it if `evolve` makes another state of the same events, but the fields of the state are the
+    same: then all snapshots are folded again. If the fields change, this happens automatically.
 
     The command and event types are read from the annotations of `decide` and `evolve`.
     """
@@ -116,7 +115,7 @@ class Aggregate(Generic[State]):
     commands: dict[str, type[Command]] = field(init=False)
     events: dict[str, type[Event]] = field(init=False)
     shape: str = field(init=False)
-    """Digest of the state's schema and version: a snapshot of another shape is not read but folded anew."""
+    """Digest of the state's schema and version; a snapshot with another shape is folded again from the events."""
 
     def __post_init__(self) -> None:
         if not AGGREGATE_NAME.fullmatch(self.name):
@@ -139,7 +138,7 @@ class Aggregate(Generic[State]):
         return hashlib.blake2b(schema, digest_size=8).hexdigest()
 
     def _messages(self, function: Callable[..., Any], argument: str, kind: type[Kind]) -> dict[str, type[Kind]]:
-        """The message classes in the annotation of `function`'s `argument`, by their storage name."""
+        """The message classes in the annotation of an argument of `function`, by storage name."""
         annotation = typing.get_type_hints(function).get(argument)
         union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         members = typing.get_args(annotation) if union else (annotation,)

@@ -1,4 +1,4 @@
-"""From commands to what is appended for them: events, snapshots, receipts, dead letters. No I/O."""
+"""From commands to the records for them: events, snapshots, receipts, dead letters. No I/O."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from eventlog.letters import Letter, time_of
 from eventlog.ports import Entry, Record
 
 CACHED_STREAMS = 60_000
-"""Of a whole process, however many partitions it owns; a decoded state takes two to three kilobytes."""
+"""For a whole process, independent of the number of its partitions; a decoded state takes two to three kilobytes."""
 MAX_NAME_CHARACTERS = 100_000
-"""Of a command's id, type and stream together, which its answer repeats."""
+"""Of a command's id, type and stream together, which the answer repeats."""
 WATCHED_STREAMS = 1_000
 LAST_TIME_MS = 253_402_300_799_999
-"""The end of the year 9999: Kafka keeps later times of records, Python knows none."""
+"""The end of the year 9999: Kafka accepts later times, Python does not."""
 
 logger = logging.getLogger(__name__)
 
 
 class Handler:
-    """Decides the commands of one partition, in their order.
+    """Decides the commands of one partition in their order.
 
-    It keeps decoded states, so after a transaction that failed a new one must be made; the store holds committed
-    state only.
+    It keeps decoded states. So after a failed transaction a new handler must be made; the store has committed state
+    only.
     """
 
     def __init__(self, registry: CommandRegistry, partition: int, partitions: int, store: StateStore) -> None:
@@ -44,13 +44,15 @@ class Handler:
         self._cached = max(1, CACHED_STREAMS // partitions)
         self._states: OrderedDict[str, Known] = OrderedDict()
         self._watched: set[str] = set()
-        """Streams with a state that could not be kept: theirs are kept with each command, to know which one it is."""
+        """Streams with a state that could not be stored: these are stored after each command, to find the faulty one.
+        """
 
     def decide(self, records: Sequence[Record], now_ms: int) -> Batch:
-        """The batch of `records`, which follow each other in `commands`, or of as many as fit in one transaction.
+        """The batch of `records`, consecutive commands, or of as many as fit in one transaction.
 
-        A state is written once a batch, since a large one costs more than its commands. Where one cannot be kept, the
-        batch is decided again, and the commands of its stream one state at a time: the one at fault is answered.
+        A state is written once per batch, because a large state costs more than its commands. If a state cannot be
+        written, the batch is decided again, writing the state of that stream after each command: only the faulty
+        command fails.
         """
         if len(self._watched) > WATCHED_STREAMS:
             self._watched.clear()
@@ -58,7 +60,7 @@ class Handler:
             logger.warning("deciding %d commands again: one of their states cannot be written", batch.taken)
             self._watched |= unkept
             for stream in batch.changed:
-                del self._states[stream]  # the store has what is committed
+                del self._states[stream]  # the store has the committed state
         while len(self._states) > self._cached:
             self._states.popitem(last=False)
         return batch
@@ -74,7 +76,7 @@ class Handler:
         return batch
 
     def _keep(self, batch: Batch) -> set[str]:
-        """Write the states of the batch; returns the streams whose states cannot be kept."""
+        """Write the states of the batch; returns the streams whose states cannot be written."""
         unkept = set()
         for stream, decision in batch.changed.items():
             snapshot, after = decision.snapshot, decision.after
@@ -93,7 +95,7 @@ class Handler:
             if len(envelope.id) + len(envelope.type) + len(envelope.stream) > MAX_NAME_CHARACTERS:
                 raise NotAnEnvelope(f"id, type and subject together have more than {MAX_NAME_CHARACTERS} characters")
         except NotAnEnvelope as unreadable:
-            self._add_dead_letter(record, unreadable, batch)  # nobody to answer
+            self._add_dead_letter(record, unreadable, batch)  # there is nobody to answer
             return
         typed, error = self._read(envelope, record, batch)
         if typed is not None:
@@ -101,7 +103,7 @@ class Handler:
         elif error is not None:
             fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
         else:
-            return  # it is not for this partition to answer
+            return  # another partition must answer it
         received = ReceivedCommand(envelope, fingerprint, self._partition)
         if not self._answered(received, batch):
             self._answer(received, typed, error, batch)
@@ -109,7 +111,7 @@ class Handler:
     def _read(
         self, envelope: Envelope, record: Record, batch: Batch
     ) -> tuple[TypedCommand | None, ReceiptError | None]:
-        """The typed command, or why there is none; neither where it belongs to another partition."""
+        """The typed command, or why there is none; neither if it belongs to another partition."""
         try:
             return self._typed(envelope), None
         except MisplacedCommand as error:
@@ -122,7 +124,7 @@ class Handler:
             return None, failure(envelope, error)
 
     def _typed(self, envelope: Envelope) -> TypedCommand:
-        """The typed command; raises where it is none, or not one of this partition's."""
+        """The typed command; raises if it is invalid or belongs to another partition."""
         if partition_of(envelope.stream, self._partitions) != self._partition:
             raise MisplacedCommand(f'"{envelope.stream}" does not belong to partition {self._partition}')
         typed = read_command(self._registry.command(envelope.type), envelope.data)
@@ -133,7 +135,7 @@ class Handler:
         return typed
 
     def _answered(self, received: ReceivedCommand, batch: Batch) -> bool:
-        """Whether the command's id was answered before; then the answer is given again, or the id is refused."""
+        """Whether the command id already has a receipt; then the receipt is sent again, or the command is refused."""
         command_id = received.envelope.id
         pending = batch.decision(command_id)
         stored = None if pending else batch.repeated.get(command_id) or self._store.receipt(command_id)
@@ -142,7 +144,7 @@ class Handler:
         elif stored is not None:
             try:
                 first = Receipt.from_json(stored)
-            except ValueError as error:  # written by something else than a handler: nobody knows what was done
+            except ValueError as error:  # not written by a handler, so it is not known what was done
                 key = reuse_key(command_id, received.fingerprint)
                 batch.add(answered(received, "failed", 0, failure(received.envelope, error), key=key))
                 return True
@@ -150,7 +152,7 @@ class Handler:
         else:
             return False
         if first_fingerprint != received.fingerprint:
-            # under a key of its own, because the record of the first receipt must stay the latest of its key
+            # under another key, because the first receipt must stay the latest record of its key
             message = clipped(f'the command id "{command_id}" was used for another "{first_type}": use a new one')
             key = reuse_key(command_id, received.fingerprint)
             batch.add(answered(received, "failed", 0, ReceiptError(KEY_REUSED, message), key=key))
@@ -161,7 +163,7 @@ class Handler:
     def _answer(
         self, received: ReceivedCommand, typed: TypedCommand | None, error: ReceiptError | None, batch: Batch
     ) -> None:
-        """Decide a new command, and take over what follows."""
+        """Decide a new command and add the decision."""
         if typed is None:
             batch.add(answered(received, "failed", 0, error))
             return
@@ -203,7 +205,7 @@ class Handler:
 def dead_letter(record: Record, reason: str, now_ms: int, *, reader: str = "") -> Entry:
     """The dead letter of a record that cannot be read.
 
-    reader: who could not read it, where others read the same record and may find fault with it as well.
+    reader: who could not read it, if several read the same record.
     """
     place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
     time = time_of(min(max(record.timestamp_ms, 0), LAST_TIME_MS))
