@@ -288,7 +288,7 @@ class KafkaTail:
         self._consumer.assign([TopicPartition(self._full_name, each, at) for each, at in self._positions.items()])
 
     def _reset_position(self, partition: int) -> None:
-        """Continue at the first record if the position is outside the log; raises LogUnavailable if records are lost."""
+        """Continue at the first record if the position is not in the log; raises LogUnavailable if records are lost."""
         position = self._positions[partition]
         doing = f'following "{self._topic}"'
         with translated(doing, partition):

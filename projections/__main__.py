@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Run what the command line asks for; errors that Headwater knows end in one line and exit code 1."""
+    """Run the command line; known errors are printed in one line, with exit code 1."""
     try:
         log_to_stderr(os.environ)
         app()
@@ -74,7 +74,7 @@ def load(store: Annotated[str, typer.Argument(help=", ".join(STORES))]) -> None:
     """Run a loader, which writes patches to the rows of one store."""
     if store not in STORES:
         raise typer.BadParameter(f'unknown store "{store}": use one of {", ".join(STORES)}')
-    # batches make many short-lived objects and no cycles; scanning them again and again costs a loader a sixth
+    # batches make many short-lived objects and no cycles; scanning them repeatedly costs a loader a sixth
     gc.set_threshold(100_000, 20, 100)
     _service().run_loader(store, _stopped_by_signal())
 

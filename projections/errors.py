@@ -44,7 +44,7 @@ class UnknownView(ProjectionError):
 
 
 class StoreUnavailable(ProjectionError):
-    """A store did not answer; its data is behind, not lost."""
+    """A store did not answer; its rows are late, not lost."""
 
     def __init__(self, store: str, cause: str) -> None:
         super().__init__(f"{store} is unavailable: {cause}; its views catch up automatically when it is back")

@@ -19,8 +19,8 @@ class ViewRegistry:
     def __init__(self, found: Iterable[tuple[str, TableView]]) -> None:
         """Take (module, view) pairs.
 
-        Raises ViewDeclarationError naming both modules where two share a name, or the one that looks up what is not
-        there.
+        Raises ViewDeclarationError naming both modules if two views have the same name, or the view with an impossible
+        lookup.
         """
         modules: dict[str, str] = {}
         views: dict[str, TableView] = {}
@@ -43,12 +43,12 @@ class ViewRegistry:
         return cls(find([SHIPPED, *modules], TableView))
 
     def view(self, name: str) -> TableView:
-        """The view of this name; raises UnknownView."""
+        """The view with this name; raises UnknownView."""
         found = self.views.get(name)
         if found is None:
             raise UnknownView(name, tuple(self.views))
         return found
 
     def in_store(self, store: str) -> list[TableView]:
-        """The views that live in the store of this name."""
+        """The views in the store with this name."""
         return [view for view in self.views.values() if view.store(store) is not None]

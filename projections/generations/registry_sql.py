@@ -76,7 +76,7 @@ SELECT generation, version FROM {schema}.generations JOIN {schema}.live_views US
 WHERE view = %s FOR UPDATE
 """
 
-# what a swap leaves live: one generation of one other version, the current one if it is of another
+# what stays live after a swap: one generation of one other version, the current one if it has another version
 OUTDATE = """
 UPDATE {schema}.generations AS old SET state = 'retired'
 FROM {schema}.generations AS new

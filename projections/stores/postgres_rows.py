@@ -19,7 +19,7 @@ from projections.stores.store import Target
 from projections.table.monoids import State
 from projections.table.types import ColumnType
 
-# the planner's estimate: as of the last ANALYZE, which a rebuild and autovacuum make; -1 where there was none
+# the planner's estimate, from the last ANALYZE, which a rebuild and autovacuum run; -1 if there was none
 SIZE: Final = "SELECT reltuples::bigint, pg_total_relation_size(oid) FROM pg_class WHERE oid = to_regclass(%s)"
 
 
@@ -63,7 +63,7 @@ class PostgresRows:
 
 
 class _Translated:
-    """A connection whose errors are Headwater's."""
+    """A connection that raises Headwater's errors."""
 
     def __init__(self, url: str, target: Target) -> None:
         self._url, self._target = url, target
@@ -89,7 +89,7 @@ def _of_table(target: Target, row: Sequence[Any]) -> tuple[str, State]:
 
 
 def _plain(value: Any, kind: ColumnType) -> Any:
-    """A value of PostgreSQL's in the form that the other stores keep."""
+    """A value of PostgreSQL in the form of the other stores."""
     match kind:
         case ColumnType.COUNTS | ColumnType.ENTRIES:
             return json.loads(value)

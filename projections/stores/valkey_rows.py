@@ -38,7 +38,7 @@ class ValkeyRows:
             return dict(_of_hashes(keys, self._states(client, names)))
 
     def size(self, target: Target) -> Size:
-        return Size(None, None)  # Valkey counts keys for no prefix, and a scan reads the keys of every view
+        return Size(None, None)  # Valkey cannot count keys by prefix, and a scan reads the keys of every view
 
     def _states(self, client: Any, names: Sequence[Any]) -> list[bytes | None]:
         with client.pipeline(transaction=False) as pipeline:

@@ -1,4 +1,4 @@
-"""Columns of another view's rows, looked up when a row is read: nothing of them is stored, folded or replayed."""
+"""Columns of another view's rows, looked up when a row is read: they are not stored, folded or replayed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from projections.table.types import ColumnType
 
 @dataclass(frozen=True)
 class Lookup:
-    """Columns that a row shows of a row of another view, as that one is when this one is read.
+    """Columns of a row of another view, with their values at the time of reading.
 
-    view: the name of the view that is looked up; any package may declare it. on: the column of this view that has the
-    key of the other's row: text, or this view's own key. columns: by their names here, the stored columns of the other.
+    view: the name of the other view; any package may declare it. on: the column of this view with the key of the other
+    row: text, or this view's own key. columns: by their names here, the stored columns of the other view.
     """
 
     view: str
@@ -23,7 +23,7 @@ class Lookup:
 
 
 class LookedUp(Protocol):
-    """What of a view matters to lookups."""
+    """The parts of a view that lookups need."""
 
     @property
     def types(self) -> Mapping[str, ColumnType]:
@@ -31,11 +31,11 @@ class LookedUp(Protocol):
 
     @property
     def looked_up(self) -> Mapping[str, Lookup]:
-        """The lookup behind each column that the view shows of others."""
+        """The lookup of each column that the view looks up."""
 
 
 def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dict[str, Lookup]:
-    """The lookup behind each looked-up column of a view with these stored columns.
+    """The lookup of each looked-up column of a view with these stored columns.
 
     Raises ValueError saying what to change, as far as the view alone shows it.
     """

@@ -25,7 +25,7 @@ PLAIN: Final = "a part takes plain folds only, each once: last, first, add, coun
 @storage_word("Parts")
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Parts of a row, each with a key and columns of its own. See `nested`."""
+    """Parts of a row, each with its own key and columns. See `nested`."""
 
     key_name: str
     key: Mapping[Case, Expression]
@@ -42,7 +42,7 @@ class Parts:
         return ColumnType.LIST
 
     def check(self) -> None:
-        """Raise ValueError where an event that a part folds names no part."""
+        """Raise ValueError if an event that a part folds does not name the part."""
         if any(isinstance(each, Derived) for each in self.columns.values()):
             raise ValueError(PLAIN)
         used = {case for fold in self.columns.values() for case in fold.cases} | {*self.deleted_by, *self.restored_by}
@@ -60,7 +60,7 @@ class Parts:
                 raise ValueError(
                     "its view already goes through a list with `each`: use plain fields as the key of its parts"
                 )
-            # an event may bring one part twice
+            # an event may change one part twice
             ordering = ordering.within((ColumnType.INTEGER, ItemIndex()))
         columns = {entry_name(column): fold for column, fold in self.columns.items()}
         layout = arrange(columns, ordering, self.deleted_by, self.restored_by)
@@ -75,7 +75,7 @@ class Parts:
         part = {name: key, **layout.lifted(case)}
         if isinstance(key, Item):
             return Entries(field.entry, (part,), (name,), key.list)
-        # one part, and so no index
+        # one part, so there is no index
         part = {each: Value(0) if read == ItemIndex() else read for each, read in part.items()}
         return Entries(field.entry, (part,), (name,))
 
@@ -91,11 +91,11 @@ def nested(
 ) -> Derived:
     """A list of parts of the row, such as the lines of an order, in the order of their keys.
 
-    key_name: what the key is called in each part. key: by event, which part it changes: a text or an integer. Where it
-    is an `item("lines", "sku")`, the event changes a part for each item of that list, and its columns read items too.
+    key_name: the name of the key in each part. key: by event, which part it changes: a text or an integer. If it is an
+    `item("lines", "sku")`, the event changes a part for each item of that list, and its columns also read items.
     columns: folds of single values (`last`, `first`, `add`, `count`, `maximum`, `minimum`) over these events.
-    deleted_by, restored_by: events that take their parts out of sight, and bring them back; later ones win.
-    limit: of parts that the row keeps, deleted ones among them, at most 1,000: those whose keys sort first.
+    deleted_by, restored_by: events that delete their parts, and restore them; the latest one decides. limit: of parts
+    that the row keeps, including deleted ones, at most 1,000: those with the lowest keys.
     """
     parts = Parts(
         key_name,

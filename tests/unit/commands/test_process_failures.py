@@ -159,7 +159,7 @@ def test_the_worst_reaction_stops_its_instance_only_and_what_comes_waits_in_orde
         ("a large command", "bytes, but at most 983040 are allowed"),
         ("an invalid command", "does not match its own model"),
         ("commands without an end", "sends more than 10000 commands"),
-        ("a state larger than a record", "bytes, but at most 4128768 are allowed: keep less"),
+        ("a state larger than a record", "bytes, but the limit is 4128768: keep less"),
     ],
 )
 def test_the_dead_letter_says_what_is_wrong_with_the_reaction(worst: str, says: str) -> None:
