@@ -1,4 +1,4 @@
-"""The FastAPI application, made of a service's parts."""
+"""The FastAPI application, built from a service."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def create_app(service: Service) -> FastAPI:
             yield
 
     app = FastAPIOffline(
-        redoc_url=None,  # it loads a picture from elsewhere
+        redoc_url=None,  # it loads an image from another site
         static_url=documentation.ASSETS,
         swagger_ui_parameters=documentation.PAGE,
         title="Headwater",

@@ -1,4 +1,4 @@
-"""The OpenAPI document's fixed schemas: those that follow from no declaration."""
+"""The OpenAPI document's fixed schemas, which do not depend on declarations."""
 
 from __future__ import annotations
 

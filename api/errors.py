@@ -281,7 +281,7 @@ def pointer(place: Sequence[str | int]) -> str:
 
 
 def _place(detail: Mapping[str, Any], document: Any) -> list[str | int]:
-    """Where in `document` a detail of pydantic's points to: its `loc` also names branches of unions and other steps."""
+    """The place in `document` of a pydantic detail, whose `loc` also names branches of unions and other steps."""
     loc: Sequence[str | int] = detail.get("loc", ())
     if document is None:
         return list(loc)

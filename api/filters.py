@@ -1,7 +1,7 @@
-"""Filters: which rows a request asks for, read from parameters such as `city=GALT`, `price.gte=3` and `or=(…)`.
+"""Filters of rows, read from parameters such as `city=GALT`, `price.gte=3` and `or=(…)`.
 
-One rule for nulls in every store: a column that is null fulfils `is_null=true` and no other condition, `ne` and
-`not_in` included. (SQL says so; Elasticsearch, where `must_not` takes missing values, is asked for both.)
+All stores treat nulls in the same way: a null column satisfies `is_null=true` and no other condition, including `ne`
+and `not_in`. (Like SQL; in Elasticsearch, where `must_not` matches missing values, both are queried.)
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LISTS: Final = ("in", "not_in")
 """Operators whose value is a list."""
 TEXTS: Final = ("prefix", "ieq", "iprefix")
 SEVERAL: Final = {"eq": "in", "ne": "not_in", "in": "in", "not_in": "not_in"} | {name: name for name in TEXTS}
-"""Operators that may be given several times, and what each is then: any of the values, or none of them."""
+"""Operators that may be repeated, and their combined operator: any of the values, or none of them."""
 OR: Final = "or"
 MAX_VALUES: Final = 1000
 MAX_PATTERNS: Final = 100
 """Values of one text operator."""
 MAX_PATTERN_CHARACTERS: Final = 150
-"""Characters to be found in either case: Elasticsearch takes regular expressions of at most 1,000."""
+"""Characters that are matched ignoring case: Elasticsearch allows regular expressions of at most 1,000."""
 MAX_CONDITIONS: Final = 100
 """Of one `or`."""
 MAX_ORS: Final = 20
@@ -48,7 +48,7 @@ FILTER_DESCRIPTIONS: Final = {
     "iprefix": "begins with any of these, ignoring case",
     "is_null": "true: null; false: not null",
 }
-"""What each operator means, for the OpenAPI document."""
+"""The meaning of each operator, for the OpenAPI document."""
 OR_DESCRIPTION: Final = (
     "at least one of these conditions, such as `(city=GALT,beds.gte=3,zip.in=(95815,95820))`; put a value with a comma "
     "or a parenthesis in double quotes; if `or` is repeated, each one must be true"
@@ -95,7 +95,7 @@ def operators(kind: ColumnType) -> tuple[str, ...]:
 
 
 def read_filters(view: TableView, parameters: Parameters, reserved: Sequence[str]) -> tuple[Condition, ...]:
-    """All of the conditions that `parameters` set; reserved: what else is a parameter. Raises BadParameter."""
+    """All conditions in `parameters`; reserved: other parameters. Raises BadParameter."""
     plain = _Collected()
     ors: list[AnyOf] = []
     for name, text in parameters:
@@ -111,7 +111,7 @@ def read_filters(view: TableView, parameters: Parameters, reserved: Sequence[str
 
 
 def split_list(name: str, text: str) -> list[str]:
-    """The values of `a,b`; raises BadParameter. Nothing is trimmed: `a,,b` has three values, the second empty."""
+    """The values of `a,b`; raises BadParameter. Nothing is trimmed: `a,,b` has three values, the second is empty."""
     scanner = _Scanner(name, text)
     found = list(scanner.values(","))
     if not scanner.ended:
@@ -120,9 +120,9 @@ def split_list(name: str, text: str) -> list[str]:
 
 
 def in_either_case(text: str) -> str:
-    """A regular expression for `text` with each letter in either case, as PostgreSQL, Lucene and Python read it.
+    """A regular expression for `text` that ignores case, for PostgreSQL, Lucene and Python.
 
-    Case is that of single characters, as Unicode has it, whatever a store's own locale says; "ß" is not "SS".
+    Case is that of single characters in Unicode, independent of a store's locale; "ß" is not "SS".
     """
     return "".join(map(_either_case, text))
 
@@ -137,7 +137,7 @@ def _either_case(character: str) -> str:
 
 
 class _Collected:
-    """Conditions that all hold; what is given several times for a column is put together."""
+    """Conditions that must all be true; repeated ones for a column are combined."""
 
     def __init__(self) -> None:
         self._several: dict[tuple[str, str], list[Any]] = {}
@@ -234,7 +234,7 @@ def _alternative(view: TableView, name: str, scanner: _Scanner) -> Filter:
 
 
 class _Scanner:
-    """Reads values out of a parameter, from its beginning on."""
+    """Parses values from a parameter, from its beginning on."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text, self._at = name, text, 0
@@ -252,7 +252,7 @@ class _Scanner:
         self._at += 1
 
     def name(self) -> str:
-        """The name before the next `=`, and past it."""
+        """The name before the next `=`; continues after it."""
         found = _NAME.match(self._text, self._at)
         assert found is not None  # noqa: S101 - it matches nothing, too
         self._at = found.end()
@@ -260,14 +260,14 @@ class _Scanner:
         return found[0]
 
     def values(self, separator: str, end: str = "") -> Iterator[str]:
-        """Values up to `end` or that of the text."""
+        """Values up to `end` or the end of the text."""
         yield self.value(separator + end)
         while self.follows(separator):
             self._at += 1
             yield self.value(separator + end)
 
     def value(self, ends: str) -> str:
-        """The next value: in quotes, or else up to one of `ends`."""
+        """The next value: in quotes, or up to one of `ends`."""
         if self.follows('"'):
             return self._quoted()
         start = self._at
@@ -277,7 +277,7 @@ class _Scanner:
 
     def _quoted(self) -> str:
         parts = []
-        while self.follows('"'):  # again, where a quote is doubled
+        while self.follows('"'):  # again, if a quote is doubled
             end = self._text.find('"', self._at + 1)
             if end < 0:
                 raise BadParameter(self._name, f"has an unclosed quote: {QUOTING}")
@@ -293,7 +293,7 @@ class _Scanner:
 
 
 def only_shown(view: TableView, column: str, verb: str) -> str:
-    """Why a looked-up column can be neither filtered nor sorted by."""
+    """Why a looked-up column cannot be filtered or sorted by."""
     lookup = view.looked_up[column]
     there = f'"{lookup.columns[column]}" in the view "{lookup.view}"'
     return f"is looked up when a row is read, not stored: {verb} by a stored column here, or by {there}"

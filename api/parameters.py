@@ -1,4 +1,4 @@
-"""Query parameters: their names checked, and each value read by its type."""
+"""Query parameters: checks their names, and reads each value by its type."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_text(name: str, text: str) -> None:
 
 
 def read_integer(name: str, text: str, lowest: int, highest: int) -> int:
-    """A whole number of a parameter within bounds; raises BadParameter."""
+    """An integer parameter within limits; raises BadParameter."""
     digits = text.removeprefix("-")
     value = int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else None
     if value is None or not lowest <= value <= highest:
@@ -68,7 +68,7 @@ def read_boolean(name: str, text: str) -> bool:
 def read_time(name: str, text: str) -> datetime:
     """An RFC 3339 time with its offset from UTC; raises BadParameter."""
     try:
-        # a "+" that nobody encoded arrives as a space
+        # a "+" that was not percent-encoded arrives as a space
         return times.read_time(text.replace(" ", "+"))
     except ValueError as error:
         raise BadParameter(name, f"is invalid: {error}") from error

@@ -1,4 +1,4 @@
-"""What a request asks of a view: filters, order, page, text and place, read from the query string by column type."""
+"""The query of a request: filters, order, page, text and place, read from the query string by column type."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_TEXT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One step of the order: a column, RELEVANCE or DISTANCE. Nulls come last either way."""
+    """One step of the order: a column, RELEVANCE or DISTANCE. Nulls come last in both directions."""
 
     column: str
     descending: bool = False
@@ -33,9 +33,9 @@ class Order:
 class Query:
     """One page of rows to find.
 
-    order: it always has the key, after which nothing decides. beyond: the last row's values in that order. fields: the
-    columns to show (empty: all that are stored). highlight: tell where the words were found. count: count all rows that
-    the filters leave, those of other pages too.
+    order: it always includes the key, which makes it total. beyond: the last row's values in that order. fields: the
+    columns to return (empty: all stored ones). highlight: return where the words were found. count: count all rows that
+    match the filters, including those of other pages.
     """
 
     filters: tuple[Condition, ...]
@@ -51,33 +51,33 @@ class Query:
 
     @property
     def includes_matches(self) -> bool:
-        """Whether it asks for anything that is to be told of how a row matches."""
+        """Whether it requests information about how a row matches."""
         return self.highlight or any(step.column in (RELEVANCE, DISTANCE) for step in self.order)
 
     def stored(self, view: TableView) -> tuple[str, ...]:
-        """The stored columns that showing `fields` takes: of a looked-up one, that which has the other row's key."""
+        """The stored columns that `fields` need: for a looked-up column, the column with the other row's key."""
         looked_up = view.looked_up
         names = (looked_up[name].on if name in looked_up else name for name in self.fields)
         return tuple(dict.fromkeys(names)) or tuple(view.types)
 
 
 def every_column(view: TableView) -> tuple[str, ...]:
-    """The columns of a row where none are named: those that are stored, then those that are looked up."""
+    """The columns of a row by default: stored ones, then looked-up ones."""
     return (*view.types, *view.looked_up)
 
 
 def sortable(view: TableView) -> tuple[str, ...]:
-    """The columns that rows can be ordered by."""
+    """The columns that rows can be sorted by."""
     return tuple(name for name, kind in view.types.items() if "eq" in operators(kind))
 
 
 def place_column(view: TableView) -> str | None:
-    """The column that `near` measures from: the view's first point."""
+    """The column from which `near` measures: the view's first point."""
     return next((name for name, kind in view.types.items() if kind is ColumnType.POINT), None)
 
 
 def read_query(view: TableView, parameters: Parameters, *, searching: bool = False) -> Query:
-    """The query of a request; `beyond` is left out, for the cursor holds it. Raises BadParameter."""
+    """The query of a request, without `beyond`, which is in the cursor. Raises BadParameter."""
     reserved = PAGING + (SEARCHING if searching else ())
     plain = check_names([each for each in parameters if each[0] in reserved], reserved)
     near, within_km = _read_place(view, plain) if searching else (None, None)
@@ -93,7 +93,7 @@ def read_query(view: TableView, parameters: Parameters, *, searching: bool = Fal
     if view.key_name not in named:
         order = (*order, Order(view.key_name))
     if near is not None and DISTANCE not in named:
-        order = (*order, Order(DISTANCE))  # it decides nothing after the key, but is told
+        order = (*order, Order(DISTANCE))  # it does not affect the order after the key, but is returned
     return Query(
         filters=read_filters(view, [each for each in parameters if each[0] not in reserved], (*reserved, OR)),
         order=order,

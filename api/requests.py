@@ -1,4 +1,4 @@
-"""What a request brings, read and checked: body, conditions, idempotency key, tracing."""
+"""Reads and checks the parts of a request: body, conditions, command id, tracing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
 
 
 async def read_json(request: Request, limit_bytes: int) -> bytes:
-    """The body, once it is known to be a JSON document; stops reading at the limit.
+    """The body, checked to be JSON; stops reading at the limit.
 
-    What it holds is kept in the request's state, so that a problem document can point to what does not fit.
-    Raises UnsupportedMedia, TooLarge or MalformedJson.
+    Its value is kept in the request's state, so that a problem document can point to invalid places. Raises
+    UnsupportedMedia, TooLarge or MalformedJson.
     """
     check_media(request)
     body = await _read(request, limit_bytes)
@@ -35,7 +35,7 @@ async def read_json(request: Request, limit_bytes: int) -> bytes:
 
 
 def check_media(request: Request, expected: str = "application/json") -> None:
-    """Refuse a body of another kind than `expected`, in another encoding than UTF-8, or compressed.
+    """Refuse a body with another media type than `expected`, in another encoding than UTF-8, or compressed.
 
     Raises UnsupportedMedia.
     """
@@ -65,7 +65,7 @@ async def _read(request: Request, limit_bytes: int) -> bytes:
 
 
 def expected_version(request: Request) -> int | None:
-    """The version of `If-Match: "7"`, 0 for `If-None-Match: *`, None where neither is given; raises BadHeader."""
+    """The version of `If-Match: "7"`, 0 for `If-None-Match: *`, None if neither is given; raises BadHeader."""
     match, none_match = header(request, "If-Match"), header(request, "If-None-Match")
     if match is not None and none_match is not None:
         raise BadHeader("If-Match", "and If-None-Match cannot be combined: send one")
@@ -92,7 +92,7 @@ def correlation_id(request: Request) -> str | None:
 
 
 def causation_id(request: Request) -> str | None:
-    """The event or command that this request follows from; raises BadHeader."""
+    """The event or command that caused this request; raises BadHeader."""
     return _visible(request, "X-Causation-ID")
 
 
@@ -102,7 +102,7 @@ def is_traceparent(text: str | None) -> bool:
 
 
 def traceparent(request: Request) -> str | None:
-    """The W3C trace context; one that is malformed is left out, as the recommendation says."""
+    """The W3C trace context; a malformed one is ignored, as the recommendation says."""
     values = request.headers.getlist("traceparent")
     return values[0] if len(values) == 1 and is_traceparent(values[0]) else None
 
@@ -116,13 +116,13 @@ def header(request: Request, name: str) -> str | None:
 
 
 def link(*parts: str) -> str:
-    """A path of these parts, percent-encoded so that a slash or a letter beyond ASCII survives."""
-    # most are plain, and quoting costs more than all the rest of an answer
+    """A path of these parts, percent-encoded if necessary."""
+    # most parts need no quoting, which costs more than the rest of an answer
     return "".join("/" + (part if UNRESERVED.fullmatch(part) else quote(part, safe="")) for part in parts)
 
 
 def check_no_query(request: Request) -> None:
-    """Refuse query parameters where there are none, so that a mistaken one is not silently ignored."""
+    """Refuse query parameters if a path has none, so that a mistake is not silently ignored."""
     for name in request.query_params:
         raise BadParameter(name, "is not a parameter here: a command has no query parameters")
 

@@ -67,7 +67,7 @@ def command_request(command_type: str) -> Schema:
 
 
 def bulk_request() -> Schema:
-    """Body and headers of the route that takes a command on each line."""
+    """Body and headers of the route for many commands."""
     return {
         "requestBody": {"required": True, "content": {NDJSON: {"schema": reference("CommandLine")}}},
         "parameters": list(TRACING),
@@ -83,7 +83,7 @@ def observation_request(observation_type: str) -> Schema:
 
 
 def waiting_parameters() -> list[Schema]:
-    """The parameters to wait for a position."""
+    """The parameters that wait for a position."""
     return [
         query("after", AFTER, "answer only after the view has applied these positions"),
         query(
@@ -95,7 +95,7 @@ def waiting_parameters() -> list[Schema]:
 
 
 def row_parameters(view: TableView) -> list[Schema]:
-    """The parameters of whatever gives rows."""
+    """The parameters of every route that returns rows."""
     columns = f"the columns to return, separated by commas: {', '.join(every_column(view))}"
     return [query("fields", TEXT, columns), *waiting_parameters()]
 

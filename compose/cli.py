@@ -51,7 +51,7 @@ def up(
     if StateDirectory(settings.state).is_owned():
         _out.print(f"already running in '{settings.state}'", highlight=False, soft_wrap=True)
         return
-    fetch_jars()  # before detaching, so that the progress is seen
+    fetch_jars()  # before detaching, so that the progress is shown
     if detach:
         with _err.status("starting Kafka, PostgreSQL, Elasticsearch and Valkey"):
             detached.start(settings)

@@ -42,7 +42,7 @@ console = Console(stderr=True)
 
 @dataclass
 class Report:
-    """What the demo measured; printed as its last line."""
+    """The demo's measurements; printed as its last line."""
 
     listings: int = 0
     commands: int = 0
@@ -68,7 +68,7 @@ class Report:
 
 
 class Client:
-    """The demo's HTTP client: sends commands, remembers the last positions."""
+    """The demo's HTTP client: sends commands and remembers the last positions."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
@@ -76,9 +76,9 @@ class Client:
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
     async def send(self, request: Request, command_id: str | None = None) -> dict[str, Any]:
-        """Send one command, under an id that makes a repetition harmless where one is given.
+        """Send one command; with an id, a repetition does no harm.
 
-        Raises ComposeError with the API's answer when it is not accepted.
+        Raises ComposeError with the API's answer if it is not accepted.
         """
         headers = {} if command_id is None else {"Idempotency-Key": command_id}
         async with self._slots:
@@ -92,11 +92,11 @@ class Client:
         return receipt
 
     async def send_all(self, requests: Sequence[Request]) -> None:
-        """Send many at once; their order is not kept."""
+        """Send many at once, in any order."""
         await asyncio.gather(*(self.send(request) for request in requests))
 
     async def settle(self, views: Sequence[str] = VIEWS) -> None:
-        """Wait until these views have applied every event that this client caused.
+        """Wait until these views have applied every event of this client's commands.
 
         Raises ComposeError if one has not within SETTLE_S.
         """
@@ -111,7 +111,7 @@ class Client:
 
 
 async def play(client: Client, settings: StackSettings, environment: dict[str, str]) -> Report:
-    """List, trade, check, rebuild under traffic, check again."""
+    """Load listings, trade, check, rebuild under traffic, check again."""
     frame, report = sacramento.load(), Report()
     name = environment["HEADWATER_ENVIRONMENT"]
 
@@ -144,7 +144,7 @@ async def play(client: Client, settings: StackSettings, environment: dict[str, s
 async def check(
     client: Client, frame: pd.DataFrame, settings: StackSettings, environment: str, report: Report, when: str
 ) -> None:
-    """Compare every view in its store with pandas and add what differs to the report."""
+    """Compare every view in its store with pandas and add the differences to the report."""
     await client.settle()
     found = await asyncio.to_thread(mismatches, frame, settings.endpoints, environment)
     console.print(f"checked {len(VIEWS)} views {when}: {len(found)} mismatches")
@@ -154,7 +154,7 @@ async def check(
 
 
 async def measure_freshness(client: Client, frame: pd.DataFrame, report: Report) -> int:
-    """Change prices one at a time; from the receipt, how long until the row shows it. Returns the commands sent."""
+    """Change prices one at a time, and measure from the receipt until the row has it. Returns the commands."""
     keys = list(frame.index[frame["status"] == "listed"])[:FRESHNESS_SAMPLES]
     for key in keys:
         receipt = await client.send(sacramento.change_price(frame, key, int(frame.at[key, "price"]) + 1000))
@@ -167,7 +167,7 @@ async def measure_freshness(client: Client, frame: pd.DataFrame, report: Report)
 
 
 async def trade_on(client: Client, frame: pd.DataFrame, stop: asyncio.Event) -> int:
-    """Change prices until told to stop; returns how many."""
+    """Change prices until stopped; returns their number."""
     keys = list(frame.index[frame["status"] == "listed"])
     sent = 0
     while not stop.is_set():
@@ -198,7 +198,7 @@ async def rebuild_all(settings: StackSettings, environment: dict[str, str]) -> d
 
 
 def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
-    """Return when every view has a live generation; raises ComposeError when one has none in time."""
+    """Return when every view has a live generation; raises ComposeError if one has none in time."""
     deadline, missing = time.monotonic() + timeout_s, "no answer"
     while time.monotonic() < deadline:
         answer = httpx.get(f"{api}/views")
@@ -211,7 +211,7 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
 
 
 async def run() -> Report:
-    """The whole demo on a stack, ports and data of its own, removed afterwards."""
+    """The whole demo on its own stack, ports and data, removed afterwards."""
     state = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
     settings = StackSettings(state, free_ports())
     api_port = free_port()

@@ -130,7 +130,7 @@ async def load(api: str, console: Console) -> None:
 
 
 class _Shown(logging.Handler):
-    """Shows messages to whoever sits before the console."""
+    """Shows messages on the console."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class _Shown(logging.Handler):
 
 
 def _leave(*_: object) -> NoReturn:
-    """Stop, from whatever is being done; once is enough, as a second signal would cut the stopping short."""
+    """Stop whatever is running; only the first signal counts, because a second one would interrupt the stop."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

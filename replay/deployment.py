@@ -30,7 +30,7 @@ def start_spark(spare_threads: int = 0) -> SparkSession:
 
 @dataclass(frozen=True)
 class Deployment:
-    """One deployment, as its environment variables describe it."""
+    """One deployment, from its environment variables."""
 
     settings: LogSettings
     stores: StoreSettings
@@ -39,7 +39,7 @@ class Deployment:
     log: KafkaLog
 
     def rebuilder(self, session: Callable[[], SparkSession] = start_spark) -> Rebuilder:
-        """What builds, swaps and drops generations; session: see SparkEngine."""
+        """Builds, swaps and drops generations; session: see SparkEngine."""
         engine = SparkEngine(self.settings, session)
         return Rebuilder(self.settings, self.stores, self.log, self.generations, engine)
 

@@ -67,7 +67,7 @@ def on_each(
 ) -> Outcome[Done]:
     """Run `act` on each view, and `report` the outcome, also if an unexpected error ends the command early.
 
-    act: is given the view's name, and what to call with each step that it takes.
+    act: called with the view's name, and a function to call with each of its steps.
     """
     outcome: Outcome[Done] = Outcome(unfinished=list(views))
     try:

@@ -59,8 +59,8 @@ def print_json(document: Any) -> None:
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], plain_only: Sequence[str] = ()) -> None:
     """Print rows under the names of their columns.
 
-    On a terminal a table that fits its width, and elsewhere a line per row, its cells separated by tabs, of any length.
-    plain_only: columns that the terminal has no room for.
+    On a terminal a table that fits its width; elsewhere one line per row, with cells separated by tabs. plain_only:
+    columns for which a terminal has no space.
     """
     if not output().is_terminal:
         for line in (columns, *rows):
@@ -109,13 +109,13 @@ def one_line(cell: Cell, digits: str = "") -> str:
 def confirm(question: str, yes: bool) -> None:
     """Return if the user confirms; `yes`: they already confirmed with --yes.
 
-    Ends with exit code 1 when they do not, and raises NoTerminal where nobody sits at the terminal.
+    Exits with code 1 if they do not, and raises NoTerminal if there is no terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
         raise NoTerminal
-    # typer's prompt would write to standard output, which may be on its way into a program
+    # typer's prompt would write to standard output, which may be piped into a program
     errors().print(f"{question} [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         complain("nothing was dropped")

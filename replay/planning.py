@@ -111,7 +111,7 @@ def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str
 
 
 def estimate(deployment: Deployment, view: TableView, selection: Selection = ALL) -> Estimate:
-    """What a rebuild of `view` would read, and its duration at the rate last measured: its own, else any view's."""
+    """How much a rebuild of `view` would read, and its duration at the last measured rate: its own, else any view's."""
     ends = {each: deployment.log.end(EVENTS, each) for each in range(deployment.settings.partitions)}
     firsts = {each: deployment.log.first(EVENTS, each) for each in ends}
     ranges = selection.ranges(ends)

@@ -1,4 +1,4 @@
-"""Taking in dead letters of the write side: commands are decided after all, processes are sent their events again."""
+"""Retries dead letters of the write side: sends commands as new commands, and sends processes their events again."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from replay.errors import CannotRetry
 
 TIMEOUT_S: Final = 30.0
 LOST: Final = re.compile(r"[a-z-]+/\d+/\d+-\d+")
-"""Key of the letter about offsets that retention deleted."""
+"""Key of a letter about offsets that retention deleted."""
 
 
 def is_resent(key: str) -> bool:
-    """Whether what a letter is about is sent again, rather than read again by views."""
+    """Whether the record of a letter is sent again, instead of read again by views."""
     topic, *_, last = key.split("/")
     return topic in (COMMANDS, INBOX, PROCESSES) or last == ROUTED_BY
 
 
 def is_loss_notice(key: str) -> bool:
-    """Whether the letter says that records were deleted unread: there is nothing to take in."""
+    """Whether the letter reports records that were deleted unread: there is nothing to retry."""
     return LOST.fullmatch(key) is not None
 
 

@@ -1,4 +1,4 @@
-"""`replay status`: where each view stands in each store, once or again and again."""
+"""`replay status`: the state of each view in each store, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from replay.output import AsJson, complain, errors, output, print_json, show_not
 ATTENTION_EXIT: Final = 3
 FINE: Final = ("caught up", "behind")
 STALLED_S: Final = 10.0
-"""A view that is behind and does not move for so long, while heartbeats come every second, is stalled."""
+"""A view that is behind and makes no progress for this long, while heartbeats come every second, is stalled."""
 LOOK_S: Final = 0.3
 EVERY_S: Final = 2.0
 COLUMNS: Final = ("view", "store", "standing", "gen", "events behind", "seconds behind")
@@ -32,7 +32,7 @@ PLAIN_COLUMNS: Final = ("version", "position", "problem")
 
 
 class Looks(Protocol):
-    """Where all views stand now, and how long the log is: see Lags."""
+    """The state of all views, and the ends of the log: see Lags."""
 
     def look(self) -> list[Lag]: ...
 
@@ -41,10 +41,10 @@ class Looks(Protocol):
 
 @dataclass
 class Stalls:
-    """Tells views that stand still from those that are only behind, over as many looks as are taken.
+    """Distinguishes stalled views from those that are only behind, over several checks.
 
-    views: those to look at. now: a clock in seconds. undecided: whether one of them was behind at the last look and
-    was not seen to move yet.
+    views: those to check. now: a clock in seconds. undecided: whether one of them was behind at the last check and has
+    not made progress yet.
     """
 
     lags: Looks
@@ -52,10 +52,10 @@ class Stalls:
     now: Callable[[], float] = time.monotonic
     undecided: bool = False
     _moved: dict[tuple[str, str], tuple[Lag, Mapping[int, int], float]] = field(default_factory=dict)
-    """By view and store: how it stood when it last moved, the ends of the log then, and when that was."""
+    """By view and store: its state when it last made progress, the ends of the log then, and the time."""
 
     def look(self) -> list[Lag]:
-        """One look, at which a view that has not moved for STALLED_S is stalled."""
+        """One check, in which a view without progress for STALLED_S is stalled."""
         found, ends, at = self.lags.look(), self.lags.ends(), self.now()
         self.undecided = False
         return [self._judged(each, ends, at) for each in found if each.view in self.views]

@@ -1,4 +1,4 @@
-"""A rebuild aside, compared with the live generation at the same position."""
+"""A separate rebuild, compared with the live generation at the same position."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from replay.comparison import Comparison, compare
 from replay.errors import CannotVerify
 
 COVER_S: Final = 60.0
-"""How long the live generation may take to confirm that it has what the rebuild aside read: heartbeats do it."""
+"""How long the live generation may take to confirm, by heartbeats, that it has all that the rebuild read."""
 LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What a verification found. generation: the live one; events: read by the rebuild aside."""
+    """The result of a verification. generation: the live one; events: read by the separate rebuild."""
 
     view: str
     generation: int
@@ -33,7 +33,7 @@ class Verified:
 
     @property
     def equal(self) -> bool:
-        """Whether every row was seen to be equal."""
+        """Whether every row was equal."""
         return not any(each.differences or each.undecided for each in self.stores)
 
     def to_json(self) -> dict[str, Any]:

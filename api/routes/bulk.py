@@ -1,4 +1,4 @@
-"""`POST /commands`: many commands as NDJSON, their answers as NDJSON in order of completion."""
+"""`POST /commands`: many commands as NDJSON; the answers are NDJSON in order of completion."""
 
 from __future__ import annotations
 

@@ -71,13 +71,13 @@ class _EventStream(Response):
     def __init__(
         self, service: Service, view: TableView, subscription: Subscription, since: str | None, for_s: float | None
     ) -> None:
-        # proxies that collect an answer before they pass it on would hold events back
+        # else proxies that buffer answers would delay events
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._service, self._view, self._subscription, self._since = service, view, subscription, since
         self._for_s = for_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as ASGI, until the client goes, is cut off, or the time is up."""
+        """Answer as ASGI, until the client leaves, is disconnected, or the time is up."""
         del self.headers["content-length"]
         feeds = self._service.feeds
         ending = {asyncio.create_task(self._write(send)), asyncio.create_task(_gone(receive))}
@@ -127,7 +127,7 @@ class _EventStream(Response):
     def _opening(self) -> bytes:
         position = self._subscription.position
         document = {"position": position, "generation": int(position.partition(";")[0])}
-        # the id of a follower that comes back stays, until it has what it missed
+        # a returning follower keeps its id until it has what it missed
         place = b"" if self._since is not None else _id(position)
         return place + _event("open", document)
 
@@ -144,7 +144,7 @@ def _text(delivery: Delivery) -> bytes:
     events = [] if delivery.reset is None else [_event("reset", {"reason": delivery.reset})]
     events += [change.event + b"\n" for change in delivery.changes]
     if events:
-        # only the last has the id: a client that loses the connection before it is told all of them again
+        # only the last event has the id: after a lost connection, a client gets all of them again
         events[-1] = _id(delivery.position) + events[-1]
     if delivery.ended is not None:
         events.append(_event("end", {"reason": delivery.ended}))
@@ -152,12 +152,12 @@ def _text(delivery: Delivery) -> bytes:
 
 
 def _beat(subscription: Subscription) -> bytes:
-    """A comment that keeps the connection open, and where the follower stands."""
+    """A comment that keeps the connection open, with the follower's position."""
     return b": heartbeat\n" + _place(subscription) + b"\n"
 
 
 def _place(subscription: Subscription) -> bytes:
-    """Where a follower may go on: nothing, if there is something before it that was not sent."""
+    """The id from which a follower may continue: none, if something before it was not sent."""
     return _id(subscription.position) if subscription.settled else b""
 
 

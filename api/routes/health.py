@@ -1,4 +1,4 @@
-"""`GET /health/live` and `/health/ready`: whether the process runs, and whether what it needs answers."""
+"""`GET /health/live` and `/health/ready`: whether the process runs, and whether its servers answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT_S = 3.0
 
 
 def health_routes(service: Service) -> APIRouter:
-    """The routes for those who start, stop and balance processes."""
+    """The routes for supervisors and load balancers."""
     router = APIRouter(prefix="/health", tags=["health"])
 
     async def live() -> Response:
@@ -53,7 +53,7 @@ async def _registry(service: Service) -> None:
     for view in list(service.views.values())[:1]:
         try:
             await service.generations.live(view, fresh=True)
-        except GenerationMissing:  # the registry answers; the view's own queries tell that it is not built
+        except GenerationMissing:  # the registry answers; queries of the view report that it is not built
             return
 
 

@@ -1,4 +1,4 @@
-"""`GET /views/{view}` and what is below it, for views made with `replay rebuild --as`, which come and go."""
+"""`GET /views/{view}` and its sub-paths, for views made with `replay rebuild --as`, which come and go at run time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS: Final[Schema] = {"type": "array", "items": {"type": ["object", "null"]}}
 
 
 def made_view_routes(service: Service) -> APIRouter:
-    """The routes of all made views; to be added after those of declared views, which have their own."""
+    """The routes of all made views; add them after those of declared views."""
     router, made = APIRouter(tags=["views"]), _MadeViews(service)
 
     async def rows(request: Request, view: str) -> Response:
@@ -78,14 +78,14 @@ def _answer(properties: Mapping[str, Any]) -> Schema:
 
 
 class _MadeViews:
-    """The endpoints of made views, each set up when it is first asked for."""
+    """The endpoints of made views, each made at its first request."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._routes: dict[tuple[str, str], ViewRoutes] = {}
 
     async def known(self, name: str) -> Made:
-        """The made view of this name; raises UnknownView."""
+        """The made view with this name; raises UnknownView."""
         made = await self._service.generations.made()
         if name not in made:  # it may have been made a moment ago
             made = await self._service.generations.made(fresh=True)

@@ -1,4 +1,4 @@
-"""`POST /observations/{type}`: one observation as JSON, or any number as NDJSON; a typed route for each type."""
+"""`POST /observations/{type}`: one observation as JSON, or any number as NDJSON; a typed route per type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
 
 BATCH_LINES: Final = 100
-"""Read and checked in one turn of the event loop: about two milliseconds in which nothing else runs."""
+"""Lines that are read and checked per turn of the event loop: about two milliseconds in which nothing else runs."""
 BATCHES: Final = 20
 MAX_PROBLEMS: Final = 100
 DESCRIPTION: Final = """\
@@ -34,7 +34,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class _Taken(NamedTuple):
-    """What became of some lines."""
+    """The result of some lines."""
 
     stored: int
     problems: Sequence[dict[str, Any]]
@@ -102,7 +102,7 @@ class _Lines:
         self._problems: list[dict[str, Any]] = []
 
     async def answer(self) -> Response:
-        """Store what fits; raises LogUnavailable."""
+        """Store the valid lines; raises LogUnavailable."""
         batches = read_lines(self._request, self._service.limits.body_bytes, self._service.reading, BATCH_LINES)
         await run_each(batches, self._take, self._count, BATCHES)
         problems = sorted(self._problems, key=lambda each: int(each["line"]))

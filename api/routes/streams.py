@@ -1,4 +1,4 @@
-"""`GET /streams/{type}/{id}`: the events of one aggregate, and its state as of a version or a time."""
+"""`GET /streams/{type}/{id}`: the events of one aggregate, and its state at a version or time."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def stream_routes(service: Service) -> APIRouter:
 
 
 class StreamRequest:
-    """What a request asks of a stream: a page of events, or the state as of a version or time."""
+    """The request: a page of events of a stream, or the state at a version or time."""
 
     def __init__(self, start: int, limit: int, version: int | None, at: datetime | None) -> None:
         self.start, self.limit, self.version, self.at = start, limit, version, at
@@ -103,7 +103,7 @@ class StreamRequest:
 
 
 class Streams:
-    """Reads the view `streams`, where it is registered and in PostgreSQL."""
+    """Reads the view `streams`, if it is registered and in PostgreSQL."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -118,7 +118,7 @@ class Streams:
         await self._service.waiter.wait(self._view, reader, After.read(plain, self._service.limits))
 
     async def version(self, stream: str) -> int:
-        """The version of the last event; 0 where there is none."""
+        """The version of the last event; 0 if there is none."""
         rows = await self._find(stream, (), Order("sequence", descending=True), 1)
         return int(rows[0]["sequence"]) if rows else 0
 
@@ -144,7 +144,7 @@ class Streams:
 async def _state(
     streams: Streams, aggregate: AnyAggregate, stream: str, version: int, requested: StreamRequest
 ) -> dict[str, Any]:
-    """The state after `requested.version`, or after the last event that is no later than `requested.at`."""
+    """The state after `requested.version`, or after the last event not later than `requested.at`."""
     if requested.version is not None and requested.version > version:
         raise StreamMissing(stream, version)
     state, reached, time = aggregate.initial, 0, None
@@ -153,7 +153,7 @@ async def _state(
         if requested.at is not None and envelope.time > requested.at:
             break
         if requested.version is not None and envelope.sequence > requested.version:
-            break  # an event before it was erased, so that as many events reach further
+            break  # an earlier event was erased, so the same number of events reaches further
         state, reached = fold(aggregate, [envelope], state, reached)
         time = envelope.time
     if time is None:

@@ -110,7 +110,7 @@ class PlainName:
             raise StillUsed(NAME, view, generation, error.diag.message_detail or str(error)) from error
 
     def _create_anew(self, before: Found) -> None:
-        """If the columns differ, drop the view and create it again in one transaction, so that readers always see one."""
+        """If the columns differ, drop the view and create it again in one transaction, so that it is never missing."""
         privileges = self._privileges(before)
         self._run("DROP VIEW {}", self._name)
         self._create("CREATE VIEW", before)

@@ -27,7 +27,7 @@ class Shown(Protocol):
         """The column's value in Python."""
 
     def sql(self, schema: str) -> str:
-        """PostgreSQL: the column computed from the state's columns. No sub-queries, because it is a generated column."""
+        """PostgreSQL: the column computed from the state's columns. No sub-queries, since it is a generated column."""
 
 
 @storage_word("Itself")

@@ -301,7 +301,7 @@ def fields_read(view: TableView, event: type[Event]) -> tuple[str, ...]:
 
 
 def required_fields(view: TableView, event: type[Event]) -> tuple[str | ItemField, ...]:
-    """Those of `fields_read` that every such event must have: the key, and those that may be neither null nor missing."""
+    """Those of `fields_read` that every such event must have: the key, and those that may not be null or missing."""
     key = view.key_expression(event)
     found = view.list_of(event)
     always = key.fields() | ({found} if found else set())
