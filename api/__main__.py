@@ -1,4 +1,4 @@
-"""`python -m api`: run the HTTP API. It is configured by environment variables."""
+"""`python -m api`: run the HTTP API."""
 
 from __future__ import annotations
 

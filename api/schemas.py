@@ -100,20 +100,18 @@ def row_parameters(view: TableView) -> list[Schema]:
     return [query("fields", TEXT, columns), *waiting_parameters()]
 
 
-def keys_parameter(most: int) -> Schema:
+def keys_parameter(maximum: int) -> Schema:
     """The keys to look up."""
-    schema = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": most}
+    schema = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": maximum}
     return query("key", schema, "the key of a row; repeat it for several") | {"required": True}
 
 
-def following_parameters(most_keys: int, longest_ms: int) -> list[Schema]:
+def following_parameters(max_keys: int, max_ms: int) -> list[Schema]:
     """The parameters of following changes."""
     return [
-        query("key", {"type": "array", "items": TEXT, "maxItems": most_keys}, "follow these rows only"),
+        query("key", {"type": "array", "items": TEXT, "maxItems": max_keys}, "follow these rows only"),
         query("from", TEXT, "the id of the last received event, for clients that cannot send Last-Event-ID"),
-        query(
-            "for_ms", {"type": "integer", "minimum": 1, "maximum": longest_ms}, "end after this time, in milliseconds"
-        ),
+        query("for_ms", {"type": "integer", "minimum": 1, "maximum": max_ms}, "end after this time, in milliseconds"),
         header("Last-Event-ID", TEXT, "the id of the last received event"),
     ]
 

@@ -49,8 +49,10 @@ def rebuild(
     With --as NAME, VIEW does not change. NAME becomes a separate view with the same columns, made from the selected
     events. The stores and the API serve it under its own name. `replay drop NAME` removes it.
 
-    Positions are `partition:offset,…`, one per partition, like `position` in `GET /streams/$all`. A time is like
-    2026-01-31T12:00:00Z. --from is inclusive, --until is exclusive.
+    --from and --until take one of these; --from is inclusive, --until is exclusive:
+
+    - positions: `partition:offset,…`, one per partition, like `position` in `GET /streams/$all`
+    - a time, such as 2026-01-31T12:00:00Z
     """
     check_choice(views, everything)
     if (since or until or where) and not name:

@@ -35,7 +35,9 @@ class Commands(TyperGroup):
             fail(error, FAILED_EXIT)
 
 
-app = typer.Typer(cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
+)
 app.command("list")(listing.list_views)
 for command in (
     status.status,

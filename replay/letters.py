@@ -24,7 +24,9 @@ from replay.output import AsJson, one_line, output, print_json, say, show_table
 from replay.progress import steps
 from replay.resending import Resender, is_loss_notice, is_resent
 
-app = typer.Typer(help="Show and retry records that could not be read or loaded.", no_args_is_help=True)
+app = typer.Typer(
+    help="Show and retry records that could not be read or loaded.", no_args_is_help=True, rich_markup_mode="markdown"
+)
 
 SHOWN_CHARACTERS: Final = 200
 
@@ -71,9 +73,10 @@ def retry(
 ) -> None:
     """Retry dead letters after the cause was fixed.
 
-    For an event or a patch, the affected views are rebuilt, because a skipped event cannot be added later. For a
-    process, the event is sent to it again. For a command, a new command is sent with the same body and the command id
-    <id>/retry. Its client knows of the failure, so only retry commands that the client has not sent again.
+    - An event or a patch: the affected views are rebuilt, because a skipped event cannot be added later.
+    - An event at which a process failed: it is sent to the process again.
+    - A command: its body is sent as a new command; `/retry` is appended to its command id. The client knows that the
+      command failed, so only retry it if the client has not sent it again.
 
     The command stops at the first record that still cannot be read. A dead letter is removed after its retry.
     """

@@ -194,7 +194,7 @@ def _place(command: Place, state: Order) -> Sequence[Event]:
     skus = [line.sku for line in command.lines]
     repeated = next((sku for sku in skus if skus.count(sku) > 1), None)
     if repeated is not None:
-        raise Rejected("repeated_product", f'"{repeated}" stands there twice: put it into one line')
+        raise Rejected("repeated_product", f'"{repeated}" is listed twice: use one line')
     total = sum(line.quantity * line.unit_cents for line in command.lines)
     return [Placed(order_id=command.order_id, customer=command.customer, lines=command.lines, total_cents=total)]
 

@@ -221,16 +221,16 @@ def stopped_at(value: bytes) -> str | None:
 
 def _checked(instance: Instance) -> bytes:
     """The instance's record; raises BadReaction if it could not be read back at the next start."""
-    state, wanted = instance.state, type(instance.process.initial)
-    if type(state) is not wanted:
-        raise BadReaction(f'the state of "{instance.process.name}" is {type(state).__name__}, not {wanted.__name__}')
+    state, expected = instance.state, type(instance.process.initial)
+    if type(state) is not expected:
+        raise BadReaction(f'the state of "{instance.process.name}" is {type(state).__name__}, not {expected.__name__}')
     value = write_instance(instance)
     if len(value) > MAX_INSTANCE_BYTES:
         raise BadReaction(
             f'"{instance.record_key}" would have {len(value)} bytes, but the limit is {MAX_INSTANCE_BYTES}: keep less'
         )
     try:
-        wanted.model_validate_json(state.__pydantic_serializer__.to_json(state))
+        expected.model_validate_json(state.__pydantic_serializer__.to_json(state))
     except ValidationError as error:
         raise BadReaction(f'the state of "{instance.record_key}" does not match its own model: {error}') from error
     return value

@@ -46,22 +46,22 @@ class Router:
         self._commands, self._processes = commands, processes
         self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
 
-    def route(self, record: Record, takes: Callable[[str], bool]) -> Iterator[Entry]:
-        """One copy for each process that handles the event and that `takes` it (by name), or a dead letter."""
+    def route(self, record: Record, accepts: Callable[[str], bool]) -> Iterator[Entry]:
+        """One copy for each process that handles the event and that `accepts` it (by name), or a dead letter."""
         # the key starts with the aggregate, so most events need not be parsed
         if record.value is None or record.key.partition("/")[0] not in self._aggregates:
             return
         try:
-            yield from self._copies(record, takes)
+            yield from self._copies(record, accepts)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also of a user's upcaster; the partition must continue
             logger.warning("%s/%d/%d is a dead letter", record.topic, record.partition, record.offset, exc_info=True)
             yield dead_letter(record, described(error), record.timestamp_ms, reader=ROUTED_BY)
 
-    def _copies(self, record: Record, takes: Callable[[str], bool]) -> list[Entry]:
+    def _copies(self, record: Record, accepts: Callable[[str], bool]) -> list[Entry]:
         envelope = decode(record.value)
-        processes = [each for each in self._processes.by_event.get(envelope.type, ()) if takes(each.name)]
+        processes = [each for each in self._processes.by_event.get(envelope.type, ()) if accepts(each.name)]
         if not processes:
             return []
         event = read_typed(self._commands, envelope)

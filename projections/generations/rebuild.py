@@ -135,7 +135,7 @@ class Rebuilder:
             if each.state != "building" and (current is None or each.generation != current.generation)
         ]
         if not others:
-            raise RebuildFailed(view.name, "start", "there is no generation before the live one")
+            raise RebuildFailed(view.name, "start", "there is no previous generation")
         own = [each for each in others if each.fingerprint == view.fingerprint]
         last = max(own or others, key=lambda each: each.live_at or each.created_at)
         if not own:

@@ -189,7 +189,7 @@ class Generations:
         with self._connect(autocommit=True, application_name=name) as connection:
             cursor = connection.cursor(row_factory=scalar_row)
             if not cursor.execute(statements.LOCK, lock).fetchone():
-                holder = cursor.execute(statements.HOLDER, lock).fetchone() or "one that has just ended"
+                holder = cursor.execute(statements.HOLDER, lock).fetchone() or "a process that has just ended"
                 raise RebuildFailed(view, "start", f"another rebuild is running ({holder}): wait for it or stop it")
             yield RebuildLock(view, connection)
 

@@ -52,11 +52,11 @@ def _is_foreign(key: bytes, tags: Container[bytes]) -> bool:
 
 def _whole(number: object) -> int:
     if not isinstance(number, int):
-        raise TypeError(f"{number!r} is no whole number")
+        raise TypeError(f"{number!r} is not an integer")
     return number
 
 
 def _fields(found: object) -> State:
     if not isinstance(found, dict):
-        raise TypeError(f"{found!r} are no fields")
+        raise TypeError(f"{found!r} is not an object of fields")
     return found

@@ -217,5 +217,5 @@ def _form(field: StateField) -> Callable[[Any], Any] | None:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     return value

@@ -12,7 +12,7 @@ from projections.table.view import Postgres
 TABLES = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 
--- what each generation has taken in from each partition of `patches`
+-- what each generation has applied from each partition of `patches`
 CREATE TABLE IF NOT EXISTS {schema}.ledger (
     view       text NOT NULL,
     generation integer NOT NULL,

@@ -14,7 +14,7 @@ from projections.errors import GenerationMissing, StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores.names import table_key, table_name
 from projections.stores.postgres_text import NAME
-from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, touched
+from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.table.monoids import State
 from projections.table.types import ColumnType
@@ -85,7 +85,9 @@ class _Translated:
 
 def _of_table(target: Target, row: Sequence[Any]) -> tuple[str, State]:
     values = zip(target.view.layout.fields, row[1:], strict=True)
-    return row[0], touched({field.name: _plain(value, field.type) for field, value in values if value is not None})
+    return row[0], without_empty(
+        {field.name: _plain(value, field.type) for field, value in values if value is not None}
+    )
 
 
 def _plain(value: Any, kind: ColumnType) -> Any:

@@ -38,6 +38,6 @@ class RowReader(Protocol):
         """The size without reading the rows; of the view, only the name is used."""
 
 
-def touched(state: State) -> State:
-    """A list that events emptied equals a list that no event changed."""
+def without_empty(state: State) -> State:
+    """`state` without nulls and empty lists: a list that events emptied equals one that no event changed."""
     return {name: value for name, value in state.items() if value is not None and value not in ([], {})}

@@ -12,7 +12,7 @@ import orjson
 from projections.settings import StoreSettings
 from projections.stores import valkey
 from projections.stores.names import cache_key
-from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, touched
+from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.table.monoids import State
 
@@ -51,4 +51,4 @@ class ValkeyRows:
 def _of_hashes(keys: Sequence[str], states: Iterable[bytes | None]) -> Rows:
     for key, state in zip(keys, states, strict=True):
         if state is not None:
-            yield key, touched(orjson.loads(state))
+            yield key, without_empty(orjson.loads(state))

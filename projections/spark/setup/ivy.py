@@ -38,7 +38,7 @@ class Coordinate:
         """Read `organisation:module:version`."""
         parts = text.split(":")
         if len(parts) != 3 or not all(parts):
-            raise JarError(f"'{text}' is no coordinate; write organisation:module:version")
+            raise JarError(f"'{text}' is not a coordinate: write organisation:module:version")
         return cls(*parts)
 
     @property
@@ -110,7 +110,7 @@ def _ivy() -> list[str]:
         raise JarError("pyspark is not installed, and Ivy comes with it; run 'make setup'")
     jars = sorted((Path(pyspark.origin).parent / "jars").glob("ivy-[0-9]*.jar"))
     if not jars:
-        raise JarError(f"no Ivy beside '{pyspark.origin}'; reinstall pyspark")
+        raise JarError(f"no Ivy next to '{pyspark.origin}': reinstall pyspark")
     # A Java that is not a system package lacks the machine's own certificate authorities.
     trust = [f"-Djavax.net.ssl.trustStore={_SYSTEM_TRUST_STORE}"] if _SYSTEM_TRUST_STORE.exists() else []
     return [str(find_java()), *trust, "-cp", str(jars[-1]), "org.apache.ivy.Main"]

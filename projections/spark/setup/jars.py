@@ -80,7 +80,7 @@ def read_lock(path: Path) -> dict[str, Group]:
     try:
         content = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
-        raise JarError(f"'{path}' is no valid jar lock: {error}") from error
+        raise JarError(f"'{path}' is not a valid jar lock: {error}") from error
     return {name: _read_group(path, name, table) for name, table in content.items()}
 
 
