@@ -44,8 +44,7 @@ class Handler:
         self._cached = max(1, CACHED_STREAMS // partitions)
         self._states: OrderedDict[str, Known] = OrderedDict()
         self._watched: set[str] = set()
-        """Streams with a state that could not be stored: these are stored after each command, to find the faulty one.
-        """
+        """Streams with a state that could not be stored; it is stored after each command, to find the faulty one."""
 
     def decide(self, records: Sequence[Record], now_ms: int) -> Batch:
         """The batch of `records`, consecutive commands, or of as many as fit in one transaction.

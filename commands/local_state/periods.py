@@ -11,8 +11,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 MAX_STEP_MS = DAY_MS // 4
 """The most that one reading of the clock may add. It is read every second, so a longer step is a changed clock."""
 MARGIN_MS = 2 * DAY_MS
-"""Added to the promised time: it covers eight forward changes of the clock. The topic `receipts` has the same margin.
-"""
+"""Added to the promised time; it covers eight forward changes of the clock. The topic `receipts` has it too."""
 
 
 @dataclass(slots=True)

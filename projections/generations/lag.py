@@ -21,8 +21,7 @@ from projections.stores.store import Ledger, Target
 from projections.table.view import TableView
 
 COUNTED_RECORDS: Final = 20_000
-"""Up to this distance, events between a position and the end are read and counted; beyond it, offsets are subtracted.
-"""
+"""Up to this distance, events between a position and the end are counted; beyond it, offsets are subtracted."""
 
 Standing = Literal["caught up", "behind", "stalled", "lost", "away", "not built"]
 

@@ -20,8 +20,7 @@ from projections.stores.store import Ledger, Target
 
 PROGRESS_INTERVAL_S: Final = 1.0
 ROWS_INTERVAL_S: Final = 0.05
-"""Time between two writes of a ledger, for progress alone and for rows: guards skip what is read again after a crash.
-"""
+"""Time between two writes of a ledger, for progress and for rows: guards skip what is read again after a crash."""
 
 Version = tuple[int, int]
 """`_seq_no` and `_primary_term` of a document."""

@@ -61,8 +61,7 @@ class Batch:
     patches: dict[str, list[Patch]] = field(default_factory=dict)
     """By view tag (`name@version`)."""
     progress: dict[str, dict[int, int]] = field(default_factory=dict)
-    """By view tag, like `patches`: the progress of a live query says nothing about views that it does not know.
-    """
+    """By view tag, like `patches`: the progress of a live query does not cover views that it does not know."""
     first_offset: int = 0
 
 
