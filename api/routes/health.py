@@ -39,11 +39,15 @@ def health_routes(service: Service) -> APIRouter:
         return Response(body, 200 if fine else 503, headers, "application/json")
 
     responses: dict[int | str, Any] = {
-        200: schemas.answer("It is.", "Health"),
+        200: schemas.answer("Ready.", "Health"),
         503: schemas.answer("Not ready.", "Health", RETRY_AFTER),
     }
     router.add_api_route(
-        "/live", live, methods=["GET"], response_class=Response, responses={200: schemas.answer("It is.", "Health")}
+        "/live",
+        live,
+        methods=["GET"],
+        response_class=Response,
+        responses={200: schemas.answer("The process answers.", "Health")},
     )
     router.add_api_route("/ready", ready, methods=["GET"], response_class=Response, responses=responses)
     return router
