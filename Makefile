@@ -22,7 +22,7 @@ CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: $(STAMP) ## install everything that is locked into .venv (does nothing when nothing changed)
+setup: $(STAMP) ## install the locked dependencies into .venv (does nothing if they have not changed)
 
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer; install one with: \
@@ -43,7 +43,7 @@ spark: setup ## download Spark's Kafka connector, and let Spark start sooner (do
 up: setup ## start the local stack in the background
 	$(PY) -m compose up --detach
 
-down: setup ## stop the local stack; its data stays
+down: setup ## stop the local stack; its data is kept
 	$(PY) -m compose down
 
 run: chosen spark ## run the stack and Headwater's processes until Ctrl-C; DOMAINS=listings,orders or all: with these samples
@@ -52,23 +52,23 @@ run: chosen spark ## run the stack and Headwater's processes until Ctrl-C; DOMAI
 demo: chosen spark ## show everything at work on real listings; DOMAINS=listings,orders or all: on these samples
 	$(PY) -m compose demo $(CHOSEN)
 
-test: $(if $(FAST),setup,spark) ## run all tests, on servers of their own; FAST=1: only those that need no server and no JVM
+test: $(if $(FAST),setup,spark) ## run all tests on their own servers; FAST=1: only tests without servers and JVM
 	$(PY) -m pytest $(PYTEST_OPTIONS)
 
 soak: spark ## some forty minutes of clients while everything fails, checked afterwards; then ten times the examples of every property
 	$(PY) -m tests.simulation
 	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) tests/unit tests/contracts -m "not servers and not jvm"
 
-check: setup ## lint, formatting, types, and the direction of imports
+check: setup ## check lint, formatting, types and imports
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-bench: spark ## measure, on servers that run or some of its own; NAME=... picks benchmarks
+bench: spark ## run benchmarks, on the running servers or on its own; NAME=... selects some
 	@$(PY) -m tests.bench $(NAME)
 
-lock: setup ## resolve the Python dependencies again
+lock: setup ## resolve and lock the Python dependencies again
 	$(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
 	    --python-version 3.11 --all-extras pyproject.toml -o requirements.lock
 

@@ -1,1 +1,1 @@
-"""HTTP: commands in, views and streams out. May import `replay`, `projections`, `commands` and `eventlog`."""
+"""The HTTP API: accepts commands, serves views and streams. May import `replay` and the packages below it."""

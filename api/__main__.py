@@ -1,4 +1,4 @@
-"""`python -m api`: the HTTP service, made from the environment."""
+"""`python -m api`: run the HTTP API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One log line per request, but for the probes of health: those come every two seconds, and say nothing."""
+"""One log line per request, except health probes, which come every two seconds."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def write_access_log() -> None:
 
 
 def is_no_probe(record: logging.LogRecord) -> bool:
-    """Whether a record of uvicorn's access log is of a request other than a probe; args: client, method, path, …"""
+    """Whether a record of uvicorn's access log is not about a probe; args: client, method, path, …"""
     args = record.args
     return not (isinstance(args, tuple) and len(args) > 2 and str(args[2]).startswith(HEALTH))

@@ -1,4 +1,4 @@
-"""What a receipt is in HTTP: the answer to an accepted command, and its headers."""
+"""The answer to an accepted command, and its headers, from its receipt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from commands.receipt import Receipt
 
 
 def accepted(receipt: Receipt) -> dict[str, Any]:
-    """The answer to a command that was accepted."""
+    """The answer to an accepted command."""
     return {
         "command_id": receipt.command_id,
         "stream": receipt.stream,
@@ -21,7 +21,7 @@ def accepted(receipt: Receipt) -> dict[str, Any]:
 
 
 def receipt_headers(receipt: Receipt) -> dict[str, str]:
-    """Where the stream is, and its version."""
+    """The stream's path and version."""
     headers = {"Location": stream_link(receipt)}
     if receipt.version:
         headers["ETag"] = f'"{receipt.version}"'

@@ -1,4 +1,4 @@
-"""The FastAPI application, made of a service's parts."""
+"""The FastAPI application, built from a service."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from api.routes.views import view_routes
 from api.service import Service
 
 DESCRIPTION = """\
-Commands go in, events are appended to the log, views are read.
+Send commands, which append events to the log, and read views of these events.
 
-A command's answer has a `position`; give it as `after=` to a view or stream, and the answer includes what the command
-did. Every error is an RFC 9457 problem document (`application/problem+json`) whose `type` is stable.
+The answer to a command has a `position`. Send it as `after=` when you read a view or stream: the answer then includes
+the changes of this command. Every error is an RFC 9457 problem document (`application/problem+json`) with a stable
+`type`.
 """
 
 
@@ -39,7 +40,7 @@ def create_app(service: Service) -> FastAPI:
             yield
 
     app = FastAPIOffline(
-        redoc_url=None,  # it loads a picture from elsewhere
+        redoc_url=None,  # it loads an image from another site
         static_url=documentation.ASSETS,
         swagger_ui_parameters=documentation.PAGE,
         title="Headwater",

@@ -1,4 +1,4 @@
-"""The OpenAPI document's fixed schemas: those that follow from no declaration."""
+"""The OpenAPI document's fixed schemas, which do not depend on declarations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ ACCEPTED: Final[Schema] = {
         "stream": TEXT,
         "version": {"type": "integer", "minimum": 0},
         "events": {"type": "array", "items": EVENT_REFERENCE},
-        "position": {"type": ["string", "null"], "description": "token for after=; null where nothing changed"},
+        "position": {
+            "type": ["string", "null"],
+            "description": "send it as after= to read your own write; null if nothing changed",
+        },
         "links": {"type": "object", "additionalProperties": TEXT},
     },
     "required": ["command_id", "stream", "version", "events", "position", "links"],
@@ -61,7 +64,7 @@ RECEIPT: Final[Schema] = {
             },
             "required": ["code", "message"],
         },
-        "fingerprint": {"type": "string", "description": "digest of what was asked"},
+        "fingerprint": {"type": "string", "description": "digest of the command: type, body and expected version"},
         "time": {"type": "string", "format": "date-time"},
     },
     "required": ["command_id", "type", "stream", "outcome", "version", "events", "fingerprint", "time"],
@@ -86,8 +89,12 @@ ALL_STREAMS: Final[Schema] = {
                 "required": ["position", "event"],
             },
         },
-        "unreadable": {"type": "array", "items": POSITION, "description": "records that are no events"},
-        "position": {**POSITIONS, "description": "where to go on, for `from`"},
+        "unreadable": {
+            "type": "array",
+            "items": POSITION,
+            "description": "positions of records that are not valid events",
+        },
+        "position": {**POSITIONS, "description": "where to continue: send it as `from`"},
         "links": {"type": "object", "additionalProperties": TEXT},
     },
     "required": ["events", "unreadable", "position", "links"],
@@ -98,17 +105,17 @@ CHANGE: Final[Schema] = {
     "properties": {
         "event": {"enum": ["open", "change", "reset", "end"]},
         "data": {"type": "string", "description": "a JSON text"},
-        "id": {"type": "string", "description": "where to go on, for Last-Event-ID"},
+        "id": {"type": "string", "description": "where to continue: send it as Last-Event-ID or `from`"},
     },
     "required": ["event", "data"],
 }
 MADE: Final[Schema] = {
     "type": "object",
-    "description": "of a view made with `replay rebuild --as`: from what, when, and of which events",
+    "description": "of a view made with `replay rebuild --as`: its source, when it was made, and of which events",
     "properties": {
         "view": {"type": "string", "description": "the view that it was made from"},
-        "selection": {"type": "string", "description": "which events; empty for all that there were"},
-        "position": {"type": "string", "description": "it has nothing of what is there or later"},
+        "selection": {"type": "string", "description": "which events; empty: all"},
+        "position": {"type": "string", "description": "the view has the events before this position"},
         "at": {"type": ["string", "null"], "format": "date-time"},
     },
     "required": ["view", "selection", "position", "at"],
@@ -127,7 +134,7 @@ VIEWS: Final[Schema] = {
                     "columns": {"type": "object", "additionalProperties": TEXT},
                     "lookups": {
                         "type": "object",
-                        "description": "columns that are shown too, and where they are looked up",
+                        "description": "columns that are looked up in another view when a row is read",
                         "additionalProperties": {
                             "type": "object",
                             "properties": dict.fromkeys(("type", "view", "column", "on"), TEXT),
@@ -166,7 +173,7 @@ ENVELOPE: Final[Schema] = {
     },
     "required": ["specversion", "id", "source", "type", "subject", "time"],
 }
-EARLIER_DATA: Final[Schema] = {"type": "object", "description": "of an earlier `dataversion`, as it was recorded"}
+EARLIER_DATA: Final[Schema] = {"type": "object", "description": "data of an earlier `dataversion`, as it was recorded"}
 STREAM_PAGE: Final[Schema] = {
     "type": "object",
     "description": "One page of events.",
@@ -180,7 +187,7 @@ STREAM_PAGE: Final[Schema] = {
 }
 STREAM_STATE: Final[Schema] = {
     "type": "object",
-    "description": "If a version or time was asked for: the state as of then.",
+    "description": "The state at the requested version or time.",
     "properties": {
         "stream": TEXT,
         "version": {"type": "integer", "minimum": 1},
@@ -200,11 +207,11 @@ ACCEPTED_HEADERS: Final[Schema] = {
 }
 COMMAND_ANSWER: Final[Schema] = {
     "type": "object",
-    "description": "What became of the command on one line: `accepted`, or a `problem`.",
+    "description": "The answer to one line: `accepted` or `problem`.",
     "properties": {
-        "line": {"type": "integer", "minimum": 1, "description": "from 1, blank lines counted"},
-        "id": {"type": ["string", "null"], "description": "the command's id; null where the line has none to read"},
-        "status": {"type": "integer", "description": "as the command's own path would answer"},
+        "line": {"type": "integer", "minimum": 1, "description": "the line number, from 1, including blank lines"},
+        "id": {"type": ["string", "null"], "description": "the command id; null if it cannot be read from the line"},
+        "status": {"type": "integer", "description": "the status that POST /commands/{type} answers"},
         "accepted": {"$ref": "#/components/schemas/Accepted"},
         "problem": {"$ref": "#/components/schemas/Problem"},
     },
@@ -217,7 +224,7 @@ REPORTED: Final[Schema] = {
         "id": {"type": "string", "description": "type/source/id"},
         "position": {
             "type": "string",
-            "description": "where it is; no position of an event",
+            "description": "the position in the log of observations, which is not a position of an event",
             "examples": ["observations/3:1042"],
         },
     },
@@ -230,7 +237,7 @@ REPORTED_LINES: Final[Schema] = {
         "refused": {"type": "integer", "minimum": 0},
         "problems": {
             "type": "array",
-            "description": "of the first lines that were refused",
+            "description": "the problems of the first invalid lines",
             "items": {
                 "type": "object",
                 "properties": {
@@ -244,7 +251,7 @@ REPORTED_LINES: Final[Schema] = {
     "required": ["stored", "refused", "problems"],
 }
 RETRY_AFTER: Final[Schema] = {
-    "Retry-After": {"description": "seconds to wait before trying again", "schema": {"type": "string"}}
+    "Retry-After": {"description": "seconds to wait before a retry", "schema": {"type": "string"}}
 }
 GENERATION: Final[Schema] = {
     "Headwater-Generation": {"description": "the generation that answered", "schema": {"type": "string"}}
@@ -258,7 +265,7 @@ def header(name: str, schema: Schema, description: str) -> Schema:
 
 VISIBLE: Final[Schema] = {"type": "string", "pattern": "^[\\x21-\\x7e]{1,255}$"}
 TRACING: Final[tuple[Schema, ...]] = (
-    header("X-Correlation-ID", VISIBLE, "kept in the events; else the command's id is"),
-    header("X-Causation-ID", VISIBLE, "what the command follows from; kept in the command"),
-    header("traceparent", TEXT, "W3C trace context, kept in the events"),
+    header("X-Correlation-ID", VISIBLE, "stored in the events; the command id if omitted"),
+    header("X-Causation-ID", VISIBLE, "the id of the event or command that caused this command; stored in the command"),
+    header("traceparent", TEXT, "W3C trace context, stored in the events"),
 )

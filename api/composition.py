@@ -1,4 +1,4 @@
-"""The parts of the service, made from settings: the one place where adapters are chosen."""
+"""Builds the service from settings; only this module chooses adapters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GatewayResource:
 
 
 def compose_service(settings: ApiSettings) -> Service:
-    """The service on Kafka and the three stores; connects to nothing yet. Raises what a wrong declaration raises."""
+    """The service on Kafka and the three stores; connects to nothing yet. Raises DeclarationError and its like."""
     environment, stores = settings.log.environment, settings.stores
     commands = CommandRegistry.load(settings.log.modules)
     views = ViewRegistry.load(settings.log.modules)

@@ -1,4 +1,4 @@
-"""Opaque cursors: where a page ended, tied to the query that it belongs to."""
+"""Opaque cursors: where a page ended, bound to its query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from api.query import Query
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 
-STALE = "is no cursor of this query: take `next` of its last page, or leave it out to begin again"
+STALE = "is not a cursor of this query: use `next` of its last page, or omit it to start again"
 
 
 def write_cursor(view: TableView, query: Query, last: Sequence[Any]) -> str:
@@ -29,7 +29,7 @@ def write_cursor(view: TableView, query: Query, last: Sequence[Any]) -> str:
 
 
 def continued(view: TableView, query: Query, cursor: str) -> Query:
-    """`query` from `cursor` on; raises BadParameter where it is none, or of another query."""
+    """`query` from `cursor` on; raises BadParameter if the cursor is invalid, or of another query."""
     try:
         document = orjson.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
     except (ValueError, binascii.Error) as error:
@@ -42,7 +42,7 @@ def continued(view: TableView, query: Query, cursor: str) -> Query:
 
 
 def typed_beyond(view: TableView, query: Query) -> tuple[Any, ...]:
-    """Where the page before ended, as values of the columns' types, checked, since anybody may write a cursor."""
+    """The end of the previous page, as values of the columns' types; checked, because clients could make up cursors."""
     kinds = [view.types[step.column] for step in query.order]
     return tuple(_value(kind, each) for kind, each in zip(kinds, query.beyond or (), strict=True))
 

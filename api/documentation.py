@@ -17,9 +17,9 @@ from api.service import Service
 
 PATH: Final = "/docs"
 ASSETS: Final = "/docs/assets"
-"""Where the scripts and styles of the page are served, from the package `fastapi-offline`."""
+"""The path of the page's scripts and styles, from the package `fastapi-offline`."""
 PAGE: Final[Mapping[str, Any]] = {
-    "validatorUrl": None,  # else the page asks a site elsewhere about the document
+    "validatorUrl": None,  # else the page asks another site to check the document
     "displayRequestDuration": True,
     "defaultModelsExpandDepth": 0,
 }
@@ -27,7 +27,7 @@ STREAM_PATH: Final = "/streams/{aggregate}/{aggregate_id}"
 
 
 def install(app: FastAPI, service: Service) -> None:
-    """Have the application describe itself, and lead from `/` to the page; the document is made when asked for."""
+    """Serve the OpenAPI document, made at its first request, and redirect from `/` to the page."""
 
     def document() -> Schema:
         if app.openapi_schema is None:
@@ -46,7 +46,7 @@ def install(app: FastAPI, service: Service) -> None:
         return app.openapi_schema
 
     async def redirect(request: Request) -> RedirectResponse:
-        """To the documentation."""
+        """Redirect to the documentation."""
         return RedirectResponse(request.scope.get("root_path", "") + PATH)
 
     app.openapi = document  # type: ignore[method-assign]
@@ -60,7 +60,7 @@ def operations(paths: Schema) -> Iterator[Schema]:
 
 
 def _identify(paths: Schema) -> None:
-    """Give each operation an id that is an identifier in any language, and that no other has."""
+    """Give each operation a unique id that is an identifier in any language."""
     taken: set[str] = set()
     for operation in operations(paths):
         plain = name = re.sub(r"\W+", "_", operation["operationId"]).strip("_").lower()
@@ -73,7 +73,7 @@ def _identify(paths: Schema) -> None:
 
 
 def _with_typed_streams(paths: Schema, aggregates: Sequence[str]) -> Schema:
-    """`paths` with one path per aggregate in the place of that of all, because each has its own events and state."""
+    """`paths` with one path per aggregate instead of the general one, because each has its own events and state."""
     typed: Schema = {}
     for path, item in paths.items():
         if path == STREAM_PATH:

@@ -1,19 +1,19 @@
-"""Everything that the API can refuse, and what every error of every package is called in HTTP.
+"""The API's own errors, and how every error of every package is answered in HTTP.
 
 ApiError
-├── BadParameter         a path or query parameter does not fit
-├── BadHeader            a header does not fit
-├── MalformedJson        the body is no JSON document
-├── MalformedLine        a line of NDJSON is no object with the members that belong there
-├── UnsupportedMedia     the body is of another kind than JSON
-├── UnknownAggregate     no registered aggregate has this name
-├── StreamMissing        the stream has no events, or none up to the version or time asked for
+├── BadParameter         a path or query parameter is invalid
+├── BadHeader            a header is invalid
+├── MalformedJson        the body is not valid JSON
+├── MalformedLine        a line of NDJSON is not an object with the expected members
+├── UnsupportedMedia     the body has an unsupported media type
+├── UnknownAggregate     no aggregate with this name is declared
+├── StreamMissing        the stream has no events, or none up to the requested version or time
 ├── RowMissing           the view has no row with this key
-├── ReceiptMissing       no receipt is known for this command id
-├── TooManyFollowers     as many clients follow changes as this process serves
-├── NeverChanges         the view was made of some events, and its rows stay as they are
-├── MadeEarlier          the view was made from an earlier version of the one that is declared
-├── KeyOnly              the view lives in a store that answers by key only
+├── ReceiptMissing       there is no receipt for this command id
+├── TooManyFollowers     the process already serves its maximum of clients that follow changes
+├── NeverChanges         the view was made with --as, so its rows never change
+├── MadeEarlier          the view was made from an earlier version of a declared view
+├── KeyOnly              the view's store supports look-ups by key only
 └── NotCaughtUp          the view has not applied the position in time
 """
 
@@ -34,7 +34,7 @@ class ApiError(Exception):
 
 
 class BadParameter(ApiError):
-    """A path or query parameter does not fit; `known` lists what there is."""
+    """A path or query parameter is invalid; `known` lists the allowed values or names."""
 
     def __init__(self, parameter: str, problem: str, known: Sequence[str] = ()) -> None:
         super().__init__(f'"{parameter}" {problem}' + (f"; use one of {', '.join(known)}" if known else ""))
@@ -42,7 +42,7 @@ class BadParameter(ApiError):
 
 
 class BadHeader(ApiError):
-    """A header does not fit."""
+    """A header is invalid."""
 
     def __init__(self, header: str, problem: str) -> None:
         super().__init__(f'"{header}" {problem}')
@@ -50,44 +50,46 @@ class BadHeader(ApiError):
 
 
 class MalformedJson(ApiError):
-    """The body is no JSON document; line and column count from 1."""
+    """The body is not valid JSON; line and column count from 1."""
 
     def __init__(self, reason: str, line: int, column: int) -> None:
-        super().__init__(f"the body is no JSON document: {reason}, at line {line}, column {column}")
+        super().__init__(f"the body is not valid JSON: {reason}, at line {line}, column {column}")
         self.reason, self.line, self.column = reason, line, column
 
 
 class MalformedLine(ApiError):
-    """A line of NDJSON is no object with the members that belong there; `details` as of MalformedCommand."""
+    """A line of NDJSON is not an object with the expected members; `details` as in MalformedCommand."""
 
     def __init__(self, line: int, details: Sequence[Mapping[str, Any]]) -> None:
         places = ", ".join(".".join(map(str, detail["loc"])) or "the line" for detail in details)
-        super().__init__(f"line {line} does not fit: see {places}")
+        super().__init__(f"line {line} is invalid: see {places}")
         self.line, self.details = line, tuple(details)
 
 
 class UnsupportedMedia(ApiError):
-    """The body is of another kind than JSON."""
+    """The body has an unsupported media type."""
 
     def __init__(self, actual: str, expected: str = "application/json") -> None:
-        super().__init__(f'the body is "{actual}": send "{expected}"')
+        super().__init__(f'the media type of the body is "{actual}": send "{expected}"')
         self.actual, self.expected = actual, expected
 
 
 class UnknownAggregate(ApiError):
-    """No registered aggregate has this name."""
+    """No aggregate with this name is declared."""
 
     def __init__(self, aggregate: str, known: Sequence[str]) -> None:
-        super().__init__(f'there is no aggregate "{aggregate}": use one of {", ".join(sorted(known))}')
+        super().__init__(f'unknown aggregate "{aggregate}": use one of {", ".join(sorted(known))}')
         self.aggregate, self.known = aggregate, tuple(sorted(known))
 
 
 class StreamMissing(ApiError):
-    """The stream has no events, or none up to the version or time asked for; `version` is its version now."""
+    """The stream has no events, or none up to the requested version or time; `version` is its version now."""
 
     def __init__(self, stream: str, version: int = 0) -> None:
         state = f"is at version {version}" if version else "has no events"
-        super().__init__(f'"{stream}" {state}: ask for one that it had, or wait for it with after=')
+        super().__init__(
+            f'"{stream}" {state}: request an existing version or time, or wait for a new event with after='
+        )
         self.stream, self.version = stream, version
 
 
@@ -100,48 +102,52 @@ class RowMissing(ApiError):
 
 
 class ReceiptMissing(ApiError):
-    """No receipt is known for this command id: not sent, not answered yet, or older than receipts are kept."""
+    """There is no receipt for this command id: not sent, not decided yet, or past the receipts' retention."""
 
     def __init__(self, command_id: str) -> None:
-        super().__init__(f'there is no receipt of "{command_id}": it was not sent, or it is not answered yet')
+        super().__init__(
+            f'no receipt for command "{command_id}": it was not sent, is not decided yet, or its receipt has expired'
+        )
         self.command_id = command_id
 
 
 class TooManyFollowers(ApiError):
-    """As many clients follow changes as one process serves."""
+    """The process already serves its maximum of clients that follow changes."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"{limit} clients follow changes already: try again later, or ask another process")
+        super().__init__(f"{limit} clients already follow changes: try again later, or use another process")
         self.limit = limit
 
 
 class NeverChanges(ApiError):
-    """The view was made of some events with `replay rebuild --as`: its rows stay as they are."""
+    """The view was made with `replay rebuild --as`, so its rows never change."""
 
     def __init__(self, view: str, source: str) -> None:
         super().__init__(
-            f'view "{view}" was made from "{source}" and stays as it is: read its rows once, or follow '
-            f"/views/{source}/changes; a row with the key is at /views/{view}/rows?key="
+            f'view "{view}" was made from "{source}" and never changes: read its rows once, or follow '
+            f'/views/{source}/changes; for a row with the key "changes", use /views/{view}/rows?key=changes'
         )
         self.view, self.source = view, source
 
 
 class MadeEarlier(ApiError):
-    """The view was made from an earlier version of the one that is declared, so its columns may be others."""
+    """The view was made from an earlier version of a declared view, so its columns may differ."""
 
     def __init__(self, view: str, source: str, version: int, declared: int) -> None:
         super().__init__(
             f'view "{view}" was made from version {version} of "{source}", which is at version {declared} now: make it '
-            f"anew with `replay rebuild {source} --as {view}` and the same choice of events"
+            f"again with `replay rebuild {source} --as {view}` and the same selection of events"
         )
         self.view, self.source, self.version, self.declared = view, source, version, declared
 
 
 class KeyOnly(ApiError):
-    """The view lives in a store that answers by key only."""
+    """The view's store supports look-ups by key only."""
 
     def __init__(self, view: str, store: str) -> None:
-        super().__init__(f'view "{view}" lives in {store}, which answers by key only: GET /views/{view}/rows?key=')
+        super().__init__(
+            f'view "{view}" is stored in {store}, which supports look-ups by key only: use GET /views/{view}/rows?key='
+        )
         self.view, self.store = view, store
 
 
@@ -156,11 +162,11 @@ class NotCaughtUp(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an error is in HTTP.
+    """How an error is answered in HTTP.
 
-    code: the last part of the problem's type. members: what the problem document has beside the members of RFC 9457,
-    by the names of the error's attributes; `errors` are the places at fault (see `faults_of`). Only what is listed is
-    sent, so that an attribute more changes no answer. retry_after_s: seconds to wait before trying again.
+    code: the last part of the problem's type. members: members of the problem document in addition to those of
+    RFC 9457, by the names of the error's attributes; `errors` lists the invalid places (see `faults_of`). Only listed
+    members are sent, so a new attribute does not change an answer. retry_after_s: seconds to wait before a retry.
     """
 
     status: int
@@ -171,56 +177,52 @@ class Meaning:
 
 
 INTERNAL: Final = Meaning(500, "internal_error", "Internal error")
-MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is set up wrong")
+MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is misconfigured")
 
 MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ApiError: INTERNAL,
-    BadParameter: Meaning(422, "bad_parameter", "A parameter does not fit", ("parameter", "known", "errors")),
-    BadHeader: Meaning(422, "bad_header", "A header does not fit", ("header", "errors")),
-    MalformedJson: Meaning(400, "malformed_json", "The body is no JSON document", ("line", "column")),
-    MalformedLine: Meaning(422, "malformed_line", "The line does not fit", ("line", "errors")),
-    UnsupportedMedia: Meaning(415, "unsupported_media", "The body is of another kind", ("actual", "expected")),
+    BadParameter: Meaning(422, "bad_parameter", "Invalid parameter", ("parameter", "known", "errors")),
+    BadHeader: Meaning(422, "bad_header", "Invalid header", ("header", "errors")),
+    MalformedJson: Meaning(400, "malformed_json", "The body is not valid JSON", ("line", "column")),
+    MalformedLine: Meaning(422, "malformed_line", "Invalid line", ("line", "errors")),
+    UnsupportedMedia: Meaning(415, "unsupported_media", "Unsupported media type", ("actual", "expected")),
     UnknownAggregate: Meaning(404, "unknown_aggregate", "Unknown aggregate", ("aggregate", "known")),
-    StreamMissing: Meaning(404, "stream_missing", "No such stream, version or time", ("stream", "version")),
-    RowMissing: Meaning(404, "row_missing", "No such row", ("view", "key")),
-    ReceiptMissing: Meaning(404, "receipt_missing", "No receipt of this command", ("command_id",)),
+    StreamMissing: Meaning(404, "stream_missing", "Stream, version or time not found", ("stream", "version")),
+    RowMissing: Meaning(404, "row_missing", "Row not found", ("view", "key")),
+    ReceiptMissing: Meaning(404, "receipt_missing", "Receipt not found", ("command_id",)),
     TooManyFollowers: Meaning(503, "too_many_followers", "Too many clients follow changes", ("limit",), 10),
     NeverChanges: Meaning(409, "never_changes", "The view never changes", ("view", "source")),
     MadeEarlier: Meaning(
         409, "made_earlier", "The view was made from an earlier version", ("view", "source", "version", "declared")
     ),
-    KeyOnly: Meaning(400, "key_only", "The view answers by key only", ("view", "store")),
+    KeyOnly: Meaning(400, "key_only", "The view supports look-ups by key only", ("view", "store")),
     NotCaughtUp: Meaning(
         503, "not_caught_up", "The view has not caught up", ("view", "after", "waited_ms", "lag_events"), 1
     ),
     commands.CommandError: INTERNAL,
     commands.DeclarationError: MISCONFIGURED,
-    commands.Rejected: Meaning(409, "rejected", "A rule said no", ("code",)),
+    commands.Rejected: Meaning(409, "rejected", "Rejected by a rule", ("code",)),
     commands.UnknownCommand: Meaning(404, "unknown_command", "Unknown command", ("command_type", "known")),
-    commands.MalformedCommand: Meaning(
-        422, "malformed_command", "The body does not fit the command", ("command_type", "errors")
-    ),
+    commands.MalformedCommand: Meaning(422, "malformed_command", "Invalid command body", ("command_type", "errors")),
     commands.UnknownObservation: Meaning(
         404, "unknown_observation", "Unknown observation", ("observation_type", "known")
     ),
     commands.MalformedObservation: Meaning(
-        422, "malformed_observation", "The report does not fit the observation", ("observation_type", "errors")
+        422, "malformed_observation", "Invalid observation", ("observation_type", "errors")
     ),
-    commands.WrongVersion: Meaning(
-        412, "wrong_version", "The stream is at another version", ("stream", "expected", "actual")
-    ),
+    commands.WrongVersion: Meaning(412, "wrong_version", "Version conflict", ("stream", "expected", "actual")),
     commands.IdempotencyKeyReused: Meaning(
-        422, "idempotency_key_reused", "The key belongs to another command", ("command_id",)
+        422, "idempotency_key_reused", "The command id was used for another command", ("command_id",)
     ),
-    commands.DecideFailed: Meaning(500, "decide_failed", "The aggregate failed on the command", ("command_id",)),
+    commands.DecideFailed: Meaning(500, "decide_failed", "The aggregate's code failed", ("command_id",)),
     commands.UnreadableCommand: Meaning(422, "unreadable_command", "The command cannot be read", ("command_id",)),
     commands.TooLarge: Meaning(413, "too_large", "The body is too large", ("size_bytes", "limit_bytes")),
-    commands.Unanswered: Meaning(504, "unanswered", "No answer in time", ("command_id", "timeout_s"), 1),
+    commands.Unanswered: Meaning(504, "unanswered", "No receipt in time", ("command_id", "timeout_s"), 1),
     commands.EarlierReceiptsUnread: Meaning(
         503, "earlier_receipts_unread", "Earlier receipts are still being read", ("command_id",), 2
     ),
     commands.UnreadableEvent: Meaning(500, "unreadable_event", "An event cannot be read"),
-    commands.BrokenStream: Meaning(500, "broken_stream", "The stream is broken", ("stream", "expected", "actual")),
+    commands.BrokenStream: Meaning(500, "broken_stream", "Inconsistent stream", ("stream", "expected", "actual")),
     eventlog.EventLogError: INTERNAL,
     eventlog.SettingError: MISCONFIGURED,
     eventlog.UnknownModule: MISCONFIGURED,
@@ -228,11 +230,11 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.ModuleBroken: MISCONFIGURED,
     eventlog.TopicMismatch: MISCONFIGURED,
     eventlog.NotAnEnvelope: INTERNAL,
-    eventlog.LogUnavailable: Meaning(503, "log_unavailable", "The log is away", retry_after_s=2),
+    eventlog.LogUnavailable: Meaning(503, "log_unavailable", "The log is unavailable", retry_after_s=2),
     projections.ProjectionError: INTERNAL,
     projections.ViewDeclarationError: MISCONFIGURED,
     projections.UnknownView: Meaning(404, "unknown_view", "Unknown view", ("view", "known")),
-    projections.StoreUnavailable: Meaning(503, "store_unavailable", "A store is away", ("store",), 2),
+    projections.StoreUnavailable: Meaning(503, "store_unavailable", "A store is unavailable", ("store",), 2),
     projections.GenerationMissing: Meaning(
         503, "generation_missing", "The view is not built yet", ("view", "generation"), 5
     ),
@@ -240,14 +242,14 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
 
 
 def meaning_of(error: Exception) -> Meaning:
-    """What `error` is in HTTP: its own class's meaning, or that of the nearest class above."""
+    """How `error` is answered in HTTP: the meaning of its class, or of the nearest base class that has one."""
     return next((MEANINGS[kind] for kind in type(error).__mro__ if kind in MEANINGS), INTERNAL)
 
 
 def members_of(error: Exception, document: Any = None, within: Sequence[str | int] = ()) -> dict[str, Any]:
-    """The members that the problem document of `error` has beside those of RFC 9457.
+    """The members of the problem document of `error`, in addition to those of RFC 9457.
 
-    document: what did not fit, None if it is not known. within: where it lies in the request's content.
+    document: the invalid document, None if it is not known. within: its place in the request body.
     """
     return {
         name: faults_of(error, document, within) if name == "errors" else getattr(error, name)
@@ -256,7 +258,7 @@ def members_of(error: Exception, document: Any = None, within: Sequence[str | in
 
 
 def faults_of(error: Exception, document: Any = None, within: Sequence[str | int] = ()) -> list[dict[str, str]]:
-    """What is wrong, and where: `detail`, and beside it the `parameter`, the `header`, or the `pointer` into the body.
+    """What is wrong, and where: `detail`, and the `parameter`, the `header`, or the `pointer` into the body.
 
     The pointer is a JSON pointer (RFC 6901) as a URI fragment, as in RFC 9457.
     """
@@ -281,7 +283,7 @@ def pointer(place: Sequence[str | int]) -> str:
 
 
 def _place(detail: Mapping[str, Any], document: Any) -> list[str | int]:
-    """Where in `document` a detail of pydantic's points to: its `loc` also names branches of unions and other steps."""
+    """The place in `document` of a pydantic detail, whose `loc` also names branches of unions and other steps."""
     loc: Sequence[str | int] = detail.get("loc", ())
     if document is None:
         return list(loc)

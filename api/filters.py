@@ -1,7 +1,7 @@
-"""Filters: which rows a request asks for, read from parameters such as `city=GALT`, `price.gte=3` and `or=(…)`.
+"""Filters of rows, read from parameters such as `city=GALT`, `price.gte=3` and `or=(…)`.
 
-One rule for nulls in every store: a column that is null fulfils `is_null=true` and no other condition, `ne` and
-`not_in` included. (SQL says so; Elasticsearch, where `must_not` takes missing values, is asked for both.)
+All stores treat nulls in the same way: a null column satisfies `is_null=true` and no other condition, including `ne`
+and `not_in`. (Like SQL; in Elasticsearch, where `must_not` matches missing values, both are queried.)
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ LISTS: Final = ("in", "not_in")
 """Operators whose value is a list."""
 TEXTS: Final = ("prefix", "ieq", "iprefix")
 SEVERAL: Final = {"eq": "in", "ne": "not_in", "in": "in", "not_in": "not_in"} | {name: name for name in TEXTS}
-"""Operators that may be given several times, and what each is then: any of the values, or none of them."""
+"""Operators that may be repeated, and their combined operator: any of the values, or none of them."""
 OR: Final = "or"
 MAX_VALUES: Final = 1000
 MAX_PATTERNS: Final = 100
 """Values of one text operator."""
 MAX_PATTERN_CHARACTERS: Final = 150
-"""Characters to be found in either case: Elasticsearch takes regular expressions of at most 1,000."""
+"""Characters that are matched ignoring case: Elasticsearch allows regular expressions of at most 1,000."""
 MAX_CONDITIONS: Final = 100
 """Of one `or`."""
 MAX_ORS: Final = 20
 
-QUOTING: Final = 'a value with a comma stands in double quotes, in which a quote is doubled: "a,b"'
+QUOTING: Final = 'put a value with a comma in double quotes, and double each quote in it: "a,b"'
 FILTER_DESCRIPTIONS: Final = {
-    "eq": "any of these, as they are",
-    "ne": "there, and none of these",
+    "eq": "equals any of these",
+    "ne": "not null, and none of these",
     "in": f"any of these; {QUOTING}",
-    "not_in": f"there, and none of these; {QUOTING}",
+    "not_in": f"not null, and none of these; {QUOTING}",
     "gt": "greater than this",
-    "gte": "this or greater",
+    "gte": "greater than or equal to this",
     "lt": "less than this",
-    "lte": "this or less",
+    "lte": "less than or equal to this",
     "prefix": "begins with any of these",
-    "ieq": "any of these, in capital or small letters",
-    "iprefix": "begins with any of these, in capital or small letters",
-    "is_null": "true: is null; false: is not",
+    "ieq": "equals any of these, ignoring case",
+    "iprefix": "begins with any of these, ignoring case",
+    "is_null": "true: null; false: not null",
 }
-"""What each operator means, for the OpenAPI document."""
+"""The meaning of each operator, for the OpenAPI document."""
 OR_DESCRIPTION: Final = (
-    "at least one of these conditions, such as `(city=GALT,beds.gte=3,zip.in=(95815,95820))`; a value with a comma or "
-    "a parenthesis stands in double quotes; all of several `or` must hold"
+    "at least one of these conditions, such as `(city=GALT,beds.gte=3,zip.in=(95815,95820))`; put a value with a comma "
+    "or a parenthesis in double quotes; if `or` is repeated, each one must be true"
 )
 _NAME: Final = re.compile(r"[^=,()]*")
 
@@ -95,7 +95,7 @@ def operators(kind: ColumnType) -> tuple[str, ...]:
 
 
 def read_filters(view: TableView, parameters: Parameters, reserved: Sequence[str]) -> tuple[Condition, ...]:
-    """All of the conditions that `parameters` set; reserved: what else is a parameter. Raises BadParameter."""
+    """All conditions in `parameters`; reserved: other parameters. Raises BadParameter."""
     plain = _Collected()
     ors: list[AnyOf] = []
     for name, text in parameters:
@@ -106,23 +106,23 @@ def read_filters(view: TableView, parameters: Parameters, reserved: Sequence[str
         texts = split_list(name, text) if operator in LISTS else [text]
         plain.add(name, column, operator, _values(view, name, column, operator, texts))
     if len(ors) > MAX_ORS:
-        raise BadParameter(OR, f"is given more than {MAX_ORS} times: ask in parts")
+        raise BadParameter(OR, f"is given more than {MAX_ORS} times: send several requests")
     return (*plain.filters, *ors)
 
 
 def split_list(name: str, text: str) -> list[str]:
-    """The values of `a,b`; raises BadParameter. Nothing is trimmed: `a,,b` has three values, the second empty."""
+    """The values of `a,b`; raises BadParameter. Nothing is trimmed: `a,,b` has three values, the second is empty."""
     scanner = _Scanner(name, text)
     found = list(scanner.values(","))
     if not scanner.ended:
-        raise BadParameter(name, f"goes on after a closing quote: {QUOTING}")
+        raise BadParameter(name, f"has text after a closing quote: {QUOTING}")
     return found
 
 
 def in_either_case(text: str) -> str:
-    """A regular expression for `text` with each letter in either case, as PostgreSQL, Lucene and Python read it.
+    """A regular expression for `text` that ignores case, for PostgreSQL, Lucene and Python.
 
-    Case is that of single characters, as Unicode has it, whatever a store's own locale says; "ß" is not "SS".
+    Case is that of single characters in Unicode, independent of a store's locale; "ß" is not "SS".
     """
     return "".join(map(_either_case, text))
 
@@ -137,7 +137,7 @@ def _either_case(character: str) -> str:
 
 
 class _Collected:
-    """Conditions that all hold; what is given several times for a column is put together."""
+    """Conditions that must all be true; repeated ones for a column are combined."""
 
     def __init__(self) -> None:
         self._several: dict[tuple[str, str], list[Any]] = {}
@@ -159,7 +159,7 @@ class _Collected:
         known += values
         maximum = MAX_PATTERNS if operator in TEXTS else MAX_VALUES
         if len(known) > maximum:
-            raise BadParameter(name, f"has more than {maximum} values: ask in parts")
+            raise BadParameter(name, f"has more than {maximum} values: send several requests")
 
 
 def _target(view: TableView, name: str, reserved: Sequence[str] = ()) -> tuple[str, str]:
@@ -168,16 +168,18 @@ def _target(view: TableView, name: str, reserved: Sequence[str] = ()) -> tuple[s
     if column in view.looked_up:
         raise BadParameter(shortened(name), only_shown(view, column, "filter"), tuple(view.types))
     if column not in view.types:
-        raise BadParameter(shortened(name), f'is no column of "{view.name}"', (*view.types, *reserved))
+        raise BadParameter(shortened(name), f'is not a column of "{view.name}"', (*view.types, *reserved))
     allowed = operators(view.types[column])
     operator = operator if dot else "eq"
     if not allowed:
         raise BadParameter(
-            shortened(name), f'filters by "{column}", a {view.types[column].value}: no filter takes one, use others'
+            shortened(name), f'cannot filter by "{column}", a {view.types[column].value}: use another column'
         )
     if operator not in allowed:
         known = [f"{column}.{each}" for each in allowed]
-        raise BadParameter(shortened(name), f'has the unsupported operator "{shortened(operator)}" for {column}', known)
+        raise BadParameter(
+            shortened(name), f'uses "{shortened(operator)}", which is not an operator for {column}', known
+        )
     return column, operator
 
 
@@ -186,7 +188,7 @@ def _values(view: TableView, name: str, column: str, operator: str, texts: Seque
         check_text(name, text)
         if operator in ("ieq", "iprefix") and len(text) > MAX_PATTERN_CHARACTERS:
             raise BadParameter(
-                name, f"has {len(text)} characters: at most {MAX_PATTERN_CHARACTERS} are found in either case"
+                name, f"has {len(text)} characters: at most {MAX_PATTERN_CHARACTERS} are allowed if case is ignored"
             )
     if operator == "is_null":
         return [read_boolean(name, text) for text in texts]
@@ -210,7 +212,7 @@ def _read_or(view: TableView, text: str) -> AnyOf:
                 raise
             raise BadParameter(OR, f'has "{error.parameter}", which {error.problem}', error.known) from error
         if len(found) > MAX_CONDITIONS:
-            raise BadParameter(OR, f"has more than {MAX_CONDITIONS} conditions: ask in parts")
+            raise BadParameter(OR, f"has more than {MAX_CONDITIONS} conditions: send several requests")
     scanner.take(")")
     if not scanner.ended:
         raise scanner.wrong()
@@ -232,7 +234,7 @@ def _alternative(view: TableView, name: str, scanner: _Scanner) -> Filter:
 
 
 class _Scanner:
-    """Reads values out of a parameter, from its beginning on."""
+    """Parses values from a parameter, from its beginning on."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text, self._at = name, text, 0
@@ -250,7 +252,7 @@ class _Scanner:
         self._at += 1
 
     def name(self) -> str:
-        """The name before the next `=`, and past it."""
+        """The name before the next `=`; continues after it."""
         found = _NAME.match(self._text, self._at)
         assert found is not None  # noqa: S101 - it matches nothing, too
         self._at = found.end()
@@ -258,14 +260,14 @@ class _Scanner:
         return found[0]
 
     def values(self, separator: str, end: str = "") -> Iterator[str]:
-        """Values up to `end` or that of the text."""
+        """Values up to `end` or the end of the text."""
         yield self.value(separator + end)
         while self.follows(separator):
             self._at += 1
             yield self.value(separator + end)
 
     def value(self, ends: str) -> str:
-        """The next value: in quotes, or else up to one of `ends`."""
+        """The next value: in quotes, or up to one of `ends`."""
         if self.follows('"'):
             return self._quoted()
         start = self._at
@@ -275,10 +277,10 @@ class _Scanner:
 
     def _quoted(self) -> str:
         parts = []
-        while self.follows('"'):  # again, where a quote is doubled
+        while self.follows('"'):  # again, if a quote is doubled
             end = self._text.find('"', self._at + 1)
             if end < 0:
-                raise BadParameter(self._name, f"has a quote that is not closed: {QUOTING}")
+                raise BadParameter(self._name, f"has an unclosed quote: {QUOTING}")
             parts.append(self._text[self._at + 1 : end])
             self._at = end + 1
         return '"'.join(parts)
@@ -287,11 +289,11 @@ class _Scanner:
         rest = self._text[self._at :]
         there = f'"{shortened(rest)}"' if rest else "its end"
         shape = f"send {OR}=(city=GALT,beds.gte=3,zip.in=(1,2)); quote values with a comma or parentheses"
-        return BadParameter(self._name, f"cannot be read from {there} on: {shape}")
+        return BadParameter(self._name, f"cannot be parsed from {there} on: {shape}")
 
 
 def only_shown(view: TableView, column: str, verb: str) -> str:
-    """Why a looked-up column can be neither filtered nor sorted by."""
+    """Why a looked-up column cannot be filtered or sorted by."""
     lookup = view.looked_up[column]
     there = f'"{lookup.columns[column]}" in the view "{lookup.view}"'
-    return f"is looked up when a row is read, not stored with it: {verb} by a stored column here, or by {there}"
+    return f"is looked up when a row is read, not stored: {verb} by a stored column here, or by {there}"

@@ -12,14 +12,16 @@ Visible = Annotated[str, Field(pattern=VISIBLE["pattern"])]
 
 
 class CommandLine(BaseModel):
-    """A command on a line of its own."""
+    """One command per line."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     type: str
     body: dict[str, Any]
-    id: Visible | None = Field(None, description="as Idempotency-Key; one is made where there is none")
-    expected_version: Annotated[int, Field(ge=0, lt=10**18)] | None = Field(None, description="0: it must not exist")
+    id: Visible | None = Field(None, description="the command id, like Idempotency-Key; generated if missing")
+    expected_version: Annotated[int, Field(ge=0, lt=10**18)] | None = Field(
+        None, description="the stream's expected version; 0: it must not exist"
+    )
     correlation_id: Visible | None = None
     causation_id: Visible | None = None
     traceparent: str | None = None

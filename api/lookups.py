@@ -1,4 +1,4 @@
-"""Rows as they are shown: with the columns that views look up in each other, read once for all rows of an answer."""
+"""Adds the columns that views look up in each other; each view is read once for all rows of an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS_AT_ONCE: Final = 1_000
 
 
 class Lookups:
-    """Reads what views look up in others, from the stores that answer for these by key; readers: by store."""
+    """Reads the looked-up columns, from stores with look-ups by key; readers: by store."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class Lookups:
     async def show(
         self, view: TableView, rows: Sequence[Row], fields: Sequence[str], after: After | None = None
     ) -> list[Row]:
-        """Stored `rows` of `view` with the columns `fields`; one that is looked up is null where there is no such row.
+        """Stored `rows` of `view` with the columns `fields`; a looked-up column is null if there is no such row.
 
-        after: what the views that are looked up must have applied too. Raises what reading these views does.
+        after: positions that the looked-up views must have applied too. Raises the errors of reading these views.
         """
         for name, columns in _by_view(view, fields).items():
             rows = await self._join(rows, self._views[name], columns, after)
@@ -42,7 +42,7 @@ class Lookups:
     async def _join(
         self, rows: Sequence[Row], view: TableView, columns: Mapping[str, Lookup], after: After | None
     ) -> Sequence[Row]:
-        """`rows` and what `columns` look up in `view`."""
+        """`rows` with the looked-up columns of `view` in `columns`."""
         keys = [row[lookup.on] for lookup in columns.values() for row in rows if row[lookup.on] is not None]
         there = [lookup.columns[name] for name, lookup in columns.items()]
         found = await self._read(view, _distinct(keys), _distinct(there), after)
@@ -68,7 +68,7 @@ class Lookups:
 
 
 def _by_view(view: TableView, fields: Sequence[str]) -> dict[str, dict[str, Lookup]]:
-    """Those of `fields` that are looked up, by the view that they are looked up in."""
+    """The looked-up columns of `fields`, by the view that they are looked up in."""
     by_view: dict[str, dict[str, Lookup]] = {}
     for name in fields:
         if name in view.looked_up:

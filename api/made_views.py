@@ -1,4 +1,4 @@
-"""Views made with `replay rebuild VIEW --as NAME`: like the one that they were made from, under their own name."""
+"""Views made with `replay rebuild VIEW --as NAME`: they have the columns of VIEW, under their own name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from projections.table.view import TableView
 
 
 def is_served(service: Service, made: Made) -> bool:
-    """Whether the columns of its rows are known: those of the declared view."""
+    """Whether the columns of its rows are known: they are those of the declared view."""
     source = service.views.get(made.source)
     return source is not None and source.version == made.version
 
 
 def made_view(service: Service, made: Made) -> TableView:
-    """The view as a declaration; raises UnknownView or MadeEarlier where its columns are not known any more."""
+    """The view as a declaration; raises UnknownView, or MadeEarlier if its columns are no longer known."""
     source = service.views.get(made.source)
     if source is None:
         raise UnknownView(made.source, tuple(service.views))
@@ -31,7 +31,7 @@ def made_view(service: Service, made: Made) -> TableView:
 
 
 def described(made: Made) -> dict[str, Any]:
-    """From what it was made, when, and of which events, for `GET /views`."""
+    """Its source, when it was made, and of which events, for `GET /views`."""
     return {
         "view": made.source,
         "selection": made.selection,

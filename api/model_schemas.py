@@ -17,7 +17,7 @@ OTHER_EVENT: Final = "OtherEvent"
 
 
 def reference(component: str) -> Schema:
-    """What refers to a component."""
+    """A reference to a component."""
     return {"$ref": f"#/components/schemas/{component}"}
 
 
@@ -25,7 +25,7 @@ def message_components(commands: CommandRegistry, observations: ObservationRegis
     """The components of everything that is declared on the write side, by name.
 
     `<command>` and `<command>.line`; `<event>.event` and `<event>.data`; `<aggregate>.state` and `<aggregate>.stream`;
-    `<observation>.report`; and the unions `CommandLine` and `Event`, told apart by `type`.
+    `<observation>.report`; and the unions `CommandLine` and `Event`, with `type` as the discriminator.
     """
     found: Schema = {}
     for name, kind in commands.commands.items():
@@ -49,7 +49,7 @@ def message_components(commands: CommandRegistry, observations: ObservationRegis
 def model_components(
     name: str, model: type[BaseModel], mode: Literal["validation", "serialization"] = "validation"
 ) -> Schema:
-    """The component `name` of a model, and those of the models within it; mode: as it is read, or as it is written."""
+    """The component `name` of a model, and those of the models in it; mode: for reading, or for writing."""
     schema = model.model_json_schema(ref_template=f"#/components/schemas/{name}.{{model}}", mode=mode)
     inner = {f"{name}.{each}": definition for each, definition in schema.pop("$defs", {}).items()}
     return inner | {name: schema}
@@ -81,7 +81,7 @@ def _other_event(known: Collection[str]) -> Schema:
 
 
 def _stream(aggregate: AnyAggregate) -> Schema:
-    """A page of the events of one aggregate, or its state as of then."""
+    """A page of the events of one aggregate, or its state at a version or time."""
     events = _discriminated({name: f"{name}.event" for name in aggregate.events})
     page: dict[str, Any] = STREAM_PAGE["properties"] | {"events": {"type": "array", "items": events}}
     state: dict[str, Any] = STREAM_STATE["properties"] | {"state": reference(f"{aggregate.name}.state")}
@@ -89,7 +89,7 @@ def _stream(aggregate: AnyAggregate) -> Schema:
 
 
 def _discriminated(components: Mapping[str, str], *others: str) -> Schema:
-    """One of some components, by the `type` that each is of."""
+    """A union of components, with `type` as the discriminator."""
     mapping = {name: reference(component)["$ref"] for name, component in components.items()}
     every = [reference(component) for component in (*components.values(), *others)]
     if not every:

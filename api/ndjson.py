@@ -1,4 +1,4 @@
-"""Newline-delimited JSON (NDJSON): lines of a body as it comes, and an answer that is written meanwhile."""
+"""Newline-delimited JSON (NDJSON): reads lines of a body as it arrives, and writes the answer meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEDIA_TYPE: Final = "application/x-ndjson"
 
 SLICE_BYTES: Final = 16 * 1024
 SLICE_LINES: Final = 64
-"""What is cut, parsed and begun in one turn of the event loop, of all requests together: some 4 ms of work."""
+"""The lines that are split, parsed and started per turn of the event loop, for all requests together: about 4 ms."""
 
 Write = Callable[[bytes], Awaitable[None]]
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Line(NamedTuple):
-    """One line that is not blank; number: from 1, blank ones counted. content: None where it is too long."""
+    """One line that is not blank; number: from 1, including blank lines. content: None if it is too long."""
 
     number: int
     content: bytes | None
@@ -43,11 +43,11 @@ class Line(NamedTuple):
         except orjson.JSONDecodeError as error:
             raise MalformedJson(error.msg, self.number, error.colno) from error
         if not isinstance(document, dict):
-            raise MalformedLine(self.number, [{"loc": (), "msg": "is no JSON object: send one on each line"}])
+            raise MalformedLine(self.number, [{"loc": (), "msg": "is not a JSON object: send one per line"}])
         return document
 
     def document(self) -> Any:
-        """What the line holds, None if it is no JSON document."""
+        """The value of the line, None if it is not valid JSON."""
         try:
             return orjson.loads(self.content or b"")
         except orjson.JSONDecodeError:
@@ -55,7 +55,7 @@ class Line(NamedTuple):
 
 
 class LineSplitter:
-    """Cuts chunks into lines; what exceeds the limit is counted, not kept."""
+    """Splits chunks into lines; characters beyond the limit are counted, not kept."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -71,7 +71,7 @@ class LineSplitter:
         return lines
 
     def end(self) -> list[Line]:
-        """The last line, where no newline ends it."""
+        """The last line, if no newline ends it."""
         line = self._finish(b"") if self._size_bytes else None
         return [] if line is None else [line]
 
@@ -95,9 +95,9 @@ class LineSplitter:
 async def read_lines(
     request: Request, limit_bytes: int, turns: Turns, at_once: int = SLICE_LINES
 ) -> AsyncIterator[Sequence[Line]]:
-    """The lines of the body as they come, at most `at_once` in one turn of `turns`.
+    """The lines of the body as they arrive, at most `at_once` per turn of `turns`.
 
-    Raises ClientDisconnect where the body breaks off.
+    Raises ClientDisconnect if the body is incomplete.
     """
     splitter = LineSplitter(limit_bytes)
     async for chunk in request.stream():
@@ -115,8 +115,8 @@ async def read_lines(
 class DuplexResponse(Response):
     """An NDJSON answer that is written while the request is read.
 
-    exchange: reads the request and calls `write`, which waits where the client is slow to read. A client that reads
-    nothing for `stall_s` seconds is cut off; one that goes away ends the exchange quietly.
+    exchange: reads the request and calls `write`, which waits if the client reads slowly. A client that reads nothing
+    for `stall_s` seconds is disconnected; if the client disconnects, the exchange ends silently.
     """
 
     media_type = MEDIA_TYPE
@@ -141,6 +141,6 @@ class DuplexResponse(Response):
             await self._exchange(write)
             await write(b"", more=False)
         except ClientDisconnect:
-            logger.info("%s: the client went away", scope["path"])
+            logger.info("%s: the client disconnected", scope["path"])
         except TimeoutError:
-            logger.warning("%s: cut off a client that read nothing for %g s", scope["path"], self._stall_s)
+            logger.warning("%s: disconnected a client that read nothing for %g s", scope["path"], self._stall_s)

@@ -1,4 +1,4 @@
-"""Query parameters: their names checked, and each value read by its type."""
+"""Query parameters: checks their names, and reads each value by its type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_names(parameters: Parameters, known: Sequence[str], repeatable: Sequen
     found: dict[str, str] = {}
     for name, value in parameters:
         if name not in known:
-            raise BadParameter(name, "is no parameter here", tuple(known))
+            raise BadParameter(name, "is not a parameter here", tuple(known))
         if name in found and name not in repeatable:
             raise BadParameter(name, "is given more than once: give it once")
         check_text(name, value)
@@ -33,13 +33,13 @@ def check_names(parameters: Parameters, known: Sequence[str], repeatable: Sequen
 def check_text(name: str, text: str) -> None:
     """Refuse text that no store can hold; raises BadParameter."""
     if "\0" in text:
-        raise BadParameter(name, "holds the character U+0000, which no row has: leave it out")
+        raise BadParameter(name, "contains the character U+0000, which no row has: remove it")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise BadParameter(name, "holds half a surrogate pair, which no row has: send valid UTF-8")
+        raise BadParameter(name, "contains half a surrogate pair, which no row has: send valid UTF-8")
 
 
 def read_integer(name: str, text: str, lowest: int, highest: int) -> int:
-    """A whole number of a parameter within bounds; raises BadParameter."""
+    """An integer parameter within limits; raises BadParameter."""
     digits = text.removeprefix("-")
     value = int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else None
     if value is None or not lowest <= value <= highest:
@@ -68,10 +68,10 @@ def read_boolean(name: str, text: str) -> bool:
 def read_time(name: str, text: str) -> datetime:
     """An RFC 3339 time with its offset from UTC; raises BadParameter."""
     try:
-        # a "+" that nobody encoded arrives as a space
+        # a "+" that was not percent-encoded arrives as a space
         return times.read_time(text.replace(" ", "+"))
     except ValueError as error:
-        raise BadParameter(name, f"does not fit: {error}") from error
+        raise BadParameter(name, f"is invalid: {error}") from error
 
 
 def read_value(name: str, kind: ColumnType, text: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the routes need of the log and the stores, whichever adapter serves them."""
+"""What the routes need of the log and the stores, independent of the adapters."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from projections.table.view import TableView
 
 Row = dict[str, Any]
 Applied = Mapping[int, Place]
-"""The highest place that was applied, by source partition."""
+"""The highest applied place, by source partition."""
 
 
 class Resource(Protocol):
-    """Something that the application opens when it starts and closes when it ends."""
+    """A resource that the application opens when it starts and closes when it ends."""
 
     async def open(self) -> None:
-        """Connect, or start to; must not fail where a server is away for the moment."""
+        """Connect, or start to connect; must not fail if a server is temporarily unavailable."""
 
     async def close(self) -> None:
-        """Let go of connections and threads."""
+        """Close connections and threads."""
 
 
 class Gateway(Protocol):
-    """The way of a command into the log and of its receipt back."""
+    """Sends commands to the log and returns their receipts."""
 
     @property
     def ready(self) -> bool:
@@ -54,23 +54,23 @@ class Gateway(Protocol):
         """
 
     async def receipt(self, command_id: str) -> Receipt | None:
-        """The receipt of a command, None where none is known."""
+        """The receipt of a command, None if there is none."""
 
 
 class Recorder(Protocol):
-    """The way of observations into the log."""
+    """Appends observations to the log."""
 
     async def record(
         self, reports: Sequence[Report[Any]], *, correlation_id: str | None = None, traceparent: str | None = None
     ) -> list[Position]:
-        """Append all and return where they are, once they are stored; raises LogUnavailable."""
+        """Append all and return their positions, once they are stored; raises LogUnavailable."""
 
 
 class EventReader(Protocol):
-    """Single events by their place in the log."""
+    """Single events by their position."""
 
     async def event_at(self, position: Position) -> Envelope | None:
-        """The event at `position`; None where there is none (not yet, or compacted away)."""
+        """The event at `position`; None if there is none (not yet, or it was compacted)."""
 
     async def ends(self) -> Mapping[int, int]:
         """The offset after the last event of each partition; raises LogUnavailable."""
@@ -80,15 +80,15 @@ class Auditor(Protocol):
     """The events of all streams."""
 
     async def page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
-        """At most `limit` events from these offsets on, after a bounded amount of reading; raises LogUnavailable."""
+        """At most `limit` events from these offsets on, reading a limited part of the log; raises LogUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
     """The generation of a view that answers queries.
 
-    tag: what its patches are keyed by; of an earlier version while a new one is being built. bulk_ends: by partition of
-    `events`, the offset below which all events are in it from the start.
+    tag: part of the keys of its patches; that of an earlier version while a new version is being built. bulk_ends: by
+    partition of `events`, the offset below which it had all events from the start.
     """
 
     view: TableView
@@ -99,10 +99,10 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A view of some of the events, which nothing changes any more.
+    """A view of selected events, which never changes.
 
-    source, version: the declared view that it was made from, and its version then. selection: of which events; empty
-    for all. positions: the offset before which it has each partition's events. at: when it was made.
+    source, version: the declared view that it was made from, and its version then. selection: of which events; empty:
+    all. positions: by partition, the offset before which it has all events. at: when it was made.
     """
 
     name: str
@@ -117,19 +117,19 @@ class Generations(Protocol):
     """Which generation of each view is live."""
 
     async def live(self, view: TableView, fresh: bool = False) -> Live:
-        """The live generation, at most 250 ms old, or asked for anew; raises GenerationMissing, StoreUnavailable."""
+        """The live generation, up to 250 ms old unless `fresh`; raises GenerationMissing or StoreUnavailable."""
 
     async def made(self, fresh: bool = False) -> Mapping[str, Made]:
-        """The views made with `replay rebuild --as`, by name: as `live` has them; raises StoreUnavailable."""
+        """The views made with `replay rebuild --as`, by name, as current as `live`; raises StoreUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """Some rows in order.
 
-    last: the values that the last row is ordered by, where more rows follow. total: the rows of all pages, where that
-    is asked for, as a search does. facets, matches: of a search only; facets are (value, number of rows) by column;
-    matches tell, for each row, how it matches.
+    last: the values that the last row is sorted by, if more rows follow. total: the number of rows on all pages, if
+    requested; a search always has it. facets, matches: only of a search; facets are (value, number of rows) by column;
+    matches say how each row matches.
     """
 
     rows: Sequence[Row]
@@ -140,7 +140,7 @@ class Page:
 
 
 class ViewReader(Protocol):
-    """One store, read. Raises StoreUnavailable, or GenerationGone where the generation was dropped."""
+    """Reads one store. Raises StoreUnavailable, or GenerationGone if the generation was dropped."""
 
     name: str
 
@@ -148,26 +148,26 @@ class ViewReader(Protocol):
         """The visible row of this key."""
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
-        """The visible rows of these keys, as of now; keys without one are left out.
+        """The current visible rows of these keys, without keys that have no row.
 
-        columns: those that must be there (empty: all), so that a store need not send the others.
+        columns: the required columns (empty: all), so that a store need not send the others.
         """
 
     async def guard(self, live: Live, key: str) -> Applied:
-        """What the row itself says was applied to it; empty where the store keeps no guards."""
+        """What the row's guard says was applied to it; empty if the store has no guards."""
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by `patches` partition."""
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
-        """The `patches` offset up to which the generation has taken in everything, by partition."""
+        """The `patches` offset up to which the generation has applied everything, by partition."""
 
 
 class Finder(ViewReader, Protocol):
     """A store that also finds rows by their columns."""
 
     async def find(self, live: Live, query: Query) -> Page:
-        """The rows that the query asks for, one page of them."""
+        """One page of rows for the query."""
 
 
 class Searcher(Finder, Protocol):
@@ -181,4 +181,4 @@ class Searcher(Finder, Protocol):
 
 
 class GenerationGone(Exception):
-    """The generation that a cached answer named was dropped meanwhile: ask the registry anew."""
+    """The generation of a cached answer was dropped meanwhile: read the registry again."""

@@ -31,36 +31,36 @@ FAULT: Final[Schema] = {
     "type": "object",
     "properties": {
         "detail": {"type": "string", "description": "what is wrong, for people"},
-        "pointer": {"type": "string", "description": "where in the body: a JSON pointer as a URI fragment"},
-        "parameter": {"type": "string", "description": "which parameter of the path or the query"},
-        "header": {"type": "string", "description": "which header"},
+        "pointer": {"type": "string", "description": "the place in the body: a JSON pointer as a URI fragment"},
+        "parameter": {"type": "string", "description": "the invalid parameter of the path or the query"},
+        "header": {"type": "string", "description": "the invalid header"},
     },
     "required": ["detail"],
     "additionalProperties": False,
 }
 MEMBERS: Final[Mapping[str, Schema]] = {
-    "errors": {"type": "array", "minItems": 1, "items": FAULT, "description": "each place at fault"},
-    "error_id": {"type": "string", "description": "of a fault of the service: what its log tells more under"},
+    "errors": {"type": "array", "minItems": 1, "items": FAULT, "description": "every invalid place"},
+    "error_id": {"type": "string", "description": "of an internal error: search the server log for this id"},
     "parameter": TEXT,
     "header": TEXT,
-    "known": {"type": "array", "items": TEXT, "description": "what there is instead"},
+    "known": {"type": "array", "items": TEXT, "description": "the allowed values or names"},
     "line": {"type": "integer", "minimum": 1},
     "column": {"type": "integer", "minimum": 1},
-    "actual": {"type": ["string", "integer"], "description": "what there is: a version, or a media type"},
-    "expected": {"type": ["string", "integer"], "description": "what was expected, or can be sent"},
+    "actual": {"type": ["string", "integer"], "description": "the actual version or media type"},
+    "expected": {"type": ["string", "integer"], "description": "the expected version or media type"},
     "aggregate": TEXT,
     "stream": TEXT,
     "version": COUNT,
     "view": TEXT,
     "source": {"type": "string", "description": "the view that it was made from"},
-    "declared": {"type": "integer", "description": "the version of the source as it is declared now"},
+    "declared": {"type": "integer", "description": "the version of the source that is declared now"},
     "key": TEXT,
     "store": TEXT,
     "generation": {"type": ["integer", "null"]},
     "command_id": TEXT,
     "command_type": TEXT,
     "observation_type": TEXT,
-    "code": {"type": "string", "description": "the rule's own code, stable, for programs"},
+    "code": {"type": "string", "description": "the code of the rule; stable, for programs"},
     "limit": COUNT,
     "size_bytes": COUNT,
     "limit_bytes": COUNT,
@@ -69,17 +69,17 @@ MEMBERS: Final[Mapping[str, Schema]] = {
     "waited_ms": COUNT,
     "lag_events": {"type": ["integer", "null"]},
 }
-"""The members that problem documents have beside those of RFC 9457; `api.errors.MEANINGS` says which has which."""
+"""The members of problem documents in addition to those of RFC 9457; `api.errors.MEANINGS` has them per type."""
 PROBLEM_SCHEMA: Final[Schema] = {
     "title": "Problem",
-    "description": "An RFC 9457 problem document; its `type` says which of the optional members it has.",
+    "description": "An RFC 9457 problem document. Its `type` decides which of the optional members it has.",
     "type": "object",
     "properties": {
-        "type": {"type": "string", "description": "what kind of problem, stable, for programs"},
+        "type": {"type": "string", "description": "the kind of problem; stable, for programs"},
         "title": TEXT,
         "status": COUNT,
         "detail": {"type": "string", "description": "what is wrong with this request, for people"},
-        "instance": {"type": "string", "description": "the path that was asked for"},
+        "instance": {"type": "string", "description": "the path of the request"},
         **MEMBERS,
     },
     "required": ["type", "title", "status", "detail", "instance"],
@@ -103,9 +103,9 @@ def problem_response(
 def problem_of(
     error: Exception, request: Request, document: Any = None, within: Sequence[str | int] = ()
 ) -> dict[str, Any]:
-    """The document of any error, for a part of an answer; one that should not be is logged, under its error id.
+    """The document of any error, for a part of an answer; an unexpected error is logged with its error id.
 
-    document, within: what did not fit, and where it lies in the request's content (see `members_of`).
+    document, within: the invalid document and its place in the request body (see `members_of`).
     """
     if not isinstance(error, KNOWN):
         error_id = _log_failure(request, error)
@@ -133,7 +133,7 @@ def _document(
 
 
 def clean(value: Any) -> Any:
-    """`value` without what UTF-8 cannot carry: lone surrogates, which a path or a message may bring."""
+    """`value` without lone surrogates, which UTF-8 cannot encode; a path or a message may contain them."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, dict):
@@ -185,12 +185,12 @@ async def _invalid(request: Request, error: Exception) -> Response:
     faults = [_fault(each) for each in error.errors()]
     places = ", ".join(each.get("parameter") or each.get("header") or each["pointer"] for each in faults)
     return problem_response(
-        request, 422, "bad_request", "The request does not fit", f"does not fit: see {places}", {"errors": faults}
+        request, 422, "bad_request", "Invalid request", f"invalid: see {places}", {"errors": faults}
     )
 
 
 def _fault(detail: Mapping[str, Any]) -> dict[str, str]:
-    """A detail of FastAPI's, whose `loc` begins with the part of the request, as `faults_of` gives it."""
+    """A validation detail of FastAPI in the form of `faults_of`; its `loc` begins with the part of the request."""
     part, *place = detail["loc"]
     if part == "body":
         return {"detail": detail["msg"], "pointer": pointer(place)}
@@ -198,8 +198,8 @@ def _fault(detail: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    detail = f"the client went away: {error}"
-    return problem_response(request, 400, "client_gone", "The client went away", detail, {})
+    detail = f"the client disconnected: {error}"
+    return problem_response(request, 400, "client_gone", "The client disconnected", detail, {})
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
@@ -207,7 +207,7 @@ async def _unknown(request: Request, error: Exception) -> Response:
 
 
 def _unexpected(error_id: str) -> str:
-    return f"something failed that should not; the log tells more under {error_id}"
+    return f"internal error: search the server log for {error_id}"
 
 
 def _log_failure(request: Request, error: Exception) -> str:

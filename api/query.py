@@ -1,4 +1,4 @@
-"""What a request asks of a view: filters, order, page, text and place, read from the query string by column type."""
+"""The query of a request: filters, order, page, text and place, read from the query string by column type."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_TEXT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One step of the order: a column, RELEVANCE or DISTANCE. Nulls come last either way."""
+    """One step of the order: a column, RELEVANCE or DISTANCE. Nulls come last in both directions."""
 
     column: str
     descending: bool = False
@@ -33,9 +33,9 @@ class Order:
 class Query:
     """One page of rows to find.
 
-    order: it always has the key, after which nothing decides. beyond: the last row's values in that order. fields: the
-    columns to show (empty: all that are stored). highlight: tell where the words were found. count: count all rows that
-    the filters leave, those of other pages too.
+    order: it always includes the key, which makes it total. beyond: the last row's values in that order. fields: the
+    columns to return (empty: all stored ones). highlight: return where the words were found. count: count all rows that
+    match the filters, including those of other pages.
     """
 
     filters: tuple[Condition, ...]
@@ -51,39 +51,39 @@ class Query:
 
     @property
     def includes_matches(self) -> bool:
-        """Whether it asks for anything that is to be told of how a row matches."""
+        """Whether it requests information about how a row matches."""
         return self.highlight or any(step.column in (RELEVANCE, DISTANCE) for step in self.order)
 
     def stored(self, view: TableView) -> tuple[str, ...]:
-        """The stored columns that showing `fields` takes: of a looked-up one, that which has the other row's key."""
+        """The stored columns that `fields` need: for a looked-up column, the column with the other row's key."""
         looked_up = view.looked_up
         names = (looked_up[name].on if name in looked_up else name for name in self.fields)
         return tuple(dict.fromkeys(names)) or tuple(view.types)
 
 
 def every_column(view: TableView) -> tuple[str, ...]:
-    """The columns of a row where none are named: those that are stored, then those that are looked up."""
+    """The columns of a row by default: stored ones, then looked-up ones."""
     return (*view.types, *view.looked_up)
 
 
 def sortable(view: TableView) -> tuple[str, ...]:
-    """The columns that rows can be ordered by."""
+    """The columns that rows can be sorted by."""
     return tuple(name for name, kind in view.types.items() if "eq" in operators(kind))
 
 
 def place_column(view: TableView) -> str | None:
-    """The column that `near` measures from: the view's first point."""
+    """The column from which `near` measures: the view's first point."""
     return next((name for name, kind in view.types.items() if kind is ColumnType.POINT), None)
 
 
 def read_query(view: TableView, parameters: Parameters, *, searching: bool = False) -> Query:
-    """The query of a request; `beyond` is left out, for the cursor holds it. Raises BadParameter."""
+    """The query of a request, without `beyond`, which is in the cursor. Raises BadParameter."""
     reserved = PAGING + (SEARCHING if searching else ())
     plain = check_names([each for each in parameters if each[0] in reserved], reserved)
     near, within_km = _read_place(view, plain) if searching else (None, None)
     text = plain.get("q", "")
     if len(text) > MAX_TEXT:
-        raise BadParameter("q", f"has {len(text)} characters: at most {MAX_TEXT} are searched for")
+        raise BadParameter("q", f"has {len(text)} characters: at most {MAX_TEXT} are allowed")
     extra = ((RELEVANCE,) if text else ()) + ((DISTANCE,) if near else ())
     if "sort" in plain:
         order = _read_order(view, plain["sort"], extra)
@@ -93,7 +93,7 @@ def read_query(view: TableView, parameters: Parameters, *, searching: bool = Fal
     if view.key_name not in named:
         order = (*order, Order(view.key_name))
     if near is not None and DISTANCE not in named:
-        order = (*order, Order(DISTANCE))  # it decides nothing after the key, but is told
+        order = (*order, Order(DISTANCE))  # it does not affect the order after the key, but is returned
     return Query(
         filters=read_filters(view, [each for each in parameters if each[0] not in reserved], (*reserved, OR)),
         order=order,
@@ -115,7 +115,7 @@ def read_fields(view: TableView, plain: Mapping[str, str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(plain["fields"].split(",")))
     for name in names:
         if name not in known:
-            raise BadParameter("fields", f'names "{shortened(name)}", which is no column of "{view.name}"', known)
+            raise BadParameter("fields", f'names "{shortened(name)}", which is not a column of "{view.name}"', known)
     return names
 
 
@@ -127,7 +127,7 @@ def _read_order(view: TableView, text: str, extra: Sequence[str]) -> tuple[Order
         if column not in known and column in view.looked_up:
             raise BadParameter("sort", f'names "{column}", which {only_shown(view, column, "sort")}', known)
         if column not in known:
-            raise BadParameter("sort", f'names "{shortened(part)}", by which "{view.name}" is not ordered', known)
+            raise BadParameter("sort", f'names "{shortened(part)}", which "{view.name}" cannot be sorted by', known)
         if column in order:
             raise BadParameter("sort", f'names "{column}" more than once')
         order[column] = Order(column, descending=part.startswith("-"))
@@ -139,28 +139,28 @@ def _read_order(view: TableView, text: str, extra: Sequence[str]) -> tuple[Order
 def _read_place(view: TableView, plain: Mapping[str, str]) -> tuple[tuple[float, float] | None, float | None]:
     if "near" not in plain:
         if "within_km" in plain:
-            raise BadParameter("within_km", "needs near=latitude,longitude beside it")
+            raise BadParameter("within_km", "requires near=latitude,longitude")
         return None, None
     if place_column(view) is None:
-        raise BadParameter("near", f'needs a column with places, and "{view.name}" has none')
+        raise BadParameter("near", f'requires a column with places, but "{view.name}" has none')
     parts = plain["near"].split(",")
     if len(parts) != 2:
         raise BadParameter("near", f'is "{shortened(plain["near"])}": send latitude,longitude in degrees')
     latitude, longitude = (read_float("near", part) for part in parts)
     if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
-        raise BadParameter("near", "is no place on Earth: latitude is within 90 degrees, longitude within 180")
+        raise BadParameter("near", "is out of range: latitude is from -90 to 90 degrees, longitude from -180 to 180")
     if "within_km" not in plain:
         return (latitude, longitude), None
     within_km = read_float("within_km", plain["within_km"])
     if not 0 < within_km <= 20_040:
-        raise BadParameter("within_km", "is no distance on Earth: send more than 0 and at most 20040")
+        raise BadParameter("within_km", "is out of range: send more than 0 and at most 20040")
     return (latitude, longitude), within_km
 
 
 def _read_highlight(plain: Mapping[str, str]) -> bool:
     highlight = read_boolean("highlight", plain.get("highlight", "false"))
     if highlight and not plain.get("q"):
-        raise BadParameter("highlight", "needs the words to find, q=, beside it")
+        raise BadParameter("highlight", "requires q= with the words to find")
     return highlight
 
 
@@ -170,4 +170,4 @@ def _read_count(view: TableView, plain: Mapping[str, str]) -> bool:
     except BadParameter as error:
         if "count" not in view.types:
             raise
-        raise BadParameter("count", f"{error.problem}; to filter by the column, write count.eq=") from error
+        raise BadParameter("count", f"{error.problem}; to filter by the column, use count.eq=") from error

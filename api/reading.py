@@ -1,4 +1,4 @@
-"""Reading a view: its live generation, and its rows by key from whichever store answers."""
+"""Reads a view: its live generation, and its rows by key from any available store."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from projections.table.view import TableView
 Answer = TypeVar("Answer")
 
 AWAY_S: Final = 1.0
-"""How long a store that did not answer is not asked again, if the view has another store."""
+"""How long a store that did not answer is skipped, if the view has another store."""
 
 logger = logging.getLogger(__name__)
 
 
 class KeyReaders:
-    """The stores of one view, for look-ups by key: the cache first where the view has one, then in declared order."""
+    """The stores of one view, for look-ups by key: the cache first if the view has one, then in declared order."""
 
     def __init__(self, readers: Mapping[str, ViewReader], view: TableView) -> None:
         names = sorted((store.name for store in view.stores), key=lambda name: name != "valkey")
@@ -29,7 +29,7 @@ class KeyReaders:
         self._away_until: dict[str, float] = {}
 
     async def ask(self, call: Callable[[ViewReader], Awaitable[Answer]]) -> Answer:
-        """The answer of the first store that is there; raises StoreUnavailable where none is."""
+        """The answer of the first available store; raises StoreUnavailable if there is none."""
         now = time.monotonic()
         there = [each for each in self._readers if self._away_until.get(each.name, 0.0) <= now]
         for reader in (there or self._readers)[:-1]:
@@ -37,14 +37,16 @@ class KeyReaders:
                 return await call(reader)
             except StoreUnavailable as error:
                 self._away_until[reader.name] = time.monotonic() + AWAY_S
-                logger.warning('view "%s": asking another store than %s: %s', self._view, reader.name, error)
+                logger.warning(
+                    'view "%s": reading from another store, %s is unavailable: %s', self._view, reader.name, error
+                )
         return await call((there or self._readers)[-1])
 
 
 async def read_live(
     generations: Generations, view: TableView, ask: Callable[[Live], Awaitable[Answer]]
 ) -> tuple[Answer, Live]:
-    """Ask the live generation; once more, after asking the registry again, if it was dropped meanwhile."""
+    """Read the live generation; if it was dropped meanwhile, read the registry and try once more."""
     live = await generations.live(view)
     try:
         return await ask(live), live

@@ -1,4 +1,4 @@
-"""What a request brings, read and checked: body, conditions, idempotency key, tracing."""
+"""Reads and checks the parts of a request: body, conditions, command id, tracing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
 
 
 async def read_json(request: Request, limit_bytes: int) -> bytes:
-    """The body, once it is known to be a JSON document; stops reading at the limit.
+    """The body, checked to be JSON; stops reading at the limit.
 
-    What it holds is kept in the request's state, so that a problem document can point to what does not fit.
-    Raises UnsupportedMedia, TooLarge or MalformedJson.
+    Its value is kept in the request's state, so that a problem document can point to invalid places. Raises
+    UnsupportedMedia, TooLarge or MalformedJson.
     """
     check_media(request)
     body = await _read(request, limit_bytes)
@@ -35,7 +35,7 @@ async def read_json(request: Request, limit_bytes: int) -> bytes:
 
 
 def check_media(request: Request, expected: str = "application/json") -> None:
-    """Refuse a body of another kind than `expected`, in another encoding than UTF-8, or compressed.
+    """Refuse a body with another media type than `expected`, in another encoding than UTF-8, or compressed.
 
     Raises UnsupportedMedia.
     """
@@ -65,34 +65,34 @@ async def _read(request: Request, limit_bytes: int) -> bytes:
 
 
 def expected_version(request: Request) -> int | None:
-    """The version of `If-Match: "7"`, 0 for `If-None-Match: *`, None where neither is given; raises BadHeader."""
+    """The version of `If-Match: "7"`, 0 for `If-None-Match: *`, None if neither is given; raises BadHeader."""
     match, none_match = header(request, "If-Match"), header(request, "If-None-Match")
     if match is not None and none_match is not None:
-        raise BadHeader("If-Match", "and If-None-Match exclude each other: send one")
+        raise BadHeader("If-Match", "and If-None-Match cannot be combined: send one")
     if none_match is not None:
         if none_match.strip() != "*":
-            raise BadHeader("If-None-Match", 'takes only *, "must not exist": use If-Match for a version')
+            raise BadHeader("If-None-Match", 'accepts only *, for "must not exist": use If-Match for a version')
         return 0
     if match is None:
         return None
     version = VERSION_TAG.fullmatch(match.strip())
     if version is None:
-        raise BadHeader("If-Match", 'takes one version in quotes, such as "7"')
+        raise BadHeader("If-Match", 'must be one version in quotes, such as "7"')
     return int(version[1])
 
 
 def idempotency_key(request: Request) -> str | None:
-    """The client's command id; raises BadHeader."""
+    """The command id that the client chose; raises BadHeader."""
     return _visible(request, "Idempotency-Key")
 
 
 def correlation_id(request: Request) -> str | None:
-    """What ties this request to others; raises BadHeader."""
+    """The id that this request shares with related requests; raises BadHeader."""
     return _visible(request, "X-Correlation-ID")
 
 
 def causation_id(request: Request) -> str | None:
-    """The event or command that this request follows from; raises BadHeader."""
+    """The event or command that caused this request; raises BadHeader."""
     return _visible(request, "X-Causation-ID")
 
 
@@ -102,13 +102,13 @@ def is_traceparent(text: str | None) -> bool:
 
 
 def traceparent(request: Request) -> str | None:
-    """The W3C trace context; one that is malformed is left out, as the recommendation says."""
+    """The W3C trace context; a malformed one is ignored, as the recommendation says."""
     values = request.headers.getlist("traceparent")
     return values[0] if len(values) == 1 and is_traceparent(values[0]) else None
 
 
 def header(request: Request, name: str) -> str | None:
-    """The header's one value; raises BadHeader where it is given twice."""
+    """The header's one value; raises BadHeader if it is given twice."""
     values = request.headers.getlist(name)
     if len(values) > 1:
         raise BadHeader(name, "is given more than once: give it once")
@@ -116,15 +116,15 @@ def header(request: Request, name: str) -> str | None:
 
 
 def link(*parts: str) -> str:
-    """A path of these parts, percent-encoded so that a slash or a letter beyond ASCII survives."""
-    # most are plain, and quoting costs more than all the rest of an answer
+    """A path of these parts, percent-encoded if necessary."""
+    # most parts need no quoting, which costs more than the rest of an answer
     return "".join("/" + (part if UNRESERVED.fullmatch(part) else quote(part, safe="")) for part in parts)
 
 
 def check_no_query(request: Request) -> None:
-    """Refuse query parameters where there are none, so that a mistaken one is not silently ignored."""
+    """Refuse query parameters if a path has none, so that a mistake is not silently ignored."""
     for name in request.query_params:
-        raise BadParameter(name, "is no parameter here: a command takes none in the query")
+        raise BadParameter(name, "is not a parameter here: a command has no query parameters")
 
 
 def _visible(request: Request, name: str) -> str | None:

@@ -50,8 +50,16 @@ def command_request(command_type: str) -> Schema:
     return {
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
         "parameters": [
-            header("Idempotency-Key", VISIBLE, "the command's id: sending it again returns the first answer"),
-            header("If-Match", {"type": "string", "pattern": '^"(0|[1-9][0-9]{0,17})"$'}, "the version expected"),
+            header(
+                "Idempotency-Key",
+                VISIBLE,
+                "the command id: sending the command again with the same id returns its first receipt",
+            ),
+            header(
+                "If-Match",
+                {"type": "string", "pattern": '^"(0|[1-9][0-9]{0,17})"$'},
+                "the expected version of the stream",
+            ),
             header("If-None-Match", {"type": "string", "enum": ["*"]}, "the stream must not exist"),
             *TRACING,
         ],
@@ -59,7 +67,7 @@ def command_request(command_type: str) -> Schema:
 
 
 def bulk_request() -> Schema:
-    """Body and headers of the route that takes a command on each line."""
+    """Body and headers of the route for many commands."""
     return {
         "requestBody": {"required": True, "content": {NDJSON: {"schema": reference("CommandLine")}}},
         "parameters": list(TRACING),
@@ -75,32 +83,36 @@ def observation_request(observation_type: str) -> Schema:
 
 
 def waiting_parameters() -> list[Schema]:
-    """The parameters to wait for a position."""
+    """The parameters that wait for a position."""
     return [
-        query("after", AFTER, "wait until these positions are applied"),
-        query("wait_ms", {"type": "integer", "minimum": 0, "maximum": 30000}, "how long to wait for `after`"),
+        query("after", AFTER, "answer only after the view has applied these positions"),
+        query(
+            "wait_ms",
+            {"type": "integer", "minimum": 0, "maximum": 30000},
+            "how long to wait for `after`, in milliseconds",
+        ),
     ]
 
 
 def row_parameters(view: TableView) -> list[Schema]:
-    """The parameters of whatever gives rows."""
-    columns = f"the columns to show, separated by commas: {', '.join(every_column(view))}"
+    """The parameters of every route that returns rows."""
+    columns = f"the columns to return, separated by commas: {', '.join(every_column(view))}"
     return [query("fields", TEXT, columns), *waiting_parameters()]
 
 
-def keys_parameter(most: int) -> Schema:
+def keys_parameter(maximum: int) -> Schema:
     """The keys to look up."""
-    schema = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": most}
+    schema = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": maximum}
     return query("key", schema, "the key of a row; repeat it for several") | {"required": True}
 
 
-def following_parameters(most_keys: int, longest_ms: int) -> list[Schema]:
+def following_parameters(max_keys: int, max_ms: int) -> list[Schema]:
     """The parameters of following changes."""
     return [
-        query("key", {"type": "array", "items": TEXT, "maxItems": most_keys}, "follow these rows only"),
-        query("from", TEXT, "the id of the last event that was received, where Last-Event-ID cannot be sent"),
-        query("for_ms", {"type": "integer", "minimum": 1, "maximum": longest_ms}, "end after this time"),
-        header("Last-Event-ID", TEXT, "the id of the last event that was received"),
+        query("key", {"type": "array", "items": TEXT, "maxItems": max_keys}, "follow these rows only"),
+        query("from", TEXT, "the id of the last received event, for clients that cannot send Last-Event-ID"),
+        query("for_ms", {"type": "integer", "minimum": 1, "maximum": max_ms}, "end after this time, in milliseconds"),
+        header("Last-Event-ID", TEXT, "the id of the last received event"),
     ]
 
 
@@ -108,21 +120,27 @@ def query_parameters(view: TableView, *, searching: bool = False) -> list[Schema
     """Every parameter of a view's rows: filters by column type, order, paging, waiting; and those of a search."""
     place = place_column(view) if searching else None
     extra = ([RELEVANCE] if searching else []) + ([DISTANCE] if place else [])
-    order = f"columns, the most important first, - for descending: {', '.join([*sortable(view), *extra])}"
+    order = f"columns, the most important first, with - for descending: {', '.join([*sortable(view), *extra])}"
     found = [
         query("sort", TEXT, order),
         query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": 50}, "rows on a page"),
-        query("cursor", TEXT, "`next` of the page before"),
-        query("count", {"type": "boolean"}, "tell how many rows there are on all pages, as `total`"),
+        query("cursor", TEXT, "the `next` of the previous page"),
+        query("count", {"type": "boolean"}, "also return the number of rows on all pages, as `total`"),
         *row_parameters(view),
         query(OR, {"type": "array", "items": TEXT, "maxItems": MAX_ORS}, OR_DESCRIPTION),
     ]
     if searching:
-        found.append(query("q", {"type": "string", "maxLength": 1000}, "words, all of which must be found"))
-        found.append(query("highlight", {"type": "boolean"}, "show where the words were found; needs `q`"))
+        found.append(query("q", {"type": "string", "maxLength": 1000}, "words; a row must contain all of them"))
+        found.append(query("highlight", {"type": "boolean"}, "also return where the words were found; requires `q`"))
     if place:
         found.append(query("near", {"type": "string", "examples": ["38.6,-121.4"]}, "latitude,longitude in degrees"))
-        found.append(query("within_km", {"type": "number", "exclusiveMinimum": 0, "maximum": 20040}, "needs `near`"))
+        found.append(
+            query(
+                "within_km",
+                {"type": "number", "exclusiveMinimum": 0, "maximum": 20040},
+                "only rows within this distance; requires `near`",
+            )
+        )
     taken = {each["name"] for each in found}
     for column, kind in view.types.items():
         for operator in operators(kind):
@@ -169,7 +187,7 @@ def _view_components(view: TableView, looked_up: Mapping[str, ColumnType]) -> Sc
     }
     for name, kind in looked_up.items():
         lookup = view.looked_up[name]
-        description = f"looked up in {lookup.view} by {lookup.on}, when the row is read: no filter, no order"
+        description = f"looked up in {lookup.view} by {lookup.on} when the row is read; cannot be filtered or sorted by"
         columns[name] = {**_nullable(COLUMNS[kind]), "description": description}
     row = {
         "type": "object",
@@ -184,7 +202,7 @@ def _view_components(view: TableView, looked_up: Mapping[str, ColumnType]) -> Sc
     }
     page: Schema = {
         "rows": {"type": "array", "items": {"$ref": f"#/components/schemas/{view.name}.row"}},
-        "next": {"type": ["string", "null"], "description": "cursor of the next page; null on the last"},
+        "next": {"type": ["string", "null"], "description": "the cursor of the next page; null on the last page"},
         "links": {"type": "object", "additionalProperties": TEXT},
     }
     texts = {"type": "array", "items": TEXT}
@@ -193,10 +211,14 @@ def _view_components(view: TableView, looked_up: Mapping[str, ColumnType]) -> Sc
         "properties": {
             "score": {"type": "number"},
             "distance_km": {"type": "number"},
-            "highlights": {"type": "object", "additionalProperties": texts, "description": "as HTML, words in <em>"},
+            "highlights": {
+                "type": "object",
+                "additionalProperties": texts,
+                "description": "HTML, with the words in <em>",
+            },
         },
     }
-    matches = "how each row matches, in the order of `rows`; where `q`, `near` or `highlight` asks for it"
+    matches = "how each row matches, in the order of `rows`; only with `q`, `near` or `highlight`"
     found = {
         **page,
         "matches": {"type": "array", "items": match, "description": matches},

@@ -1,4 +1,4 @@
-"""The parts that the routes are made of, handed to `create_app` by the composition root."""
+"""The parts that the routes need, passed to `create_app` by the composition root."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Service:
     """Everything that answers requests.
 
     readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
-    reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a bounded part of
-    their lines is read, and one of them writes answers; and a bounded number of their commands wait for receipts.
+    reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
+    their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
     """
 
     commands: CommandRegistry
@@ -46,5 +46,5 @@ class Service:
 
     @cached_property
     def in_flight(self) -> asyncio.Semaphore:
-        """Held for each command on a line of its own, while its receipt is waited for."""
+        """Held for each command of a request with many lines while it waits for its receipt."""
         return asyncio.Semaphore(self.limits.in_flight_in_all)

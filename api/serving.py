@@ -21,7 +21,7 @@ from projections.errors import ProjectionError
 
 
 class Server(uvicorn.Server):
-    """Lets go of those who follow changes before it waits for the requests that are under way."""
+    """Disconnects followers before it waits for the running requests."""
 
     def __init__(self, config: uvicorn.Config, feeds: ChangeFeeds) -> None:
         super().__init__(config)
@@ -35,7 +35,7 @@ class Server(uvicorn.Server):
 def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     """Answer requests until a stop signal; returns the exit code.
 
-    listening: a socket to accept connections from, of the process that started this one: without that, serving ends.
+    listening: a socket of the process that started this one; if that process ends, serving ends.
     """
     try:
         service = compose_service(settings)
@@ -56,7 +56,7 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     server = Server(config, service.feeds)
     if listening is not None:
         _end_with_parent(server)
-    # what was made so far stays: looking through it again and again for garbage would hold requests up for 0.1 s
+    # objects made so far stay: scanning them repeatedly would delay requests by 0.1 s
     gc.collect()
     gc.freeze()
     server.run(None if listening is None else [listening])
@@ -64,7 +64,7 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
 
 
 def _end_with_parent(server: uvicorn.Server) -> None:
-    """Have `server` stop when the process that started this one is gone, so that nobody serves unsupervised."""
+    """Stop `server` when the process that started this one is gone, so that it never serves unsupervised."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "only a worker has a socket of its parent's"  # noqa: S101
 

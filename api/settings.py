@@ -1,4 +1,4 @@
-"""Where the API listens and what it reads, read once from the environment."""
+"""The address and limits of the API, read once from the environment."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from projections.settings import StoreSettings
 
 ACCESS_LOG: Final = "HEADWATER_API_ACCESS_LOG"
 GRACE_S: Final = 10
-"""How long requests that are under way may take to end, once the process is told to stop."""
+"""How long running requests may take to end, once the process is told to stop."""
 CANNOT_START: Final = 2
-"""Exit code where something is set up or declared wrong, so that starting again does not help."""
+"""Exit code for wrong settings or declarations, so that a restart does not help."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for.
+    """The limits of requests.
 
-    body_bytes: of a body, or of a line of NDJSON. in_flight: lines of one request that are at work at once.
+    body_bytes: of a body, or of a line of NDJSON. in_flight: lines of one request that are in progress at once.
     in_flight_in_all: commands of all such requests that wait for their receipts; more would only wait in the log.
-    stall_s: how long a client may read nothing of an answer that is streamed. heartbeat_s: how often one who follows
-    changes hears something. followers: clients who follow changes at once.
+    stall_s: how long a client may read nothing of a streamed answer. heartbeat_s: time between comments to a follower.
+    followers: clients that follow changes at once.
     """
 
     body_bytes: int = 512 * 1024
@@ -42,7 +42,7 @@ class Limits:
 class ApiSettings:
     """The API of one machine: address, number of processes that serve it, log, stores and limits of each.
 
-    access_log: whether each request is a log line.
+    access_log: whether each request is logged.
     """
 
     log: LogSettings = field(default_factory=LogSettings)

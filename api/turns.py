@@ -1,4 +1,4 @@
-"""Taking turns: who has much to do in an event loop goes on with one part of it per turn of the loop."""
+"""Taking turns in an event loop: long work continues with one part per turn of the loop."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import deque
 
 
 class Turns:
-    """Lets one of all who wait go on per turn of the event loop, in the order in which they came.
+    """Lets one waiter continue per turn of the event loop, in the order in which they came.
 
-    So however many share it, everything else that the loop has to do waits for one part of their work at most.
+    So, however many waiters there are, all other work of the loop waits for at most one part of theirs.
     """
 
     def __init__(self) -> None:
@@ -18,9 +18,9 @@ class Turns:
         self._scheduled = False
 
     async def next(self) -> None:
-        """Return in a later turn of the running loop, alone among those who wait here."""
+        """Return in a later turn of the running loop, alone among the waiters."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # of an earlier loop, nobody waits any more
+        if loop is not self._loop:  # of an earlier loop, whose waiters are gone
             self._loop, self._waiting, self._scheduled = loop, deque(), False
         mine = loop.create_future()
         self._waiting.append(mine)

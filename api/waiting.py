@@ -1,10 +1,9 @@
-"""Waiting until a view has applied positions of the log: what `after=` asks for.
+"""Waits until a view has applied positions of the log, for `after=`.
 
 An event that the view does not handle counts as applied, and so does a position in a source that it does not read, such
-as an observation's (`observations/3:1042`): no answer will ever lack it. For an event that it handles, its row's key
-tells the partition of `patches` that its patch goes to, and so the one ledger entry (or the row's own guard) that must
-cover its offset. Where the event cannot be read any more, every partition's ledger must; heartbeats move these within a
-second.
+as an observation's (`observations/3:1042`), because no answer can lack it. For an event that it handles, the key of its
+row decides the partition of its patch, and so the ledger (or the row's own guard) that must cover its offset. If the
+event cannot be read any more, every partition's ledger must cover it; heartbeats move these within a second.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from projections.table.view import TableView
 FIRST_PAUSE_S = 0.002
 MAX_PAUSE_S = 0.020
 LEDGER_EVERY = 4
-"""Where rows have guards, every so many polls the ledger is asked as well: rows may be old, ledgers move on."""
+"""If rows have guards, the ledger is also read every few polls, because rows may be old while ledgers advance."""
 MAX_POSITIONS = 100
 NOWHERE = Place(-1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """The positions that a request waits for, and how long from now on, in all the views that its answer takes."""
+    """The positions that a request waits for, and the time limit, for all views of its answer."""
 
     token: str
     wait_ms: int
@@ -45,7 +44,7 @@ class After:
 
     @classmethod
     def read(cls, plain: Mapping[str, str], limits: Limits) -> After | None:
-        """`after=` and `wait_ms=`, None where there is nothing to wait for; raises BadParameter."""
+        """`after=` and `wait_ms=`, None if there is nothing to wait for; raises BadParameter."""
         wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.max_wait_ms)
         return cls(plain["after"], wait_ms) if "after" in plain else None
 
@@ -59,7 +58,7 @@ class After:
 class Awaited:
     """A position that a view must have applied.
 
-    key: of the row that it changes, None where unknown. number: of the last patch that its event makes for that row.
+    key: of the row that it changes, None if unknown. number: of the last patch of its event for that row.
     """
 
     position: Position
@@ -67,7 +66,7 @@ class Awaited:
     number: int = 0
 
     def applied(self, applied: Applied) -> bool:
-        """Whether what was applied includes it."""
+        """Whether the applied places include it."""
         return applied.get(self.position.partition, NOWHERE) >= (self.position.offset, self.number)
 
 
@@ -81,24 +80,27 @@ class Waiter:
     def read_token(self, token: str) -> tuple[Position, ...]:
         """The positions of events in a token, a comma-separated list; raises BadParameter.
 
-        Those in other sources are checked and left out, since views are made from events.
+        Positions in other sources are checked and left out, because views are made from events.
         """
         parts = token.split(",")
         if len(parts) > MAX_POSITIONS:
-            raise BadParameter("after", f"has {len(parts)} positions: send the last of each partition")
+            raise BadParameter(
+                "after",
+                f"has {len(parts)} positions, more than {MAX_POSITIONS}: send only the last of each partition",
+            )
         try:
             places = {SourcePosition.parse(part) for part in parts}
         except ValueError as error:
-            raise BadParameter("after", f"holds no position: {error}") from error
+            raise BadParameter("after", f"is invalid: {error}") from error
         for place in places:
             if place.position.partition >= self.partitions or place.position.offset >= 2**63:
                 raise BadParameter(
-                    "after", f"names {place}, which the log cannot have: it has {self.partitions} partitions"
+                    "after", f"names {place}, which is out of range: the log has {self.partitions} partitions"
                 )
         return tuple(sorted(place.position for place in places if place.source == EVENTS))
 
     async def wait(self, view: TableView, reader: ViewReader, after: After | None) -> None:
-        """Return when `view` has applied every position; at once where there is none to wait for.
+        """Return when `view` has applied every position; immediately if there is none.
 
         Raises BadParameter, NotCaughtUp, GenerationMissing, LogUnavailable or StoreUnavailable.
         """
@@ -110,7 +112,7 @@ class Waiter:
         poll = 0
         while True:
             if missing is None or any(awaited.key is None for awaited in missing):
-                # a position that the log does not have yet may come while we wait
+                # a position that does not exist yet may appear while we wait
                 missing = await self._awaited(view, positions if missing is None else [w.position for w in missing])
             if missing:
                 missing = await self._not_applied(view, reader, missing, poll)
@@ -148,7 +150,7 @@ class Waiter:
             if not missing:
                 return []
             ledger = await reader.ledger(live)
-        except GenerationGone:  # swapped and dropped a moment ago: the next poll knows the new one
+        except GenerationGone:  # swapped and dropped a moment ago: the next poll uses the new one
             return list(awaited)
         return [each for each in missing if not self._in_ledger(live, ledger, each)]
 
@@ -165,7 +167,7 @@ class Waiter:
         return all(awaited.applied(ledger.get(partition, {})) for partition in every)
 
     async def _lag(self, view: TableView, reader: ViewReader) -> int | None:
-        """Offsets between the ends of the log and what every partition's ledger has applied; None where unknown."""
+        """Offsets between the ends of the log and what every partition's ledger has applied; None if unknown."""
         try:
             live = await self._generations.live(view, fresh=True)
             ledger = await reader.ledger(live)
@@ -176,7 +178,7 @@ class Waiter:
 
 
 def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[int, int], patch_partitions: int) -> int:
-    """Offsets from what the slowest ledger has applied to the ends; transaction markers count, so it is a bound."""
+    """Offsets from the slowest ledger's position to the ends; an upper bound, because transaction markers count."""
     behind = 0
     for source, end in ends.items():
         slowest = min(ledger.get(partition, {}).get(source, NOWHERE) for partition in range(patch_partitions))

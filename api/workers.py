@@ -1,4 +1,4 @@
-"""Several processes that serve one address: one that dies is replaced, and all end together."""
+"""Several processes that serve one address: a dead one is replaced, and all end together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eventlog.logs import log_to_stderr
 from projections.supervision.process import DEFAULT_BACKOFF, Backoff
 
 SPAWN: Final = multiprocessing.get_context("spawn")
-"""Not forked: the threads of the clients of Kafka and the stores would not be there."""
+"""Not forked, because the threads of the Kafka and store clients would be missing."""
 END_S: Final = GRACE_S + 5.0
 """How long workers may take to end before they are killed."""
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class _Worker:
-    """A place for one process; deaths: in a row, of processes that were young. due: when to start the next one."""
+    """The slot of one process; deaths: in a row, of young processes. due: when to start the next one."""
 
     process: SpawnProcess | None = None
     began: float = 0.0
@@ -40,7 +40,7 @@ class _Worker:
 
 
 class Workers:
-    """Keeps `settings.workers` processes serving one listening socket, each with a service of its own."""
+    """Keeps `settings.workers` processes serving one listening socket, each with its own service."""
 
     def __init__(self, settings: ApiSettings, listening: socket.socket, backoff: Backoff = DEFAULT_BACKOFF) -> None:
         self._settings, self._listening, self._backoff = settings, listening, backoff
@@ -81,26 +81,26 @@ class Workers:
         return max(0.0, min(dues) - time.monotonic()) if dues else None
 
     def _replace_later(self, worker: _Worker) -> int:
-        """Have a dead worker replaced, after a pause; returns the exit code if another would do no better, or 0."""
+        """Replace a dead worker after a pause; returns the exit code if a new one would not help, or 0."""
         assert worker.process is not None  # noqa: S101
         worker.process.join()
         name, code = worker.process.name, worker.process.exitcode
         worker.process.close()
         worker.process = None
-        if code == CANNOT_START:  # it has said why
+        if code == CANNOT_START:  # it has logged the reason
             return CANNOT_START
         lived_s = time.monotonic() - worker.began
         worker.deaths = 1 if lived_s > self._backoff.stable_s else worker.deaths + 1
         if self._backoff.limit is not None and worker.deaths > self._backoff.limit:
-            logger.critical("%s ended %d times in a row, at last with exit code %s", name, worker.deaths, code)
+            logger.critical("%s ended %d times in a row, the last time with exit code %s", name, worker.deaths, code)
             return 1
         pause_s = self._backoff.wait_s(worker.deaths - 1)
-        logger.warning("%s ended with exit code %s; starting another in %.1f s", name, code, pause_s)
+        logger.warning("%s ended with exit code %s, starting another in %.1f s", name, code, pause_s)
         worker.due = time.monotonic() + pause_s
         return 0
 
     def _end(self) -> None:
-        """Have every worker end as a stop signal does, and kill what does not."""
+        """Stop every worker like a stop signal, and kill those that do not end."""
         running = [worker.process for worker in self._workers if worker.process is not None]
         for process in running:
             process.terminate()
@@ -108,23 +108,23 @@ class Workers:
         for process in running:
             process.join(max(0.0, deadline - time.monotonic()))
             if process.exitcode is None:
-                logger.warning("%s did not end within %g s: killing it", process.name, END_S)
+                logger.warning("%s did not end within %g s, killing it", process.name, END_S)
                 process.kill()
                 process.join()
 
 
 def listen(settings: ApiSettings) -> socket.socket:
-    """A socket at the settings' address, for all workers; raises SettingError if it cannot be had."""
+    """A socket at the settings' address, for all workers; raises SettingError if it is not available."""
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
-        needs = f"a port that is free on {settings.host} ({error.strerror or error})"
+        needs = f"a free port on {settings.host} ({error.strerror or error})"
         raise SettingError("HEADWATER_API_PORT", str(settings.port), needs) from error
 
 
 def work(settings: ApiSettings, listening: socket.socket) -> None:
-    """Serve in a process of its own until a stop signal, or until the process that started this one is gone."""
+    """Serve in its own process until a stop signal, or until the process that started this one is gone."""
     from api.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
 
     log_to_stderr(os.environ)
@@ -133,7 +133,7 @@ def work(settings: ApiSettings, listening: socket.socket) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[Connection]:
-    """Something to wait for, which can be read once this process gets a stop signal."""
+    """A connection that becomes readable once this process gets a stop signal."""
     stopped, sender = SPAWN.Pipe(duplex=False)
     handlers = {
         number: signal.signal(number, lambda *_: sender.send_bytes(b"stop"))

@@ -1,6 +1,6 @@
-"""The write side: aggregates decide, one handler per partition appends. May import `eventlog` only.
+"""The write side: aggregates decide commands, one owner per partition appends. May import `eventlog` only.
 
-Whoever declares a domain imports from here, and nothing else of this package:
+To declare a domain, import from here and from nowhere else in this package:
 
     from commands import Aggregate, Command, Event, Rejected
 """
@@ -65,7 +65,7 @@ _PLACES = (
 
 
 def __getattr__(name: str) -> object:
-    """Import a word when it is asked for: whoever needs another part of this package waits for none of them."""
+    """Import a name at its first use, so that an import of this package stays fast."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return first_with(name, _PLACES)

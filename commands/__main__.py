@@ -1,4 +1,4 @@
-"""`python -m commands`: handle commands, and run processes, until SIGTERM or SIGINT."""
+"""`python -m commands`: decide commands and run processes until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    # batches make many short-lived objects and no cycles; scanning the long-lived ones again and again costs 6 %
+    # batches make many short-lived objects and no cycles; scanning the long-lived objects repeatedly costs 6 %
     gc.set_threshold(100_000, 20, 100)
     log: KafkaLog | None = None
     try:
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], CommandTask]:
-    """Makes the task of a partition, with its state in this process's own folder of the state directory."""
+    """Makes the task of a partition, with its state in the folder that this process holds."""
     settings = log.settings
     slot = Slot(settings.state.absolute() / "handler" / settings.environment)
     budget, copied = DiskBudget(), origin(log)
-    logger.info('the local state is in "%s"', slot.folder)
+    logger.info('local state: "%s"', slot.folder)
 
     def new_task(partition: int) -> CommandTask:
         store = DiskStore(slot.folder / str(partition), copied, budget, settings.receipts_days)
@@ -73,7 +73,7 @@ def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], C
 
 
 def process_owners(log: KafkaLog, registry: CommandRegistry) -> list[PartitionOwner]:
-    """Those who run the processes; none where none is declared."""
+    """The owners that run processes; empty if no process is declared."""
     processes = ProcessRegistry.load(log.settings.modules)
     if not processes.processes:
         return []

@@ -1,4 +1,4 @@
-"""Between envelopes and typed messages: reading commands and events, folding, snapshots, fingerprints."""
+"""Converts between envelopes and typed messages: reading commands and events, folding, snapshots, fingerprints."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ State = TypeVar("State", bound=BaseModel)
 
 _DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER: Final = b"0" * 19
-"""Fewer digits fit in 64 bits."""
+"""Integers with fewer digits fit in 64 bits."""
 
 
 class TypedCommand(NamedTuple):
-    """A command that fits its type: what `decide` takes, the stream it concerns, and its body as canonical JSON."""
+    """A valid command: what `decide` gets, its stream, and its body as canonical JSON."""
 
     aggregate: AnyAggregate
     command: Command
@@ -59,16 +59,16 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
 
 
 def fingerprint_of(command_type: str, body: bytes, expected_version: int | None) -> str:
-    """Digest of what was asked: the same command id with another fingerprint is another request."""
+    """Digest of a command; a command id with another fingerprint belongs to another command."""
     digest = hashlib.blake2b(body, digest_size=16)
     digest.update(b"\n%b\n%d" % (command_type.encode(), -1 if expected_version is None else expected_version))
     return digest.hexdigest()
 
 
 def fingerprint_of_unreadable(envelope: Envelope, value: bytes) -> str:
-    """The fingerprint of a command that its handler cannot read, though whoever sent it could.
+    """The fingerprint of a command that its handler cannot read, although its sender could.
 
-    value: of the command's record, which stands for a body that has no canonical form.
+    value: the value of the command's record, used if the body has no canonical form.
     """
     try:
         body, _ = canonical(envelope.data)
@@ -88,7 +88,7 @@ def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
     try:
         return kind.model_validate_json(orjson.dumps(data))
     except (ValidationError, TypeError) as error:
-        raise UnreadableEvent(f'the data of "{envelope.id}" does not fit "{envelope.type}": {error}') from error
+        raise UnreadableEvent(f'the data of "{envelope.id}" does not match "{envelope.type}": {error}') from error
 
 
 def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:
@@ -103,10 +103,10 @@ def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:
 def fold(
     aggregate: Aggregate[State], envelopes: Iterable[Envelope], state: State | None = None, version: int = 0
 ) -> tuple[State, int]:
-    """State and version after the events of one stream, from `state` at `version` on.
+    """State and version after the events of one stream, starting from `state` at `version`.
 
-    A gap is what is left of an erased event, once compaction has removed its tombstone too. Raises BrokenStream where
-    the sequence does not grow: no owner writes a version twice.
+    A gap in the sequence is an erased event whose tombstone was compacted. Raises BrokenStream if the sequence does not
+    grow, because no owner writes a version twice.
     """
     folded = aggregate.initial if state is None else state
     for envelope in envelopes:
@@ -128,10 +128,10 @@ def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int) -> bytes:
 
 
 def read_back(event: Event, body: bytes) -> Event:
-    """`event` as everybody will read it from its JSON `body`.
+    """`event` as readers will read it from its JSON `body`.
 
-    One that was made with `model_construct` or `model_copy` need not fit its own fields. Raises BadDecision or
-    pydantic's ValidationError where nobody could read it.
+    An event made with `model_construct` or `model_copy` may not match its own fields. Raises BadDecision or pydantic's
+    ValidationError if it cannot be read.
     """
     read: Event = event if is_as_in_json(event) else event.__pydantic_validator__.validate_json(body)
     # pydantic reads an integer of any length, and nobody else does
@@ -142,9 +142,9 @@ def read_back(event: Event, body: bytes) -> Event:
 
 
 def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int]:
-    """State and version of a snapshot; raises UnreadableSnapshot where it has another shape."""
+    """State and version of a snapshot; raises UnreadableSnapshot if it has another shape."""
     kind = type(aggregate.initial)
-    # as snapshot_json writes it: the state is read as it stands there, and only once
+    # written by snapshot_json: the state is parsed in place, and only once
     head, found, state = value.partition(b',"state":')
     try:
         document = orjson.loads(head + b"}" if found else value)

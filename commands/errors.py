@@ -1,22 +1,22 @@
-"""Everything that the write side can refuse.
+"""The errors of the write side.
 
 CommandError
-├── DeclarationError     an aggregate is declared wrong; found at start
-├── Rejected             a rule of the aggregate said no
-├── UnknownCommand       no aggregate takes a command of this type
+├── DeclarationError     a declaration is wrong; found at start
+├── Rejected             a rule of the aggregate rejected the command
+├── UnknownCommand       no aggregate handles a command of this type
 ├── MalformedCommand     the body does not fit the command's type
 ├── UnknownObservation   no observation of this type is declared
 ├── MalformedObservation the report does not fit the observation's type
 ├── WrongVersion         the stream is not at the version that the command expected
-├── IdempotencyKeyReused the command's id belongs to another command
+├── IdempotencyKeyReused the command id was used for another command
 ├── DecideFailed         the aggregate's code failed on the command
 ├── UnreadableCommand    the handler could not read the command
 ├── TooLarge             the body does not fit in one record of the log
-├── Unanswered           no receipt came in time; the command may still be carried out
-├── MisplacedCommand     a command lies where its stream does not belong
+├── Unanswered           no receipt came in time; the command may still be decided
+├── MisplacedCommand     a command is in another partition than its stream's
 ├── BadDecision          `decide` or `evolve` made what cannot be recorded
-├── BadReaction          `react` of a process returned something that cannot be recorded
-├── EarlierReceiptsUnread earlier receipts are still being read, so that nothing is known of one
+├── BadReaction          `react` of a process returned what cannot be recorded
+├── EarlierReceiptsUnread earlier receipts are still being read, so the receipt may exist
 ├── BrokenStream         a stream in the log has a version twice, or out of order
 ├── UnreadableEvent      an event does not fit its type, or is of a version that is not known here
 ├── UnreadableSnapshot   a snapshot does not fit the state as it is declared now
@@ -42,7 +42,7 @@ class DeclarationError(CommandError):
 
 
 class Rejected(CommandError):
-    """A rule of the aggregate said no. Raised by `decide`; `code` is stable, for programs."""
+    """A rule of the aggregate rejected the command. Raised by `decide`; `code` is stable, for programs."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -50,19 +50,19 @@ class Rejected(CommandError):
 
 
 class UnknownCommand(CommandError):
-    """No registered aggregate takes a command of this type."""
+    """No registered aggregate handles a command of this type."""
 
     def __init__(self, command_type: str, known: Sequence[str]) -> None:
-        super().__init__(f'no aggregate takes the command "{command_type}": use one of {", ".join(sorted(known))}')
+        super().__init__(f'unknown command "{command_type}": use one of {", ".join(sorted(known))}')
         self.command_type, self.known = command_type, tuple(known)
 
 
 class MalformedCommand(CommandError):
-    """A command's body does not fit its type; `details` are pydantic's, one for each field at fault."""
+    """A command's body does not fit its type; `details` are pydantic's, one per wrong field."""
 
     def __init__(self, command_type: str, details: Sequence[dict[str, Any]]) -> None:
         places = ", ".join(".".join(str(part) for part in detail["loc"]) or "body" for detail in details)
-        super().__init__(f'the body of "{command_type}" does not fit: see {places}')
+        super().__init__(f'invalid body for "{command_type}": see {places}')
         self.command_type, self.details = command_type, tuple(details)
 
 
@@ -70,16 +70,16 @@ class UnknownObservation(CommandError):
     """No observation of this type is declared."""
 
     def __init__(self, observation_type: str, known: Sequence[str]) -> None:
-        super().__init__(f'there is no observation "{observation_type}": use one of {", ".join(sorted(known))}')
+        super().__init__(f'unknown observation "{observation_type}": use one of {", ".join(sorted(known))}')
         self.observation_type, self.known = observation_type, tuple(known)
 
 
 class MalformedObservation(CommandError):
-    """A report does not fit its type; `details` are pydantic's, one for each field at fault."""
+    """A report does not fit its type; `details` are pydantic's, one per wrong field."""
 
     def __init__(self, observation_type: str, details: Sequence[dict[str, Any]]) -> None:
         places = ", ".join(".".join(str(part) for part in detail["loc"]) or "report" for detail in details)
-        super().__init__(f'the report of "{observation_type}" does not fit: see {places}')
+        super().__init__(f'invalid report for "{observation_type}": see {places}')
         self.observation_type, self.details = observation_type, tuple(details)
 
 
@@ -87,20 +87,20 @@ class WrongVersion(CommandError):
     """The stream is not at the version that the command expected (0: it must not exist)."""
 
     def __init__(self, stream: str, expected: int, actual: int) -> None:
-        super().__init__(f'"{stream}" is at version {actual}, not {expected}: read it again and decide anew')
+        super().__init__(f'"{stream}" is at version {actual}, not {expected}: read it again and retry')
         self.stream, self.expected, self.actual = stream, expected, actual
 
 
 class IdempotencyKeyReused(CommandError):
-    """The command's id (its idempotency key) belongs to an earlier command that asked for something else."""
+    """The command id (`Idempotency-Key`) was used for a command with another type, body or expected version."""
 
     def __init__(self, command_id: str) -> None:
-        super().__init__(f'the idempotency key "{command_id}" was used for another command: take a new one')
+        super().__init__(f'the command id "{command_id}" was used for another command: use a new one')
         self.command_id = command_id
 
 
 class DecideFailed(CommandError):
-    """The aggregate's code failed on the command; nothing was changed. The handler's log tells more."""
+    """The aggregate's code failed on the command; nothing was changed. The handler's log has the traceback."""
 
     def __init__(self, command_id: str, message: str) -> None:
         super().__init__(f'command "{command_id}" failed and changed nothing: {message}')
@@ -108,7 +108,7 @@ class DecideFailed(CommandError):
 
 
 class UnreadableCommand(CommandError):
-    """The handler could not read the command; it is among the dead letters."""
+    """The handler could not read the command; it is a dead letter."""
 
     def __init__(self, command_id: str, message: str) -> None:
         super().__init__(f'command "{command_id}" cannot be read: {message}')
@@ -119,36 +119,41 @@ class TooLarge(CommandError):
     """A command's body is larger than one record of the log may be."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"the body has {size_bytes} bytes, and {limit_bytes} are allowed: send less in one command")
+        super().__init__(
+            f"the body has {size_bytes} bytes, but at most {limit_bytes} are allowed: send a smaller command"
+        )
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
 class Unanswered(CommandError):
-    """The command is in the log, but no receipt came in time: ask for it later by its id, or send it again."""
+    """The command is in the log, but no receipt came in time: look it up later, or send the command again."""
 
     def __init__(self, command_id: str, timeout_s: float) -> None:
-        super().__init__(f'no receipt of "{command_id}" within {timeout_s:g} s: ask for it later by this id')
+        super().__init__(
+            f'no receipt for command "{command_id}" within {timeout_s:g} s: look it up later, or resend the '
+            "command with this id"
+        )
         self.command_id, self.timeout_s = command_id, timeout_s
 
 
 class EarlierReceiptsUnread(CommandError):
-    """Whether there is a receipt of a command is not known: earlier receipts are still being read, or cannot be."""
+    """It is not known whether a command has a receipt: earlier receipts are still being read, or cannot be read."""
 
     def __init__(self, command_id: str) -> None:
         super().__init__(
-            f'whether there is a receipt of "{command_id}" is not known, because earlier ones are still to be read: '
-            "ask again in a moment, or send the command again with this id"
+            f'earlier receipts are still being read, so it is not known yet whether command "{command_id}" has one: '
+            "try again in a moment, or send the command again with this id"
         )
         self.command_id = command_id
 
 
 class BrokenStream(CommandError):
-    """A version of a stream comes twice or too late: the log was written by something other than its owner."""
+    """A version of a stream is repeated or out of order: something other than the owner wrote to the log."""
 
     def __init__(self, stream: str, expected: int, actual: int) -> None:
-        """expected: the lowest version that may come."""
+        """expected: the lowest version allowed."""
         super().__init__(
-            f'"{stream}" has event {actual} where {expected} or a later one belongs: find out what wrote to the log'
+            f'"{stream}" has event {actual}, expected {expected} or later: find out what else wrote to the log'
         )
         self.stream, self.expected, self.actual = stream, expected, actual
 
@@ -156,7 +161,7 @@ class BrokenStream(CommandError):
 class UnreadableEvent(CommandError, NotAnEnvelope):
     """An event in the log does not fit its type as it is declared here, or was written by a newer version of the code.
 
-    A NotAnEnvelope as well: whoever reads the log and can do without the record treats both alike.
+    It is a NotAnEnvelope too: readers that skip unreadable records treat both the same way.
     """
 
     def __init__(self, reason: str) -> None:
@@ -165,7 +170,7 @@ class UnreadableEvent(CommandError, NotAnEnvelope):
 
 
 class UnreadableSnapshot(CommandError):
-    """A snapshot cannot be read as the aggregate's state is declared now; the events tell it anew."""
+    """A snapshot does not fit the state as it is declared now; the state is folded from the events again."""
 
     def __init__(self, aggregate: str, reason: str) -> None:
         super().__init__(f'a snapshot of "{aggregate}" is unreadable: {reason}')
@@ -173,34 +178,34 @@ class UnreadableSnapshot(CommandError):
 
 
 class LocalStateError(CommandError):
-    """What the handler keeps on its own disk cannot be read or written; nothing is acknowledged meanwhile."""
+    """What the handler keeps on its own disk cannot be read or written; no command is acknowledged meanwhile."""
 
     def __init__(self, folder: Path, reason: str) -> None:
         super().__init__(
-            f'the local state in "{folder}" cannot be used: {reason}; it is restored from the log as soon as the disk '
-            "can be written: make room there, or set HEADWATER_STATE to another disk"
+            f'the local state in "{folder}" cannot be used: {reason}; it is restored from the log when the disk is '
+            "writable again: free some space, or set HEADWATER_STATE to another disk"
         )
         self.folder, self.reason = folder, reason
 
 
 class UnreadableProcess(CommandError):
-    """An instance of a process cannot be read as its state is declared now."""
+    """A process instance does not fit the process's state as it is declared now."""
 
     def __init__(self, process: str, key: str, reason: str) -> None:
         super().__init__(
-            f'"{key}" of process "{process}" does not fit its state, give new fields of it a default: {reason}'
+            f'instance "{key}" of process "{process}" does not fit the state, give new fields a default: {reason}'
         )
         self.process, self.key, self.reason = process, key, reason
 
 
 class MisplacedCommand(CommandError):
-    """A record of `commands` lies in another partition, or names another stream, than its body belongs to."""
+    """A record of `commands` is in another partition, or names another stream, than its body."""
 
 
 class BadDecision(CommandError):
-    """What `decide` or `evolve` made cannot be recorded: no events of this stream, not readable again, or too large.
+    """The result of `decide` or `evolve` cannot be recorded: another stream or type, unreadable, or too large.
 
-    code: of the receipt's error, where the message is for the client as well; None: only the handler's log has it.
+    code: of the receipt's error, if the client may see the message; None: only the handler's log has it.
     """
 
     def __init__(self, reason: str, code: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The answer to a command, as it is kept in `receipts`."""
+"""The answer to a command, as it is stored in `receipts`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOO_MANY_EVENTS = "too_many_events"
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """An event that the command caused: its id (`listing/L1/7`), type, and place in the log."""
+    """An event of the command: its id (`listing/L1/7`), type, and position in the log."""
 
     id: str
     type: str
@@ -34,10 +34,10 @@ class RecordedEvent:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptError:
-    """Why a command changed nothing.
+    """Why a command was refused.
 
-    code: stable, for programs; a rule's own code, or one of this module's constants.
-    expected, actual: versions, where the outcome is `conflict`.
+    code: stable, for programs; the code of a rule, or one of this module's constants.
+    expected, actual: versions, if the outcome is `conflict`.
     """
 
     code: str
@@ -48,11 +48,11 @@ class ReceiptError:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of one command.
+    """The recorded answer to one command.
 
-    outcome: `accepted` (also where nothing had to change), `rejected` by a rule, `conflict` with the expected
-    version, or `failed` (the fault is not the rule's: `error.code` tells).
-    version: of the stream after the command. fingerprint: digest of the request. time: of the command, RFC 3339.
+    outcome: `accepted` (even if nothing had to change), `rejected` by a rule, `conflict` with the expected version, or
+    `failed` (not because of a rule: see `error.code`).
+    version: of the stream after the command. fingerprint: digest of the command. time: of the command, RFC 3339.
     """
 
     command_id: str
@@ -67,7 +67,7 @@ class Receipt:
 
     @property
     def position(self) -> Position | None:
-        """Place of the last event, to wait for with `after=`; None where there is none."""
+        """Position of the last event, to wait for with `after=`; None if there is none."""
         return self.events[-1].position if self.events else None
 
     def to_json(self) -> bytes:
@@ -89,7 +89,7 @@ class Receipt:
 
     @classmethod
     def from_json(cls, value: bytes) -> Receipt:
-        """Read a record's value; raises ValueError where it is no receipt."""
+        """Read a record's value; raises ValueError if it is not a receipt."""
         try:
             document = orjson.loads(value)
             error = document.get("error")
@@ -143,25 +143,25 @@ def receipt_head(
 def receipt_json(head: bytes, recorded: Iterable[bytes], offsets: Iterable[int]) -> bytes:
     """The value of a receipt's record.
 
-    head: see receipt_head. recorded: of each event, `{"id":…,"type":…,"position":"<partition>:` as JSON. offsets: of
+    head: see receipt_head. recorded: for each event, `{"id":…,"type":…,"position":"<partition>:` as JSON. offsets: of
     the events.
     """
     return b"%b%b]}" % (head, b",".join([b'%b%d"}' % each for each in zip(recorded, offsets, strict=True)]))
 
 
 def reuse_key(command_id: str, fingerprint: str) -> str:
-    """Record key of the refusal of a reused command id: not the id itself, whose first receipt stays what it is."""
+    """Record key of the receipt for a reused command id: not the id itself, so that its first receipt stays."""
     return f"{command_id}#{fingerprint}"
 
 
 def raise_refusal(receipt: Receipt) -> None:
-    """Return where the command was accepted; else raise what the receipt tells.
+    """Return if the command was accepted; else raise the error of the receipt.
 
     Raises Rejected, WrongVersion, IdempotencyKeyReused, UnreadableCommand or DecideFailed.
     """
     if receipt.outcome == "accepted":
         return
-    error = receipt.error or ReceiptError("unknown", "the receipt says no more")
+    error = receipt.error or ReceiptError("unknown", "the receipt has no error message")
     if receipt.outcome == "rejected":
         raise Rejected(error.code, error.message)
     if receipt.outcome == "conflict":

@@ -1,1 +1,1 @@
-"""How the parts run together: the local stack of real servers and Headwater's processes; import `Stack` from here."""
+"""Runs the parts together: the local stack of real servers, and Headwater's processes. Import `Stack` from here."""

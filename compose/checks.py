@@ -1,4 +1,4 @@
-"""Do the stores hold what pandas computes? Read from each store with its own client, not through Headwater."""
+"""Compares the stores with pandas. Each store is read with its own client, not through Headwater."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Rows = dict[str, dict[str, Any]]
 
 
 def mismatches(frame: pd.DataFrame, endpoints: Endpoints, environment: str) -> list[str]:
-    """Every place where a view differs from `frame`, as a text; empty when all of them agree."""
+    """Every difference between a view and `frame`, as a text; empty if they are equal."""
     visible = frame[frame["status"] != "withdrawn"]
     found: list[str] = []
     with psycopg.connect(endpoints.postgres, row_factory=dict_row) as connection:

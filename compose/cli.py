@@ -38,7 +38,7 @@ To change one, edit 'wants' and run: python -m compose lock"""
 
 
 def main() -> None:
-    """Run the command line; expected errors become one line and exit status 1."""
+    """Run the command line; expected errors are printed in one line, with exit code 1."""
     try:
         app()
     except (SupervisionError, EventLogError, JarError, JavaError) as error:
@@ -48,14 +48,16 @@ def main() -> None:
 
 @app.command()
 def up(
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when everything is healthy.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Run in the background: return when all servers are healthy.")
+    ] = False,
 ) -> None:
-    """Start all servers; without --detach, stay until Ctrl-C."""
+    """Start all servers and stop them at Ctrl-C, or leave them running with --detach."""
     settings = StackSettings.from_environ(os.environ)
     if StateDirectory(settings.state).is_owned():
-        _out.print(f"already up on '{settings.state}'", highlight=False, soft_wrap=True)
+        _out.print(f"already running in '{settings.state}'", highlight=False, soft_wrap=True)
         return
-    fetch_jars()  # before detaching, so that the progress is seen
+    fetch_jars()  # before detaching, so that the progress is shown
     if detach:
         with _err.status("starting Kafka, PostgreSQL, Elasticsearch and Valkey"):
             detached.start(settings)
@@ -95,7 +97,7 @@ def demo(domains: Domains = "") -> None:
 
 @app.command()
 def down() -> None:
-    """Stop all servers cleanly; their data stays."""
+    """Stop all servers. Their data is kept."""
     settings = StackSettings.from_environ(os.environ)
     detached.stop(settings)
     _out.print("stopped")
@@ -103,7 +105,7 @@ def down() -> None:
 
 @app.command()
 def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show how the servers stand; exit status 0 only when all are healthy."""
+    """Show the state of the servers. Exit code 0 only if all are healthy."""
     settings = StackSettings.from_environ(os.environ)
     state = StateDirectory(settings.state)
     record = state.read() if state.is_owned() else None
@@ -111,12 +113,12 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
     if as_json:
         print(json.dumps([asdict(process) for process in processes], indent=2))
     elif not processes:
-        _out.print(f"no stack is up on '{settings.state}'", highlight=False, soft_wrap=True)
+        _out.print(f"no stack is running in '{settings.state}'", highlight=False, soft_wrap=True)
     else:
         columns = ("part", "state", "pid", "restarts", "detail")
         show_table(
             columns,
-            # a pid is no quantity: its digits are not grouped
+            # as text: the digits of a pid are not grouped
             [
                 (one.name, one.state.value, one.pid and str(one.pid), one.restarts, one.detail or None)
                 for one in processes
@@ -128,17 +130,19 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
 
 @app.command()
 def logs(
-    part: Annotated[str, typer.Argument(help="One part; all when left out.")] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines of each log first.")] = 20,
+    part: Annotated[str, typer.Argument(help="The log of one part; default: all.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, help="How many of the last lines of each log to print.")
+    ] = 20,
 ) -> None:
-    """Show what the servers log."""
+    """Show the logs of the servers."""
     show_logs(StackSettings.from_environ(os.environ), part, lines=lines, follow=follow)
 
 
 @app.command()
 def lock() -> None:
-    """Resolve what the jar locks want again and write versions and checksums."""
+    """Resolve the wanted jars again, and write their versions and checksums to the jar locks."""
     for path in (SPARK_LOCK, JAR_LOCK):
         groups = [lock_group(group) for group in read_lock(path).values()]
         write_lock(path, groups, _LOCK_HEADER)

@@ -96,7 +96,7 @@ async def play(
         report.commands += await measure_freshness(client, sample, report)
     await check("after more changes")
 
-    console.print("rebuilding every view from offset zero, while commands come in")
+    console.print("rebuilding every view from the whole log while commands are sent")
     stop = asyncio.Event()
     traffic = [asyncio.create_task(trade_on(client, sample, stop)) for sample in samples.values()]
     try:
@@ -148,7 +148,7 @@ async def rebuild_all(settings: StackSettings, environment: dict[str, str]) -> d
 
 
 def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
-    """Return when every view has a live generation; raises ComposeError when one has none in time."""
+    """Return when every view has a live generation; raises ComposeError if one has none in time."""
     deadline, missing = time.monotonic() + timeout_s, "no answer"
     while time.monotonic() < deadline:
         answer = httpx.get(f"{api}/views")
@@ -182,7 +182,7 @@ async def run(domains: Sequence[str]) -> Report:
 
 def _clean(state: Path, failed: bool) -> None:
     if failed:
-        console.print(f"what went wrong may stand in {state / 'logs'}", markup=False, highlight=False)
+        console.print(f"the logs are in {state / 'logs'}", markup=False, highlight=False)
     else:
         shutil.rmtree(state, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""A stack whose supervisor runs in a process of its own: start it, stop it from anywhere."""
+"""A stack whose supervisor runs in its own process: start it, and stop it from anywhere."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ _POLL_S = 0.05
 def start(settings: StackSettings) -> None:
     """Start a supervisor in the background and return when everything is healthy.
 
-    Raises ComposeError with what the supervisor reported when it ends before that.
+    Raises ComposeError with the supervisor's log if it ends before that.
     """
     settings.logs.mkdir(parents=True, exist_ok=True)
     log = settings.logs / "supervisor.log"
@@ -40,16 +40,16 @@ def start(settings: StackSettings) -> None:
 
     if not _wait(is_decided, _START_TIMEOUT_S):
         supervisor.terminate()
-        raise ComposeError(f"not everything was healthy after {_START_TIMEOUT_S:.0f} s; see '{log}'")
+        raise ComposeError(f"the stack was not healthy after {_START_TIMEOUT_S:.0f} s; see '{log}'")
     if supervisor.returncode is not None:
         with log.open() as said:
             said.seek(began_at)
             report = said.read().strip()
-        raise ComposeError(report.rpartition("error: ")[2] or f"the supervisor ended at once; see '{log}'")
+        raise ComposeError(report.rpartition("error: ")[2] or f"the supervisor ended immediately; see '{log}'")
 
 
 def stop(settings: StackSettings) -> None:
-    """Ask the supervisor to stop and return when it has; raises NotRunning when there is none."""
+    """Ask the supervisor to stop and wait for its end; raises NotRunning if there is none."""
     state = StateDirectory(settings.state)
     record = state.read()
     if record is None or not state.is_owned():

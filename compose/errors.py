@@ -1,9 +1,9 @@
-"""What can go wrong while parts are started and watched.
+"""Errors of starting and supervising the local stack.
 
 ComposeError
-├── SettingError      an environment variable holds what cannot be used
-├── DependencyError   a wheel of the extra `stack` is missing
-├── PortTaken         another program listens where a part should
+├── SettingError      an environment variable has an invalid value
+├── DependencyError   a Python package of the extra `stack` is missing
+├── PortTaken         another program uses the port of a part
 ├── AlreadyRunning    another supervisor owns the state directory
 └── NotRunning        no supervisor owns the state directory
 """
@@ -14,11 +14,11 @@ from projections.supervision.errors import SupervisionError
 
 
 class ComposeError(SupervisionError):
-    """Root of everything this package raises on purpose; messages say what to do next."""
+    """Root of this package's errors; the message says what to do."""
 
 
 class SettingError(ComposeError):
-    """An environment variable holds what cannot be used."""
+    """An environment variable has an invalid value."""
 
     def __init__(self, variable: str, value: str, expected: str) -> None:
         self.variable, self.value, self.expected = variable, value, expected
@@ -26,7 +26,7 @@ class SettingError(ComposeError):
 
 
 class DependencyError(ComposeError):
-    """A wheel of the extra `stack` is missing."""
+    """A Python package of the extra `stack` is missing."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -34,12 +34,12 @@ class DependencyError(ComposeError):
 
 
 class PortTaken(ComposeError):
-    """Another program listens where a part should."""
+    """Another program uses the port of a part."""
 
     def __init__(self, part: str, port: int, variable: str) -> None:
         self.part, self.port, self.variable = part, port, variable
         super().__init__(
-            f"port {port} for '{part}' is taken; stop what listens there, or set {variable} to a free port"
+            f"port {port} for '{part}' is in use; stop the program that uses it, or set {variable} to a free port"
         )
 
 
@@ -48,7 +48,7 @@ class AlreadyRunning(ComposeError):
 
     def __init__(self, state: Path) -> None:
         self.state = state
-        super().__init__(f"a stack is already up on '{state}'; run 'down' first, or set HEADWATER_STATE")
+        super().__init__(f"a stack is already running in '{state}'; run 'down' first, or set HEADWATER_STATE")
 
 
 class NotRunning(ComposeError):
@@ -56,4 +56,4 @@ class NotRunning(ComposeError):
 
     def __init__(self, state: Path) -> None:
         self.state = state
-        super().__init__(f"no stack is up on '{state}'; start one with 'python -m compose up'")
+        super().__init__(f"no stack is running in '{state}'; start one with 'python -m compose up'")

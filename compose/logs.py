@@ -14,12 +14,12 @@ _POLL_S = 0.25
 
 
 def show_logs(settings: StackSettings, part: str, *, lines: int, follow: bool) -> None:
-    """Print the last lines of one log or all; with `follow`, what is added too, until Ctrl-C."""
+    """Print the last lines of one log or all; with `follow`, also new lines, until Ctrl-C."""
     files = {file.stem: file for file in sorted(settings.logs.glob("*.log")) if not file.name.endswith(".old.log")}
     if part:
         if part not in files:
             known = ", ".join(f"'{name}'" for name in files) or "none yet"
-            raise ComposeError(f"no log of '{part}' in '{settings.logs}'; there are: {known}")
+            raise ComposeError(f"no log of '{part}' in '{settings.logs}'; use one of {known}")
         files = {part: files[part]}
     console = Console()
     positions = {name: _print_tail(console, name, file, lines) for name, file in files.items()}
@@ -41,7 +41,7 @@ def _print_tail(console: Console, name: str, file: Path, lines: int) -> int:
 
 def _print_from(console: Console, name: str, file: Path, position: int) -> int:
     if file.stat().st_size < position:
-        position = 0  # a new file has taken the old one's place
+        position = 0  # a new file has replaced the old one
     with file.open(errors="replace") as log:
         log.seek(position)
         while line := log.readline():

@@ -1,4 +1,4 @@
-"""Free ports, for stacks that live beside the default one: the demo's, the tests'."""
+"""Free ports, for stacks in addition to the default one: those of the demo and the tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from compose.settings import HOST, Ports
 
 
 def free_ports() -> Ports:
-    """Ports for a stack that nothing listens on now, all different."""
+    """Different ports for a stack, on which nothing listens now."""
     with ExitStack() as held:
         return Ports(**{field.name: _bind(held) for field in fields(Ports)})
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
+    """A port on which nothing listens now."""
     with ExitStack() as held:
         return _bind(held)
 

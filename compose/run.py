@@ -30,8 +30,8 @@ MODULES: Final = "HEADWATER_MODULES"
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 HEAD: Final = """
-Headwater is up: {api}/docs is the API's documentation.
-Ctrl-C stops it. Its data stays in {state}, and what it logs is in {logs}.
+Headwater is running. The documentation of the API is at {api}/docs.
+Ctrl-C stops it. Its data is in {state}, its logs are in {logs}.
 
 To try in another terminal:
 """
@@ -118,7 +118,7 @@ def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules:
 
 
 def variables(settings: StackSettings, environ: Mapping[str, str]) -> dict[str, str]:
-    """What another terminal needs to reach these servers: nothing where all is as it is by default."""
+    """The variables that another terminal needs to reach these servers; empty if all have their defaults."""
     given = {name: value for name, value in environ.items() if name.startswith("HEADWATER_") and "_PORT" not in name}
     usual = StackSettings(settings.state).endpoints.environment()
     ours = settings.endpoints.environment()
@@ -127,13 +127,13 @@ def variables(settings: StackSettings, environ: Mapping[str, str]) -> dict[str, 
 
 
 def log_to_file(path: Path, console: Console) -> None:
-    """Log to `path`; of what is logged, only that a part was given up is shown."""
+    """Log to `path`; the terminal only shows if a part was given up."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = logging.FileHandler(path)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(file)
     logging.getLogger().setLevel(logging.INFO)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every probe and every listing
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs a line for every probe and listing
     given_up = _Shown(console)
     given_up.setLevel(logging.ERROR)
     logging.getLogger("projections.supervision").addHandler(given_up)
@@ -163,7 +163,7 @@ async def load(api: str, modules: Sequence[str], console: Console) -> None:
 
 
 class _Shown(logging.Handler):
-    """Shows messages to whoever sits before the console."""
+    """Shows messages on the console."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class _Shown(logging.Handler):
 
 
 def _leave(*_: object) -> NoReturn:
-    """Stop, from whatever is being done; once is enough, as a second signal would cut the stopping short."""
+    """Stop whatever is running; only the first signal counts, because a second one would interrupt the stop."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

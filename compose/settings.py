@@ -1,4 +1,4 @@
-"""Where the local stack keeps its state and which ports it uses, read once from the environment."""
+"""The state folder and the ports of the local stack, read once from the environment."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -22,13 +22,13 @@ class Ports:
 
     @staticmethod
     def variable(field: str) -> str:
-        """The environment variable that changes one of the ports."""
+        """The environment variable that sets one of the ports."""
         return f"HEADWATER_{field.upper()}_PORT"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where clients find the four servers."""
+    """The addresses of the four servers."""
 
     kafka: str
     postgres: str
@@ -36,13 +36,13 @@ class Endpoints:
     valkey: str
 
     def environment(self) -> dict[str, str]:
-        """The variables that point Headwater's own processes at these servers."""
+        """The variables that give Headwater's own processes these addresses."""
         return {f"HEADWATER_{name.upper()}": address for name, address in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class StackSettings:
-    """One local stack; two with different states and ports live side by side."""
+    """One local stack; several stacks with different states and ports can run at once."""
 
     state: Path
     ports: Ports = Ports()
@@ -57,7 +57,7 @@ class StackSettings:
 
     @property
     def endpoints(self) -> Endpoints:
-        """The addresses that follow from the ports."""
+        """The addresses with these ports."""
         return Endpoints(
             kafka=f"{HOST}:{self.ports.kafka}",
             postgres=f"postgresql://headwater@{HOST}:{self.ports.postgres}/headwater",
@@ -67,7 +67,7 @@ class StackSettings:
 
     @property
     def logs(self) -> Path:
-        """The folder of one log file per process."""
+        """The folder with one log file per process."""
         return self.state / "logs"
 
 

@@ -1,4 +1,4 @@
-"""The local stack: Kafka, PostgreSQL, Elasticsearch and Valkey as one thing that starts and stops."""
+"""The local stack: Kafka, PostgreSQL, Elasticsearch and Valkey, started and stopped together."""
 
 import socket
 import threading
@@ -35,13 +35,13 @@ class Stack:
 
     @property
     def endpoints(self) -> Endpoints:
-        """Where clients find the servers."""
+        """The addresses of the servers."""
         return self.settings.endpoints
 
     def start(self) -> None:
         """Start the servers and return when all are healthy.
 
-        Raises AlreadyRunning, PortTaken, DependencyError, StartFailed, or JarError when a download fails.
+        Raises AlreadyRunning, PortTaken, DependencyError, StartFailed, or JarError if a download fails.
         """
         jars = fetch_jars()
         specs = [
@@ -63,14 +63,14 @@ class Stack:
             raise
 
     def stop(self) -> None:
-        """Stop all servers cleanly; does nothing when they are not up."""
+        """Stop all servers cleanly; does nothing if they do not run."""
         if self._supervisor is not None:
             self._supervisor.stop()
             self._supervisor = None
             self._state.release()
 
     def kill(self, part: str) -> None:
-        """SIGKILL a server, as a crash would end it; returns when the supervisor has noticed."""
+        """SIGKILL a server, like a crash; returns when the supervisor has noticed."""
         self._part(part).kill()
 
     def restart(self, part: str) -> None:
@@ -78,11 +78,11 @@ class Stack:
         self._part(part).restart()
 
     def wait_healthy(self, part: str) -> None:
-        """Return when a server is healthy (again); raises StartFailed when it does not get there."""
+        """Return when a server is healthy (again); raises StartFailed if it fails."""
         self._part(part).wait_healthy()
 
     def status(self) -> list[ProcessStatus]:
-        """Where each server stands; empty when the stack is not up."""
+        """The state of each server; empty if the stack does not run."""
         return [] if self._supervisor is None else self._supervisor.status()
 
     def __enter__(self) -> "Stack":
@@ -106,15 +106,15 @@ class Stack:
 
 
 def fetch_jars() -> dict[str, list[Path]]:
-    """The stack's jars by group, downloaded (with a progress bar) when the cache lacks them."""
+    """The stack's jars by group, downloaded (with a progress bar) if the cache lacks them."""
     return {name: group_jars(group) for name, group in read_lock(JAR_LOCK).items()}
 
 
 def check_ports(ports: Ports) -> None:
-    """Raise PortTaken for the first port that something listens on."""
+    """Raise PortTaken for the first port on which something listens."""
     for field, port in asdict(ports).items():
         with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection that lingers is no listener
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a lingering connection is not a listener
             try:
                 probe.bind((HOST, port))
             except OSError as error:

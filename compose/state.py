@@ -1,4 +1,4 @@
-"""The state directory: who owns it, what its owner says about its processes, and what a killed owner left behind."""
+"""The state directory: its owner, what the owner recorded about its processes, and processes of a killed owner."""
 
 import fcntl
 import json
@@ -17,12 +17,12 @@ from compose.settings import Ports
 from projections.supervision.process import ProcessStatus, State
 
 _LOG = logging.getLogger(__name__)
-_LEFTOVERS_WAIT_S = 40.0  # longer than any part's stop time-out
+_LEFTOVERS_WAIT_S = 40.0  # longer than any part's stop timeout
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the owner of a state directory last wrote: its pid, its ports, and its processes."""
+    """The last record of a state directory's owner: its pid, its ports, and its processes."""
 
     owner: int
     ports: Ports
@@ -38,7 +38,7 @@ class StateDirectory:
         self._lock: int | None = None
 
     def take(self) -> None:
-        """Become the owner; raises AlreadyRunning when another process is."""
+        """Become the owner; raises AlreadyRunning if another process is."""
         self.path.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.path / "stack.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -69,14 +69,14 @@ class StateDirectory:
         return False
 
     def write(self, ports: Ports, processes: Sequence[ProcessStatus]) -> None:
-        """Record how the processes stand; readers see the old record or the new one, never half of one."""
+        """Record the state of the processes; readers see the old record or the new one, never half of one."""
         record = {"owner": os.getpid(), "ports": asdict(ports), "processes": [asdict(one) for one in processes]}
         unfinished = self._record_file.with_suffix(".new")
         unfinished.write_text(json.dumps(record, indent=2))
         unfinished.replace(self._record_file)
 
     def read(self) -> Record | None:
-        """The last record, or None when nothing was ever started here; raises ComposeError when it is not readable."""
+        """The last record, or None if nothing was ever started here; raises ComposeError if it cannot be read."""
         try:
             content = json.loads(self._record_file.read_text())
             processes = tuple(ProcessStatus(**one | {"state": State(one["state"])}) for one in content["processes"])
@@ -84,10 +84,12 @@ class StateDirectory:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise ComposeError(f"'{self._record_file}' is of another version ({error!r}); delete it") from error
+            raise ComposeError(
+                f"'{self._record_file}' was written by another version ({error!r}); delete it"
+            ) from error
 
     def clear_leftovers(self) -> None:
-        """Wait for what a killed owner's guards are still stopping; end what has no guard any more."""
+        """Wait for the processes that a killed owner's guards still stop; end those without a guard."""
         record = self.read()
         if record is None:
             return
@@ -103,7 +105,7 @@ class StateDirectory:
 
 
 def _alive(pid: int | None, started: float | None) -> psutil.Process | None:
-    """The process of this pid, unless it began noticeably later than recorded: then the number has been reused."""
+    """The process with this pid, unless it began noticeably later than recorded: then the number was reused."""
     if pid is None or started is None:
         return None
     try:

@@ -1,1 +1,1 @@
-"""The log: envelope, codec, topics, and the Kafka and in-memory adapters. Imports nothing from Headwater."""
+"""The log: envelopes, topics, and the Kafka and in-memory adapters. Imports nothing else of Headwater."""

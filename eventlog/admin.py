@@ -1,4 +1,4 @@
-"""Topics: created where absent, and checked, before anything is appended."""
+"""Topics: creates missing ones and checks the others, before anything is appended."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from eventlog.topics import COMPACTION_LAG, TopicSpec, topic_specs
 
 TIMEOUT_S = 30.0
 REFUSED_CODES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
-"""No other try will help: the variables of this client are wrong, or those of the broker."""
+"""Errors that no retry fixes: the settings of this client or of the broker are wrong."""
 FORBIDDEN_CODES = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
 logger = logging.getLogger(__name__)
 
 
 def prepare(settings: LogSettings) -> str:
-    """Create the deployment's topics where they are absent, check the others, and return Kafka's cluster id.
+    """Create the deployment's missing topics, check the others, and return Kafka's cluster id.
 
     A topic that keeps erased records longer than COMPACTION_LAG allows is altered; one that removes them sooner is not.
 
-    Raises TopicMismatch where a topic has other partitions or settings than Headwater needs, and LogUnavailable.
+    Raises TopicMismatch if a topic has other partitions or settings than Headwater needs, and LogUnavailable.
     """
     client = _reached(settings)
     specs = topic_specs(settings)
@@ -51,7 +51,7 @@ def prepare(settings: LogSettings) -> str:
 
 
 def topic_id(settings: LogSettings, topic: str) -> str:
-    """Kafka's id of the topic, which is another one after it was deleted and created again; raises LogUnavailable."""
+    """Kafka's id of the topic, which changes if it is deleted and created again; raises LogUnavailable."""
     name = settings.topic(topic)
     client = _client(settings)  # its requests end with it
     try:
@@ -62,7 +62,7 @@ def topic_id(settings: LogSettings, topic: str) -> str:
 
 
 def ends(settings: LogSettings, names: Sequence[str], partition: int) -> tuple[dict[str, int], dict[str, int]]:
-    """By topic, where `partition` ends for readers of committed records, and where it ends; raises LogUnavailable."""
+    """By topic, the end of `partition` for readers of committed records, and its real end; raises LogUnavailable."""
     requests = {TopicPartition(settings.topic(name), partition): OffsetSpec.latest() for name in names}  # type: ignore[no-untyped-call]
     client = _client(settings)
     found = []
@@ -77,7 +77,7 @@ def ends(settings: LogSettings, names: Sequence[str], partition: int) -> tuple[d
 
 
 def remove(settings: LogSettings) -> None:
-    """Delete the deployment's topics with all they hold; for tests."""
+    """Delete the deployment's topics with all their records; for tests."""
     client = _client(settings)
     names = [settings.topic(spec.name) for spec in topic_specs(settings)]
     for future in client.delete_topics(names, operation_timeout=TIMEOUT_S).values():
@@ -89,12 +89,12 @@ def remove(settings: LogSettings) -> None:
 
 
 def _client(settings: LogSettings, **config: Any) -> AdminClient:
-    # creating topics takes longer than any other answer
+    # creating topics takes longer than any other request
     return AdminClient(client_config(settings, **{"socket.timeout.ms": 60_000}, **config))
 
 
 def _reached(settings: LogSettings) -> AdminClient:
-    """A client that Kafka has answered; raises LogUnavailable with what kept it from that: a refusal at once."""
+    """A client that Kafka has answered; raises LogUnavailable with the reason, at once if Kafka refused the client."""
     errors: list[KafkaError] = []
     client = _client(settings, error_cb=errors.append)
     deadline = time.monotonic() + TIMEOUT_S
@@ -145,7 +145,7 @@ def _check_partitions(client: AdminClient, settings: LogSettings, specs: tuple[T
                 break
             if time.monotonic() > deadline:
                 raise LogUnavailable("preparing the topics", f'"{name}" has no leader')
-            time.sleep(0.05)  # a topic that was created just now has no leader yet
+            time.sleep(0.05)  # a new topic has no leader yet
         if len(metadata.partitions) != spec.partitions:
             raise TopicMismatch(name, "partitions", str(spec.partitions), str(len(metadata.partitions)))
 
@@ -165,7 +165,7 @@ def _check_settings(client: AdminClient, settings: LogSettings, specs: tuple[Top
 
 
 def _alter(client: AdminClient, topic: str, setting: str, expected: str, found: str) -> None:
-    """Set one setting of a topic; raises TopicMismatch if this client may not, with what is to be done by hand."""
+    """Change one setting of a topic; raises TopicMismatch with instructions if this client is not allowed to."""
     entry = ConfigEntry(setting, expected, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     try:
@@ -175,4 +175,4 @@ def _alter(client: AdminClient, topic: str, setting: str, expected: str, found: 
         if error.args[0].code() in FORBIDDEN_CODES:
             raise TopicMismatch(topic, setting, expected, found) from error
         raise
-    logger.info('topic "%s" has %s %s now; it was %s', topic, setting, expected, found)
+    logger.info('topic "%s": changed %s to %s; it was %s', topic, setting, expected, found)

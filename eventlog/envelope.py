@@ -27,14 +27,14 @@ _COUNTS = frozenset({"dataversion", "sequence", "expectedversion"})
 class Envelope(NamedTuple):
     """A CloudEvents 1.0 context with Headwater's extensions (https://cloudevents.io, spec 1.0.2).
 
-    id: of an event, its stream and version (`listing/L1/7`); of a command, the client's idempotency key.
+    id: of an event, its stream and version (`listing/L1/7`); of a command, the command id.
     type: the storage name of the event or command, such as `listing.price_changed`.
     stream: `type/id` of the aggregate; CloudEvents' `subject`.
     time: when the command was accepted by the API, in UTC.
     data: the body, JSON types only.
-    data_version: of an event, the version of its type, from 1; 0 where a record does not tell.
+    data_version: of an event, the version of its type, from 1; 0 if the record has none.
     sequence: the aggregate's version after this event, from 1; 0 in a command.
-    expected_version: in a command, the version it demands; None for any, 0 for "must not exist".
+    expected_version: in a command, the version that it expects; None for any, 0 for "must not exist".
     """
 
     id: str
@@ -53,7 +53,7 @@ class Envelope(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in the `events` topic; written `partition:offset`."""
+    """The place of an event in the topic `events`; written `partition:offset`."""
 
     partition: int
     offset: int
@@ -63,10 +63,10 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Read `partition:offset`; raises ValueError saying what a position looks like."""
+        """Read `partition:offset`; raises ValueError with the expected form."""
         partition, _, offset = text.partition(":")
         if not (text.isascii() and partition.isdigit() and offset.isdigit() and len(text) <= 32):
-            raise ValueError(f'"{text}" is no position: it looks like "3:1042" (partition:offset)')
+            raise ValueError(f'"{text}" is not a position: write it like "3:1042" (partition:offset)')
         return cls(int(partition), int(offset))
 
 
@@ -81,14 +81,14 @@ def partition_of(key: str, partitions: int) -> int:
 
 
 def timestamp_ms(time: datetime) -> int:
-    """Milliseconds since 1970, as Kafka keeps a record's time."""
+    """Milliseconds since 1970, like Kafka's record timestamps."""
     return (time - EPOCH) // _MILLISECOND
 
 
 def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
-    """The structured-mode JSON document of `envelope`, without what is unset or empty.
+    """The structured-mode JSON document of `envelope`, without unset or empty members.
 
-    body: the data as JSON text, where it has been written already; it takes the place of `envelope.data`.
+    body: the data as JSON text, if it is already written; it replaces `envelope.data`.
     """
     document: dict[str, Any] = {
         "specversion": SPEC_VERSION,
@@ -118,7 +118,7 @@ def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
 
 
 class EventWriter:
-    """Encodes the events that one command made, as `encode` does: what they share is encoded once."""
+    """Encodes the events of one command, like `encode`, but encodes their common parts once."""
 
     def __init__(self, command: Envelope, source: str) -> None:
         """command: their cause, which has their stream and time."""
@@ -126,7 +126,7 @@ class EventWriter:
         if command.traceparent is not None:
             carried["traceparent"] = command.traceparent
         self.stream_json = orjson.dumps(command.stream)[:-1]
-        """The stream as JSON text, without the quotation mark at its end: what follows makes it an event's id."""
+        """The stream as JSON text, without the closing quotation mark, so that an event's id can be built from it."""
         self._source = orjson.dumps(source)
         self._shared = (self.stream_json, format_time(command.time).encode())
         self._carried = orjson.dumps(carried)[1:-1]
@@ -144,7 +144,7 @@ class EventWriter:
 
 
 def decode(value: bytes | str | None) -> Envelope:
-    """Read a record's value; raises NotAnEnvelope with the reason, and nothing else."""
+    """Read a record's value; raises only NotAnEnvelope, with the reason."""
     if value is None:
         raise NotAnEnvelope("the record has no value (a tombstone)")
     try:
@@ -152,27 +152,27 @@ def decode(value: bytes | str | None) -> Envelope:
     except orjson.JSONDecodeError as error:
         raise NotAnEnvelope(f"malformed JSON: {error}") from error
     if not isinstance(document, dict):
-        raise NotAnEnvelope(f"a JSON {type(document).__name__}, where an object belongs")
+        raise NotAnEnvelope(f"expected a JSON object, found {type(document).__name__}")
     get = document.get
     if get("specversion") != SPEC_VERSION:
-        raise NotAnEnvelope(f'"specversion" is {get("specversion")!r}, where "1.0" belongs')
-    # loops, because a call for each field costs more than all the rest
+        raise NotAnEnvelope(f'"specversion" is {get("specversion")!r}, not "1.0"')
+    # loops, because a call per field costs more than everything else
     for name in _TEXTS:
         if type(get(name)) is not str or not document[name]:
-            raise NotAnEnvelope(f'"{name}" is {get(name)!r}, where text belongs')
+            raise NotAnEnvelope(f'"{name}" is {get(name)!r}, not a text')
     for name in _OPTIONAL_TEXTS & document.keys():
         text = document[name]
         if text is not None and (type(text) is not str or not text):
-            raise NotAnEnvelope(f'"{name}" is {text!r}, where text belongs')
+            raise NotAnEnvelope(f'"{name}" is {text!r}, not a text')
     for name in _COUNTS & document.keys():
         count = document[name]
         if count is not None and (type(count) is not int or count < 0):
-            raise NotAnEnvelope(f'"{name}" is {count!r}, where a whole number of at least 0 belongs')
+            raise NotAnEnvelope(f'"{name}" is {count!r}, not an integer of at least 0')
     data, data_version, sequence = get("data"), get("dataversion"), get("sequence")
     if data is None and "data" not in document:
         data = {}
     if type(data) is not dict:
-        raise NotAnEnvelope(f'"data" is {type(data).__name__}, where an object belongs')
+        raise NotAnEnvelope(f'"data" is {type(data).__name__}, not an object')
     return Envelope(
         document["id"],
         document["type"],
@@ -203,5 +203,5 @@ def _time(text: str) -> datetime:
         if time.tzinfo is UTC:
             return time
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-    except (ValueError, OverflowError) as error:  # a zone may carry it out of the years 1 to 9999
-        raise NotAnEnvelope(f'"time" is {text!r}, where an RFC 3339 time belongs') from error
+    except (ValueError, OverflowError) as error:  # its zone may move it out of the years 1 to 9999
+        raise NotAnEnvelope(f'"time" is {text!r}, not an RFC 3339 time') from error

@@ -1,4 +1,4 @@
-"""Everything that the log can refuse.
+"""The errors of the log.
 
 EventLogError
 ├── SettingError         a setting is missing or wrong
@@ -6,9 +6,9 @@ EventLogError
 ├── AmbiguousModule      HEADWATER_MODULES names what is a module and a shipped domain
 ├── ModuleBroken         a module with declarations does not import
 ├── TopicMismatch        a topic exists with other settings than Headwater needs
-├── NotAnEnvelope        a record is no CloudEvents document that Headwater can read
+├── NotAnEnvelope        a record is not a CloudEvents document that Headwater can read
 ├── LogUnavailable       the log did not answer in time
-├── LeftOpen             the log has lost the end of an earlier owner's transaction
+├── LeftOpen             Kafka has lost the end of an earlier owner's transaction
 └── Fenced               another process owns the partition now
 """
 
@@ -52,12 +52,12 @@ class AmbiguousModule(EventLogError):
 
 
 class ModuleBroken(EventLogError):
-    """A module that should hold declarations does not import; the cause is chained."""
+    """A module with declarations cannot be imported; the cause is chained."""
 
     def __init__(self, module: str, cause: Exception) -> None:
         super().__init__(
-            f'module "{module}" does not import ({type(cause).__name__}: {cause}): '
-            "correct it, or correct its name in HEADWATER_MODULES"
+            f'module "{module}" cannot be imported ({type(cause).__name__}: {cause}): '
+            "fix it, or fix its name in HEADWATER_MODULES"
         )
         self.module = module
 
@@ -82,30 +82,30 @@ class NotAnEnvelope(EventLogError):
 
 
 class LogUnavailable(EventLogError):
-    """The log did not answer in time; nothing is known of what was sent last."""
+    """The log did not answer in time; it is not known whether the last write succeeded."""
 
     def __init__(self, what: str, cause: str) -> None:
-        super().__init__(f"the log is away while {what}: {cause}; try again when Kafka answers")
+        super().__init__(f"the log is unavailable while {what}: {cause}; try again when Kafka answers")
         self.what, self.cause = what, cause
 
 
 class LeftOpen(EventLogError):
-    """A transaction of an earlier owner has records in a partition, but no end: neither committed nor aborted.
+    """A transaction of an earlier owner is neither committed nor aborted.
 
-    Kafka 4.3.0 and 4.3.1 do that where a partition is without a leader while its transaction is ended. To go on would
-    bring records back that nobody was told of, with the next commit of the same transactional id.
+    This happens with Kafka 4.3.0 and 4.3.1 if a partition has no leader while its transaction ends. Continuing would
+    make records visible that were never acknowledged, with the next commit of the same transactional id.
     """
 
     def __init__(self, topic: str, partition: int, offset: int) -> None:
         super().__init__(
-            f'partition {partition} of "{topic}" has records from offset {offset} on whose transaction Kafka has '
-            f"forgotten to end; nothing is written to it until you end it: {abort_command(topic, partition, offset)}"
+            f'partition {partition} of "{topic}" has an open transaction from offset {offset} on, because Kafka lost '
+            f"its end; nothing is written to the partition until you end it: {abort_command(topic, partition, offset)}"
         )
         self.topic, self.partition, self.offset = topic, partition, offset
 
 
 def abort_command(topic: str, partition: int, offset: int) -> str:
-    """What an operator runs to end a transaction that Kafka has forgotten to end."""
+    """The command with which an operator ends a transaction whose end Kafka has lost."""
     return (
         f"kafka-transactions.sh --bootstrap-server ... abort --topic {topic} --partition {partition} "
         f"--start-offset {offset}"
@@ -116,5 +116,5 @@ class Fenced(EventLogError):
     """Another process has taken over the partition: stop writing to it."""
 
     def __init__(self, partition: int) -> None:
-        super().__init__(f"partition {partition} belongs to another handler now; this one stops writing to it")
+        super().__init__(f"partition {partition} has another owner now; this one stops writing to it")
         self.partition = partition

@@ -1,4 +1,4 @@
-"""The log on Kafka: one transactional producer for each owned partition, and readers without a group."""
+"""The log on Kafka: one transactional producer per owned partition, and readers without a group."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Record, RevokedCallback,
 from eventlog.settings import LogSettings
 
 ASK_S = 3.0
-"""How long one question may take; a broker that is gone does not answer it."""
+"""How long one request may take; a broker that is down does not answer it."""
 FAILOVER_S = 15.0
-"""Within this, a partition whose leader is lost has another: Kafka waits 9 s before it takes a broker for lost."""
+"""Within this time, a partition gets another leader: Kafka waits 9 s before it considers a broker lost."""
 ENDED_S = 5.0
-"""How long the end of an earlier owner's transaction may take to be seen, once Kafka says that it has ended."""
+"""How long until the end of an earlier owner's transaction is visible, after Kafka says that it has ended."""
 OPEN_S = 60.0
-"""Kafka aborts a transaction that is open for 10 s, and looks for such every 10 s."""
+"""Kafka aborts a transaction that is open for 10 s, and checks every 10 s."""
 SUBMIT_TIMEOUT_MS = 5_000
-"""After this, a client is told that the log is away."""
+"""After this time, a caller is told that the log is unavailable."""
 
 Answer = TypeVar("Answer")
 
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaLog:
-    """The EventLog port on Kafka. Nothing connects before it is used; safe to use from several threads."""
+    """The EventLog port on Kafka. It connects at its first use; safe to use from several threads."""
 
     def __init__(self, settings: LogSettings) -> None:
         self.settings = settings
@@ -95,7 +95,7 @@ class KafkaLog:
                 messages = consumer.consume(5_000, 0) or consumer.consume(1, 0.1)
                 for message in messages:
                     offset = _offset(message, f'reading "{topic}"')
-                    if offset >= end:  # also where the last offsets are markers: the end of the partition is told
+                    if offset >= end:  # also if the last offsets are markers: the end of the partition is reported
                         return
                     if message.error() is None:
                         yield _record(topic, message)
@@ -133,7 +133,7 @@ class KafkaLog:
         return int(self.last(role.owns[0], partition, NEXT_OFFSET) or 0)
 
     def last(self, topic: str, partition: int, key: str) -> bytes | None:
-        """See EventLog.last: looked for from the end."""
+        """See EventLog.last: searched from the end."""
         first, end = self._bounds(topic, partition)
         span = 64
         while first < end:
@@ -149,7 +149,7 @@ class KafkaLog:
         return topic_id(self.settings, topic)
 
     def client(self, **config: Any) -> dict[str, Any]:
-        """Configuration for a client of one's own of this log, with `config` on top."""
+        """Configuration for another client of this log, plus `config`."""
         return client_config(self.settings, **config)
 
     def close(self) -> None:
@@ -162,10 +162,10 @@ class KafkaLog:
 
     @contextmanager
     def reader(self) -> Iterator[Consumer]:
-        """A consumer for one question; it is kept for the next, since connecting takes longer than asking."""
+        """A consumer for one request; it is kept for the next, because connecting takes longer than the request."""
         with self._lock:
             consumer = self._idle_readers.pop() if self._idle_readers else None
-        # a fetch that waits for new records holds back the next question
+        # a fetch that waits for new records delays the next request
         consumer = consumer or self._consumer(**{"fetch.wait.max.ms": 10})
         try:
             yield consumer
@@ -177,12 +177,12 @@ class KafkaLog:
             self._idle_readers.append(consumer)
 
     def _check_ended(self, partition: int, role: Role) -> None:
-        """Raise LeftOpen where a record of an earlier owner is neither committed nor aborted."""
+        """Raise LeftOpen if a record of an earlier owner is neither committed nor aborted."""
         deadline = time.monotonic() + ENDED_S
         while True:
             try:
                 stable, stored = ends(self.settings, role.owns, partition)
-            except LogUnavailable:  # also where a partition has no leader yet
+            except LogUnavailable:  # also if a partition has no leader yet
                 if time.monotonic() > deadline:
                     raise
             else:
@@ -203,7 +203,7 @@ class KafkaLog:
         return int(first), int(end)
 
     def _ask(self, question: Callable[[Consumer], Answer], doing: str, partition: int) -> Answer:
-        """The answer to a question, asked again of the broker that leads the partition by then."""
+        """The answer to a request, repeated with the broker that leads the partition by then."""
         deadline = time.monotonic() + FAILOVER_S
         while True:
             try:
@@ -213,7 +213,7 @@ class KafkaLog:
                 code = error.args[0].code()
                 if code not in (*NO_LEADER_CODES, KafkaError._TIMED_OUT) or time.monotonic() > deadline:
                     raise translate(error.args[0], doing, partition) from error
-                # the idle ones, too, may know only a leader that is gone
+                # idle consumers, too, may only know a leader that is gone
                 self._close_readers()
                 time.sleep(0.05)
 
@@ -231,7 +231,7 @@ class KafkaLog:
 
 
 class KafkaTail:
-    """Committed records of some partitions, as they come."""
+    """Committed records of some partitions, as they arrive."""
 
     def __init__(
         self, new_consumer: Callable[..., Consumer], settings: LogSettings, topic: str, starts: Mapping[int, int]
@@ -241,14 +241,14 @@ class KafkaTail:
         self._positions = dict(starts)
         self._contact = Contact(self._full_name)
         self._since: dict[int, tuple[int, float]] = {}
-        """By partition, a position with something behind it that is not committed, and since when."""
+        """By partition, a position with an uncommitted record after it, and since when."""
         self._start()
 
     def poll(self, limit: int, timeout_s: float) -> list[Record]:
         """See Tail.poll."""
         messages = self._consumer.consume(limit, 0)
         if not messages:
-            # consume waits until it has all it may return, so the wait is for one
+            # consume waits until it has all that it may return, so the wait is for one record
             messages = self._consumer.consume(1, timeout_s)
             if messages and limit > 1:
                 messages += self._consumer.consume(limit - 1, 0)
@@ -280,7 +280,7 @@ class KafkaTail:
         self._consumer.close()
 
     def _start(self) -> None:
-        # what was deleted unread must not be passed over in silence
+        # deleted unread records must be reported
         self._consumer = self._new_consumer(**{"auto.offset.reset": "error"})
         self._assign()
 
@@ -288,7 +288,7 @@ class KafkaTail:
         self._consumer.assign([TopicPartition(self._full_name, each, at) for each, at in self._positions.items()])
 
     def _reset_position(self, partition: int) -> None:
-        """Go on from the first record where the position is none of the log; raises LogUnavailable if some are gone."""
+        """Continue at the first record if the position is not in the log; raises LogUnavailable if records are lost."""
         position = self._positions[partition]
         doing = f'following "{self._topic}"'
         with translated(doing, partition):
@@ -297,14 +297,14 @@ class KafkaTail:
             raise LogUnavailable(doing, f"offsets {position} to {first - 1} of partition {partition} were deleted")
         if position > first:
             logger.error(
-                'partition %d of "%s" ends before offset %d, where this was: Kafka has lost records; reading it again '
-                "from offset %d", partition, self._full_name, position, first,
+                'partition %d of "%s" ends before offset %d, which was read: Kafka lost records; reading again from '
+                "offset %d", partition, self._full_name, position, first,
             )  # fmt: skip
         self._positions[partition] = first
         self._assign()
 
     def _look_for_open_transactions(self) -> None:
-        """Say so if a partition has had an open transaction for longer than any may take: nothing behind it is read."""
+        """Log an error if a transaction of a partition is open for too long: nothing after it is read."""
         now = time.monotonic()
         for partition, position in self._positions.items():
             place = TopicPartition(self._full_name, partition)
@@ -326,18 +326,18 @@ class KafkaTail:
         try:
             stable, stored = ends(self._settings, [self._topic], partition)
         except LogUnavailable:
-            return  # this is looked at again
+            return  # checked again later
         at = stable[self._topic]
         if at < stored[self._topic]:
             logger.error(
-                'partition %d of "%s" has had an open transaction at offset %d for %.0f s, and nothing after it is '
-                "read; Kafka has forgotten to end it; end it: %s",
+                'partition %d of "%s" has had an open transaction at offset %d for %.0f s, so nothing later is read; '
+                "Kafka has lost its end; end it with: %s",
                 partition, self._full_name, at, OPEN_S, abort_command(self._full_name, partition, at),
             )  # fmt: skip
 
 
 def _offset(message: Message, doing: str) -> int:
-    """Offset of a record, or the offset at which the partition ends for now; raises for any other message."""
+    """Offset of a record, or the current end of the partition; raises for any other message."""
     error = message.error()
     if error is not None and error.code() != EOF:
         raise LogUnavailable(doing, error.str())

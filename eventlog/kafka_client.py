@@ -1,4 +1,4 @@
-"""How Headwater's clients of Kafka are configured, and what their errors and log lines become."""
+"""Configuration of Headwater's Kafka clients, and the translation of their errors and log lines."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from eventlog.errors import EventLogError, Fenced, LogUnavailable
 from eventlog.settings import LogSettings
 
 TIMEOUT_S = 10.0
-"""How long any one answer of Kafka may take."""
+"""How long any request to Kafka may take."""
 ABORT_TIMEOUT_S = 2.0
-"""Short: the next owner aborts what is left open."""
+"""Short, because the next owner aborts open transactions."""
 
 CONTACT_EVERY_S = 5.0
 CONTACT_TIMEOUT_S = 1.0
 LOST_S = 30.0
-"""Longer than a broker takes to start, so that new clients are few."""
+"""Longer than the start of a broker, so that clients are rarely replaced."""
 
 EOF = KafkaError._PARTITION_EOF
 FENCED_CODES = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
@@ -36,7 +36,7 @@ NO_LEADER_CODES = frozenset(
     }
 )
 
-# librdkafka waits a whole second before it fetches on when its queue was full: that halves a fast reader
+# librdkafka waits a whole second before the next fetch if its queue was full, which halves a fast reader
 READER = {
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
@@ -59,19 +59,19 @@ WRITER = {
 }
 GROUP = {
     "partition.assignment.strategy": "cooperative-sticky",
-    # how long a killed member's partitions wait for another one; Kafka allows no less by default
+    # how long a killed member's partitions wait for another member; Kafka's default minimum
     "session.timeout.ms": 6_000,
     "heartbeat.interval.ms": 1_000,
 }
 
 CONNECTION_LINES_S = 10.0
-"""A client without a broker logs every attempt to connect, dozens a second: one line in this time is enough."""
+"""A client without a broker logs dozens of connection attempts per second: one line in this time is enough."""
 
 client_logger = logging.getLogger("librdkafka")
 
 
 class _ConnectionLines(logging.Filter):
-    """Lets one line about a failed connection through in CONNECTION_LINES_S."""
+    """Lets one line about failed connections through per CONNECTION_LINES_S."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,15 +92,15 @@ client_logger.addFilter(_ConnectionLines())
 
 
 class Contact:
-    """Whether a client still knows a broker; ask it often, and where it has lost contact, go on with a new client.
+    """Whether a client still knows a broker; check it often, and replace the client if it has lost contact.
 
-    librdkafka (from 2.13, https://github.com/confluentinc/librdkafka/issues/5301) forgets all its brokers where one
-    that is just starting tells it that there are none, and never connects again. One that Kafka is merely away for is
-    taken for lost as well, which does no harm.
+    librdkafka (from 2.13, https://github.com/confluentinc/librdkafka/issues/5301) forgets all its brokers if a starting
+    broker tells it that there are none, and never connects again. A client is also replaced if Kafka is only
+    temporarily unavailable, which does no harm.
     """
 
     def __init__(self, topic: str) -> None:
-        """topic: one that exists, to ask Kafka about."""
+        """topic: an existing topic, for requests to Kafka."""
         self._topic = topic
         self.answered()
 
@@ -110,9 +110,9 @@ class Contact:
         self._next = self._answered_at + CONTACT_EVERY_S
 
     def is_lost(self, client: Consumer | Producer) -> bool:
-        """Whether Kafka has not answered for LOST_S; where nothing was heard of it for a while, this asks.
+        """Whether Kafka has not answered for LOST_S; sends a request if there was no answer for a while.
 
-        Where it says yes, the next calls are about the new client.
+        After it returned True, the next calls are about the new client.
         """
         now = time.monotonic()
         if now < self._next:
@@ -123,9 +123,7 @@ class Contact:
         except KafkaException as error:
             if now - self._answered_at < LOST_S:
                 return False
-            client_logger.warning(
-                "no broker has answered for %.0f s, connecting anew: %s", now - self._answered_at, error
-            )
+            client_logger.warning("no broker has answered for %.0f s, reconnecting: %s", now - self._answered_at, error)
             self.answered()
             return True
         self.answered()
@@ -133,7 +131,7 @@ class Contact:
 
 
 def client_config(settings: LogSettings, **config: Any) -> dict[str, Any]:
-    """Client configuration of a deployment's log, with `config` on top."""
+    """Client configuration of a deployment's log, plus `config`."""
     return {
         "bootstrap.servers": settings.bootstrap,
         "client.id": settings.environment,
@@ -148,7 +146,7 @@ def client_config(settings: LogSettings, **config: Any) -> dict[str, Any]:
 
 @contextmanager
 def translated(doing: str, partition: int) -> Iterator[None]:
-    """Turn the client's errors into the log's own."""
+    """Translate the client's errors into the log's own."""
     try:
         yield
     except BufferError as error:
@@ -158,5 +156,5 @@ def translated(doing: str, partition: int) -> Iterator[None]:
 
 
 def translate(error: KafkaError, doing: str, partition: int) -> EventLogError:
-    """The log's own error for one of the client's."""
+    """The log's error for a client's error."""
     return Fenced(partition) if error.code() in FENCED_CODES else LogUnavailable(doing, error.str())

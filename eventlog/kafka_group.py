@@ -1,4 +1,4 @@
-"""Membership in a group on Kafka, which shares the partitions of a topic among the processes of one role."""
+"""Membership in a Kafka group, which divides the partitions of a topic among the processes of one role."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaMembership:
-    """A member of a role's group. It fetches nothing: it only learns which partitions are its own."""
+    """A member of a role's group. It fetches no records: it only receives assignments of partitions."""
 
     def __init__(self, new_consumer: Callable[[], Consumer], topic: str, on_revoked: RevokedCallback) -> None:
         self._new_consumer, self._topic = new_consumer, topic

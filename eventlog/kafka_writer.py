@@ -20,16 +20,16 @@ from eventlog.kafka_client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, Contact, c
 from eventlog.ports import NEXT_OFFSET, Entry, Role
 from eventlog.settings import LogSettings
 
-# an open transaction holds back every reader
+# an open transaction delays every reader
 TRANSACTION_TIMEOUT_MS = 10_000
 SHARED_TOPICS = topics.BY_KEY | {topics.DEAD_LETTERS}
-"""Where others append as well as the owner."""
+"""Topics to which others append as well."""
 
 logger = logging.getLogger(__name__)
 
 
 class KafkaWriter:
-    """The owner of one partition: the one live producer with its transactional id."""
+    """The owner of one partition: the only live producer with its transactional id."""
 
     def __init__(self, settings: LogSettings, partition: int, role: Role) -> None:
         self.partition = partition
@@ -54,21 +54,21 @@ class KafkaWriter:
         try:
             self._producer.purge()
             self._producer.flush(0)
-        except KafkaException as error:  # it was fenced off: there is nothing left to give up
+        except KafkaException as error:  # it was fenced, so there is nothing to abort
             logger.info("partition %d: closing its producer: %s", self.partition, error)
 
 
 class KafkaTransaction:
     """An open transaction of a KafkaWriter.
 
-    Nobody else appends to the owner's topics. So once it has seen where they end, it knows the offsets of its next
-    records before Kafka tells them, and appends them without waiting; `commit` waits, and refuses what went elsewhere.
+    Nobody else appends to the owner's topics. So once it knows their ends, it predicts the offsets of its next records,
+    and appends them without waiting; `commit` waits, and fails if a record has another offset.
     """
 
     def __init__(
         self, settings: LogSettings, producer: Producer, partition: int, role: Role, ends: dict[str, int]
     ) -> None:
-        """ends: the offset that the next record gets, by topic of the owner's, where it is known; it is kept up."""
+        """ends: the predicted offset of the next record, by topic of the owner, if known; it is updated."""
         self._settings, self._producer, self._partition, self._role = settings, producer, partition, role
         self._ends = ends
         self._batches: list[_Batch] = []
@@ -90,13 +90,13 @@ class KafkaTransaction:
     def commit(self, next_offset: int | None = None) -> None:
         """See Transaction.commit."""
         if next_offset is not None:
-            # a record of ours rather than the group's offset: one atomic log, and two round trips fewer
+            # our own record instead of the group's offset: one atomic log, and two round trips fewer
             self.append([Entry(self._role.owns[0], NEXT_OFFSET, b"%d" % next_offset, time.time_ns() // 1_000_000)])
         with translated("committing", self._partition):
             self._wait_for(self._batches)
             self._producer.commit_transaction(TIMEOUT_S)
         for topic in {batch.topic for batch in self._batches if not batch.shared}:
-            self._ends[topic] += 1  # the mark of the commit has an offset too
+            self._ends[topic] += 1  # the commit marker has an offset too
 
     def abort(self) -> None:
         """See Transaction.abort."""
@@ -107,7 +107,7 @@ class KafkaTransaction:
             logger.info("partition %d: the log will abort a transaction itself: %s", self._partition, error)
 
     def _wait_for(self, batches: Sequence[_Batch]) -> None:
-        """Wait until Kafka has stored them where they belong."""
+        """Wait until Kafka has stored them at their predicted offsets."""
         deadline = time.monotonic() + TIMEOUT_S
         while not all(batch.stored for batch in batches):
             if time.monotonic() > deadline:
@@ -118,14 +118,14 @@ class KafkaTransaction:
 
 
 class _Batch:
-    """Records of one topic on their way; their offsets follow each other, so two reports tell them all.
+    """Records of one topic being sent; their offsets are consecutive, so two reports suffice for all.
 
-    Only the owner writes to its partition, an idempotent producer keeps the order, and a gap is an error. Where
-    others write as well (dead letters, commands), every record is reported.
+    Only the owner writes to its partition, an idempotent producer keeps the order, and a gap is an error. In topics to
+    which others append as well (dead letters, commands), every record is reported.
     """
 
     def __init__(self, topic: str, entries: list[Entry], first: int | None) -> None:
-        """first: the offset that the first of them gets, where that is known."""
+        """first: the offset of the first record, if known."""
         self.topic, self._entries, self._first = topic, entries, first
         self.shared = topic in SHARED_TOPICS
         self._reports = len(entries) if self.shared else min(2, len(entries))
@@ -134,32 +134,32 @@ class _Batch:
 
     @property
     def predicted(self) -> bool:
-        """Whether its offsets are known before Kafka tells them."""
+        """Whether its offsets are predicted."""
         return self._first is not None
 
     @property
     def stored(self) -> bool:
-        """Whether Kafka has told what is to be reported; raises KafkaException where it refused a record."""
+        """Whether all needed reports have arrived; raises KafkaException if Kafka refused a record."""
         if self._error is not None:
             raise KafkaException(self._error)
         return len(self._found) == self._reports
 
     @property
     def offsets(self) -> Sequence[int]:
-        """Of each record, once they are stored or predicted."""
+        """The offset of each record, once stored or predicted."""
         if self.shared:
             return [self._found[index] for index in range(len(self._entries))]
         first = self._found[0] if self._first is None else self._first
         return range(first, first + len(self._entries))
 
     def check(self) -> None:
-        """Raise LogUnavailable where a stored record is at another offset."""
+        """Raise LogUnavailable if a stored record has another offset than predicted."""
         offsets = self.offsets
         if any(offsets[index] != found for index, found in self._found.items()):
-            raise LogUnavailable(f'appending to "{self.topic}"', "somebody else wrote to the partition")
+            raise LogUnavailable(f'appending to "{self.topic}"', "another process wrote to the partition")
 
     def produce(self, producer: Producer, settings: LogSettings, owned: int) -> None:
-        """Send them; the reports come with `producer.poll`."""
+        """Send them; the reports arrive during `producer.poll`."""
         topic, shared, last = settings.topic(self.topic), self.shared, len(self._entries) - 1
         produce = producer.produce
         # produce_batch would be faster, but takes no timestamps
@@ -182,10 +182,10 @@ class _Batch:
 
 
 class Submitter:
-    """A producer without transactions, whose reports arrive in a thread of its own."""
+    """A producer without transactions, whose reports arrive in its own thread."""
 
     def __init__(self, config: dict[str, Any], topic: str) -> None:
-        """topic: one that exists."""
+        """topic: an existing topic."""
         self._config, self._contact = config, Contact(topic)
         self._producer = Producer(config)
         self._replacing = threading.Lock()
@@ -205,7 +205,7 @@ class Submitter:
                 stored.set_exception(LogUnavailable(f'appending to "{entry.topic}"', error.str()))
 
         try:
-            with self._replacing:  # nobody would poll one that was just replaced
+            with self._replacing:  # a replaced producer is not polled any more
                 self._producer.produce(
                     topic,
                     key=entry.key.encode(errors="surrogateescape"),
@@ -219,7 +219,7 @@ class Submitter:
         return stored
 
     def close(self) -> None:
-        """Wait for what is on its way, and stop."""
+        """Wait for records being sent, and stop."""
         self._producer.flush(TIMEOUT_S)
         self._stopped.set()
         self._thread.join()
@@ -232,4 +232,4 @@ class Submitter:
                 with self._replacing:
                     lost, self._producer = self._producer, fresh
                 lost.purge()
-                lost.flush(0)  # who waits for these records is told
+                lost.flush(0)  # those that wait for these records get the error

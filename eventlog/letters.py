@@ -1,4 +1,4 @@
-"""Dead letters: records that could not be taken in, kept whole where they fit, with the place and the reason."""
+"""Dead letters: records that could not be processed, with their place, the reason, and their content if it fits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventlog.envelope import format_time
 from eventlog.topics import MAX_RECORD_BYTES
 
 VALUE_BYTES: Final = MAX_RECORD_BYTES * 5 // 8
-"""The longest value that is kept: base64 makes it a third longer, and a letter is a record, too."""
+"""The longest value that is kept: base64 makes it a third longer, and a letter must fit in a record."""
 KEY_BYTES: Final = MAX_RECORD_BYTES // 16
 REASON_CHARACTERS: Final = 10_000
 
@@ -20,8 +20,8 @@ REASON_CHARACTERS: Final = 10_000
 class Letter(NamedTuple):
     """A dead letter.
 
-    reason: why it was not taken in. time: of the record, RFC 3339. key, value: the record's own; a value of more than
-    VALUE_BYTES is left where it was found, which the reason says.
+    reason: why it was not processed. time: of the record, RFC 3339. key, value: of the record; a value of more than
+    VALUE_BYTES is not kept, and the reason says so.
     """
 
     reason: str
@@ -37,7 +37,7 @@ class Letter(NamedTuple):
         return cls(document.get("reason", ""), str(document.get("time") or ""), key, value)
 
     def to_json(self, **place: Any) -> bytes:
-        """The record's value; place: `topic`, `partition` and `offset` where it was found."""
+        """The letter as a record's value; place: `topic`, `partition` and `offset` of the failed record."""
         return orjson.dumps(
             {
                 **place,
@@ -49,10 +49,10 @@ class Letter(NamedTuple):
         )
 
     def _full_reason(self) -> str:
-        # it may quote what no JSON text can hold
+        # it may quote characters that JSON text cannot contain
         reason = self.reason[:REASON_CHARACTERS].encode(errors="replace").decode()
         left_out = self.value is not None and len(self.value) > VALUE_BYTES
-        return f"{reason} (too large to be kept here: {len(self.value or b'')} bytes)" if left_out else reason
+        return f"{reason} (value not kept: {len(self.value or b'')} bytes are too large)" if left_out else reason
 
 
 def time_of(timestamp_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""What Headwater's processes log, and how much of it."""
+"""What Headwater's processes log."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LOG_LEVEL: Final = "HEADWATER_LOG_LEVEL"
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 CHATTY: Final = ("elastic_transport", "py4j")
-"""Libraries with a line for every request, or every thread."""
+"""Libraries with a log line per request or thread."""
 
 
 def log_to_stderr(env: Mapping[str, str], default: str = "INFO") -> None:
-    """Log from `HEADWATER_LOG_LEVEL` on; raises SettingError where that is none of LEVELS."""
+    """Log from level `HEADWATER_LOG_LEVEL` on; raises SettingError if it is not one of LEVELS."""
     level = env.get(LOG_LEVEL) or default
     logging.basicConfig(level=level if level in LEVELS else default, format=FORMAT)
     for library in CHATTY:

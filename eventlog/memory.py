@@ -1,4 +1,4 @@
-"""The log in memory: the reference for what the port means, and the fast one for tests. One process only."""
+"""The log in memory: the reference for the port's semantics, and a fast log for tests. One process only."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class _State(Enum):
 
 @dataclass
 class _Outcome:
-    """What becomes of the records of one transaction."""
+    """The state of the records of one transaction."""
 
     state: _State = _State.OPEN
     touched: set[tuple[str, int]] = field(default_factory=set)
 
 
 class MemoryLog:
-    """The EventLog port in memory. Like Kafka, it spends an offset on the end of each transaction."""
+    """The EventLog port in memory. Like Kafka, it uses one offset for the end of each transaction."""
 
     def __init__(self, partitions: int = 4) -> None:
         self.partitions = partitions
@@ -112,7 +112,7 @@ class MemoryLog:
         return f"{self._id}/{topic}"
 
     def close(self) -> None:
-        """See EventLog.close; what is in memory stays there."""
+        """See EventLog.close; the records stay in memory."""
 
     def _append(self, entry: Entry, partition: int, outcome: _Outcome) -> int:
         records = self._records.setdefault((entry.topic, partition), [])
@@ -127,7 +127,7 @@ class MemoryLog:
 
 
 class MemoryWriter:
-    """The owner of one partition, as long as its epoch is the latest."""
+    """The owner of one partition, while its epoch is the latest."""
 
     def __init__(self, log: MemoryLog, partition: int, role: Role, epoch: int) -> None:
         self.partition = partition
@@ -194,7 +194,7 @@ class MemoryTransaction:
 
 
 class MemoryTail:
-    """Committed records of some partitions, as they come."""
+    """Committed records of some partitions, as they arrive."""
 
     def __init__(self, log: MemoryLog, topic: str, starts: Mapping[int, int]) -> None:
         self._log, self._topic, self._positions = log, topic, dict(starts)
@@ -224,7 +224,7 @@ class MemoryTail:
 
 
 class MemoryMembership:
-    """A place among the members of one role."""
+    """A member of one role."""
 
     def __init__(self, log: MemoryLog, members: list[MemoryMembership]) -> None:
         self._log, self._members = log, members

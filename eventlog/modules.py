@@ -87,7 +87,7 @@ def _walk(package: str) -> Iterator[ModuleType]:
     module = _load(package)
     yield module
     for child in sorted(info.name for info in pkgutil.iter_modules(getattr(module, "__path__", []))):
-        if child != "__main__":  # a program's start, no declaration
+        if child != "__main__":  # a program's entry point, without declarations
             yield from _walk(f"{package}.{child}")
 
 
@@ -103,7 +103,7 @@ def _load(name: str) -> ModuleType:
 
 
 def first_with(name: str, modules: Sequence[str]) -> object:
-    """What is called `name` in the first of `modules` that has it; raises AttributeError where none does."""
+    """The attribute `name` of the first of `modules` that has it; raises AttributeError if none has it."""
     for module in modules:
         loaded = importlib.import_module(module)
         if hasattr(loaded, name):

@@ -1,4 +1,4 @@
-"""How clients of Kafka encrypt what they say and prove who they are, in the terms of librdkafka and of Java."""
+"""How Kafka clients encrypt connections and log in, in the configuration of librdkafka and of Java."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MECHANISMS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class KafkaSecurity:
-    """What a broker's listener asks of its clients.
+    """What a broker's listener requires of its clients.
 
-    protocol: one of PROTOCOLS. mechanism: one of MECHANISMS, with `user` and `password`, where the protocol has SASL.
-    ca, certificate, key: PEM text, where it has SSL: whom to trust (empty: whom the system trusts), and who the client
-    is, with its key (PKCS #8, not encrypted), where the broker asks for that.
+    protocol: one of PROTOCOLS. mechanism: one of MECHANISMS, with `user` and `password`, if the protocol has SASL. ca,
+    certificate, key: PEM text, if it has SSL: the trusted CA (empty: those of the system), and the client's certificate
+    with its key (PKCS #8, not encrypted), if the broker requires one.
     """
 
     protocol: str = "PLAINTEXT"
@@ -46,21 +46,23 @@ class KafkaSecurity:
     def from_environment(cls, env: Mapping[str, str]) -> KafkaSecurity:
         """Read the `HEADWATER_KAFKA_*` variables of `env`, and the files that they name.
 
-        Raises SettingError naming the variable that is missing, wrong, or given though the protocol has no use for it.
+        Raises SettingError naming the variable that is missing, wrong, or not used by the protocol.
         """
         protocol = _one_of(env, SECURITY, cls.protocol, PROTOCOLS)
         user = password = ca = certificate = key = ""
         mechanism = cls.mechanism
         if protocol.startswith("SASL"):
             mechanism = _one_of(env, MECHANISM, cls.mechanism, MECHANISMS)
-            user, password = (_needed(env, each, "what Kafka knows this client by") for each in (USER, PASSWORD))
+            user, password = (
+                _needed(env, each, "the user name and password of this client") for each in (USER, PASSWORD)
+            )
         else:
             _refuse(env, (MECHANISM, USER, PASSWORD), protocol)
         if protocol.endswith("SSL"):
             ca, certificate, key = (_pem(env, each) for each in (CA, CERTIFICATE, KEY))
             if certificate or key:
                 for each in (CERTIFICATE, KEY):
-                    _needed(env, each, "a PEM file: a client's certificate and its key go together")
+                    _needed(env, each, "a PEM file: certificate and key are needed together")
         else:
             _refuse(env, (CA, CERTIFICATE, KEY), protocol)
         return cls(protocol, mechanism, user, password, ca, certificate, key)
@@ -79,7 +81,7 @@ class KafkaSecurity:
         return {name: value for name, value in config.items() if value}
 
     def for_java(self) -> dict[str, str]:
-        """Configuration of Java's clients, without files, for they run on other machines, too."""
+        """Configuration of Java's clients, without files, because they also run on other machines."""
         if self.protocol == "PLAINTEXT":
             return {}
         config = {"security.protocol": self.protocol}
@@ -112,25 +114,25 @@ def _needed(env: Mapping[str, str], variable: str, needs: str) -> str:
 def _refuse(env: Mapping[str, str], variables: Iterable[str], protocol: str) -> None:
     for variable in variables:
         if env.get(variable):
-            needs = f"nothing, or {SECURITY} to a protocol that uses it: {protocol} does not"
+            needs = f"nothing, because {protocol} does not use it, or set {SECURITY} to a protocol that does"
             raise SettingError(variable, "…", needs)
 
 
 def _pem(env: Mapping[str, str], variable: str) -> str:
-    """The text of the file that `variable` names; empty where it names none."""
+    """The text of the file that `variable` names; empty if it names none."""
     path = env.get(variable, "")
     if not path:
         return ""
     try:
         text = Path(path).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(variable, path, f"a PEM file that can be read ({error})") from error
+        raise SettingError(variable, path, f"a readable PEM file ({error})") from error
     if "-----BEGIN " not in text:
-        raise SettingError(variable, path, "a PEM file: it has no line that begins with -----BEGIN")
+        raise SettingError(variable, path, "a PEM file (it has no line that starts with -----BEGIN)")
     return text
 
 
 def _quoted(text: str) -> str:
-    """As JAAS reads it."""
+    """Quoted for JAAS."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""Where the log is and what this deployment calls its parts, read once from the environment."""
+"""The address of the log and the names of this deployment, read once from the environment."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class LogSettings:
 
 
 def accept_no_arguments(program: str, what: str | None, arguments: Sequence[str]) -> None:
-    """End with help where `arguments` ask for it, and with an error where there are others: settings are variables."""
-    epilog = "Settings are environment variables: see docs/architecture.md."
+    """Exit with help if `arguments` ask for it, and with an error for any other argument: settings are variables."""
+    epilog = "Settings are environment variables; docs/architecture.md lists them."
     ArgumentParser(program, description=what, epilog=epilog).parse_args(arguments)
 
 
 def read_count(env: Mapping[str, str], variable: str, default: int) -> int:
-    """A positive whole number from `env`; raises SettingError naming `variable`."""
+    """A positive integer from `env`; raises SettingError naming `variable`."""
     value = env.get(variable, str(default))
     if not value.isascii() or not value.isdigit() or int(value) < 1:
-        raise SettingError(variable, value, "a whole number of at least 1")
+        raise SettingError(variable, value, "an integer of at least 1")
     return int(value)

@@ -1,4 +1,4 @@
-"""Places in whatever a view may be made from: of an event `3:1042`, of an observation `observations/3:1042`."""
+"""Positions in the sources of views: of an event `3:1042`, of an observation `observations/3:1042`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOURCES = (EVENTS, OBSERVATIONS)
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourcePosition:
-    """A place in a source. Its source id is text: a partition of `events`, or `<source>/<partition>` of another."""
+    """A position in a source. Its source id is text: a partition of `events`, or `<source>/<partition>`."""
 
     source: str
     position: Position
@@ -23,11 +23,11 @@ class SourcePosition:
 
     @classmethod
     def parse(cls, text: str) -> SourcePosition:
-        """Read `3:1042` or `observations/3:1042`; raises ValueError saying what to write."""
+        """Read `3:1042` or `observations/3:1042`; raises ValueError with the expected form."""
         source, slash, place = text.rpartition("/")
         if slash and source not in SOURCES[1:]:
             raise ValueError(
-                f'"{text[:64]}" names no source of positions: write "3:1042" for an event, '
+                f'"{text[:64]}" has an unknown source: write "3:1042" for an event, '
                 f'"{OBSERVATIONS}/3:1042" for an observation'
             )
         return cls(source, Position.parse(place))

@@ -1,4 +1,4 @@
-"""The topics that a deployment owns, with the settings that keep the log true; created and checked at start."""
+"""The topics that a deployment owns, with the settings that they need; created and checked at start."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ MAX_RECORD_BYTES = 4 * 1024 * 1024
 
 COMMANDS_DAYS = 7
 ERASED_DAYS = 7
-"""After so long, a record whose key has a tombstone is on no broker's disk. To remove it, Kafka rewrites the whole
-partition, so a shorter time costs more."""
+"""After this time, a record whose key has a tombstone is on no broker's disk. To remove it, Kafka rewrites the whole
+partition, so a shorter time costs more.
+"""
 COMPACTION_LAG = "max.compaction.lag.ms"
 
 COMMANDS = "commands"
@@ -28,16 +29,16 @@ PROCESSES = "processes"
 ROUTED = "routed"
 """How far the events of each partition have been routed to processes."""
 STARTS = "process-starts"
-"""Where in `events` each process begins; of several records of one, the first counts, so it is not compacted."""
+"""Where in `events` each process begins; the first record of a process counts, so it is not compacted."""
 
 BY_KEY = frozenset({COMMANDS, INBOX})
-"""Topics that owners of any partition append to: a record's key tells its partition."""
+"""Topics to which owners of any partition append; a record's key decides its partition."""
 OBSERVATIONS = "observations"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic as Headwater needs it: its short name, partitions, and settings in Kafka's own terms."""
+    """A topic as Headwater needs it: its short name, partitions, and Kafka settings."""
 
     name: str
     partitions: int
@@ -47,13 +48,13 @@ class TopicSpec:
 def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     """Every topic of the deployment.
 
-    `delete.retention.ms` of `events` must exceed the longest replay: a replay that outlives a tombstone
-    would bring erased rows back. A record's time is its event's, so the broker must accept any.
-    `commands` are gone before their receipts, so that one that is read again has its receipt still. Segments of a day
-    bound by how much a record outlives its time. COMPACTION_LAG bounds how long an erased record stays in a topic that
-    is only compacted; the others delete it with the rest.
+    `delete.retention.ms` of `events` must exceed the longest replay: a replay that outlives a tombstone would bring
+    back erased rows. A record's time is its event's, so the broker must accept any. `commands` are deleted before their
+    receipts, so that a command that is read again still has its receipt. Daily segments limit how long a record
+    outlives its time. COMPACTION_LAG limits how long an erased record stays in a topic that is only compacted; the
+    other topics delete it with the rest.
     """
-    # what is acknowledged is on most copies: it outlives any broker
+    # acknowledged records are on most copies, so they survive the loss of any broker
     safe = {"min.insync.replicas": str(settings.replication // 2 + 1)}
     written = {**safe, "max.message.bytes": str(MAX_RECORD_BYTES), "message.timestamp.after.max.ms": str(2**63 - 1)}
     commands_days = min(COMMANDS_DAYS, settings.receipts_days)

@@ -1,6 +1,6 @@
 """The read side: views declared once, run live and in bulk by Spark. May import `commands` and `eventlog`.
 
-Whoever declares a view imports from here, and nothing else of this package:
+To declare a view, import from here and from nowhere else in this package:
 
     from projections import Elasticsearch, Postgres, TableView, add, count, last
 """
@@ -90,7 +90,7 @@ _PLACES = (
 
 
 def __getattr__(name: str) -> object:
-    """Import a word when it is asked for: whoever needs another part of this package waits for none of them."""
+    """Import a name at its first use, so that an import of this package stays fast."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return first_with(name, _PLACES)

@@ -23,12 +23,14 @@ from projections.settings import StoreSettings
 from projections.stores.open import STORES
 from projections.supervision.errors import SupervisionError
 
-app = typer.Typer(help="Headwater's read side: without a command, all of it, supervised.", add_completion=False)
+app = typer.Typer(
+    help="Headwater's read side. Without a command, it runs and supervises all parts.", add_completion=False
+)
 log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Run what the command line asks for; errors that Headwater knows end in one line and exit code 1."""
+    """Run the command line; known errors are printed in one line, with exit code 1."""
     try:
         log_to_stderr(os.environ)
         app()
@@ -40,14 +42,14 @@ def main() -> int:
 
 @app.callback(invoke_without_command=True)
 def everything(context: typer.Context) -> None:
-    """Build what is missing, then keep the live query and the loaders alive."""
+    """Build missing views, then run and supervise the live query and the loaders."""
     if context.invoked_subcommand is None:
         _service().supervise(_stopped_by_signal())
 
 
 @app.command()
 def prepare() -> None:
-    """Once an installation: download Spark's Kafka connector, and make the archive that lets Spark start sooner."""
+    """Run once per installation: download Spark's Kafka connector and make the archive that speeds up its start."""
     from projections.spark.prepare import make_archive  # noqa: PLC0415 - no other part of this process needs Spark
 
     make_archive()
@@ -55,13 +57,13 @@ def prepare() -> None:
 
 @app.command()
 def build() -> None:
-    """Build the views that have no live generation, and end."""
+    """Build the views that have no live generation, then exit."""
     _service().build_missing()
 
 
 @app.command()
 def live() -> None:
-    """Run the live query: events become patches."""
+    """Run the live query, which turns events into patches."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     held_by = os.environ.get(LIVE_HELD_BY)
     _service().run_live(Path(held_by) if held_by else None)
@@ -69,10 +71,10 @@ def live() -> None:
 
 @app.command()
 def load(store: Annotated[str, typer.Argument(help=", ".join(STORES))]) -> None:
-    """Run a loader: patches become rows in one store."""
+    """Run a loader, which writes patches to the rows of one store."""
     if store not in STORES:
-        raise typer.BadParameter(f'there is no store "{store}": use one of {", ".join(STORES)}')
-    # batches make many short-lived objects and no cycles; scanning them again and again costs a loader a sixth
+        raise typer.BadParameter(f'unknown store "{store}": use one of {", ".join(STORES)}')
+    # batches make many short-lived objects and no cycles; scanning them repeatedly costs a loader a sixth
     gc.set_threshold(100_000, 20, 100)
     _service().run_loader(store, _stopped_by_signal())
 

@@ -1,21 +1,21 @@
-"""Everything that the read side can refuse.
+"""The errors of the read side.
 
 ProjectionError
-├── ViewDeclarationError a view is declared wrong; found at start
+├── ViewDeclarationError a declaration of a view is wrong; found at start
 ├── UnknownView          no registered view has this name
 ├── StoreUnavailable     a store did not answer
-├── Unloadable           a store refuses what a patch brings
+├── Unloadable           a store cannot hold the values of a patch
 ├── GenerationMissing    a view has no such generation
 ├── LedgerWentBack       a store has lost its last writes
-├── PoisonEvent          a replay met a record that no view can read
-├── BulkLoadFailed       the Spark job that folds a view's log died
-├── WrongCondition       a condition on events that Spark cannot read
-├── LiveQueryFailed      the Spark query that makes patches died
+├── PoisonEvent          a replay found a record that cannot be read
+├── BulkLoadFailed       the Spark job that folds the log for a view failed
+├── WrongCondition       Spark cannot read a condition on events
+├── LiveQueryFailed      the Spark query that makes patches failed
 ├── LoaderDied           a loader stopped while a generation caught up
 ├── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
-├── CannotPublish        a store keeps a plain name as it is
+├── CannotPublish        a plain name in a store could not be changed
 ├── NotPublished         a generation is live, but a store's plain name does not lead to it yet
-└── StillUsed            a generation cannot be dropped: what users made from it needs it
+└── StillUsed            a generation cannot be dropped: objects that users defined depend on it
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ class UnknownView(ProjectionError):
     """No registered view has this name."""
 
     def __init__(self, view: str, known: Sequence[str]) -> None:
-        super().__init__(f'there is no view "{view}": use one of {", ".join(sorted(known))}')
+        super().__init__(f'unknown view "{view}": use one of {", ".join(sorted(known))}')
         self.view, self.known = view, tuple(known)
 
 
 class StoreUnavailable(ProjectionError):
-    """A store did not answer; what it holds is behind, not lost."""
+    """A store did not answer; its rows are late, not lost."""
 
     def __init__(self, store: str, cause: str) -> None:
-        super().__init__(f"{store} is away: {cause}; its views catch up by themselves when it is back")
+        super().__init__(f"{store} is unavailable: {cause}; its views catch up automatically when it is back")
         self.store, self.cause = store, cause
 
 
 class Unloadable(ProjectionError):
-    """A store refuses what a patch brings, such as text that it cannot hold; other patches are not affected."""
+    """A store cannot hold the values of a patch, such as a text; other patches are not affected."""
 
     def __init__(self, store: str, cause: str) -> None:
-        super().__init__(f"{store} cannot hold it: {cause}")
+        super().__init__(f"{store} cannot store the value: {cause}")
         self.store, self.cause = store, cause
 
 
@@ -69,53 +69,53 @@ class GenerationMissing(ProjectionError):
 
 
 class LedgerWentBack(ProjectionError):
-    """A store has lost its last writes, in a crash: the ledger tells from where to read again."""
+    """A store has lost its last writes in a crash; its ledger says from where to read again."""
 
     def __init__(self, store: str, view: str, partition: int, expected: int, actual: int) -> None:
         super().__init__(
-            f'{store} has lost what it took in last: view "{view}" is at {actual} of partition {partition} of '
-            f'"patches", not at {expected}; reading on from there'
+            f'{store} has lost its last writes: view "{view}" is at offset {actual} of partition {partition} of '
+            f'"patches", not at {expected}; reading again from there'
         )
         self.store, self.view, self.partition, self.expected, self.actual = store, view, partition, expected, actual
 
 
 class PoisonEvent(ProjectionError):
-    """A replay met a record that cannot be read; the live query sends such a one to `dead-letters`."""
+    """A replay found a record that cannot be read; the live query sends such a record to `dead-letters`."""
 
     def __init__(self, view: str, position: str, reason: str, others: int, event: str) -> None:
         more = f" ({others} more in this view)" if others else ""
         super().__init__(
-            f'view "{view}": record {position} of "events" cannot be read: {reason}{more}; correct the declaration, '
-            "erase the record, or leave such records out, as the live query does (--skip-poison); "
+            f'view "{view}": record {position} of "events" cannot be read: {reason}{more}; fix the declaration, '
+            "erase the record, or skip such records as the live query does (--skip-poison); "
             f"the record: {event}"
         )
         self.view, self.position, self.reason, self.others, self.event = view, position, reason, others, event
 
 
 class BulkLoadFailed(ProjectionError):
-    """The Spark job that folds a view's log died; the cause is chained."""
+    """The Spark job that folds the log for a view failed; the cause is chained."""
 
     def __init__(self, view: str, cause: str) -> None:
-        super().__init__(f'bulk load of view "{view}" died: {cause}; correct the cause and start it again')
+        super().__init__(f'the bulk load of view "{view}" failed: {cause}; fix the cause and start it again')
         self.view, self.cause = view, cause
 
 
 class WrongCondition(ProjectionError):
-    """A condition on events that Spark cannot read."""
+    """Spark cannot read a condition on events."""
 
     def __init__(self, condition: str, cause: str) -> None:
         super().__init__(
-            f'the condition "{condition}" cannot be used: {cause}; write Spark SQL over id, type, stream, sequence, '
+            f'invalid condition "{condition}": {cause}; write Spark SQL over id, type, stream, sequence, '
             "time, partition, offset and data.<field>"
         )
         self.condition, self.cause = condition, cause
 
 
 class LiveQueryFailed(ProjectionError):
-    """The Spark query that makes patches died; what it had not noted is made again after a restart."""
+    """The Spark query that makes patches failed; after a restart it repeats patches since its last checkpoint."""
 
     def __init__(self, cause: str) -> None:
-        super().__init__(f"the live query died: {cause}; start it again, it goes on from its checkpoint")
+        super().__init__(f"the live query failed: {cause}; start it again, it continues from its checkpoint")
         self.cause = cause
 
 
@@ -131,15 +131,15 @@ class LoaderDied(ProjectionError):
     """A loader stopped while a generation caught up; its error is in the log."""
 
     def __init__(self, view: str) -> None:
-        super().__init__(f'a loader of view "{view}" stopped: see the log before this line')
+        super().__init__(f'a loader of view "{view}" stopped: see the log above')
         self.view = view
 
 
 class CannotPublish(ProjectionError):
-    """A store keeps the plain name of a view as it is; the message says what stands in the way."""
+    """The plain name of a view in a store could not be changed; the message says why."""
 
     def __init__(self, store: str, view: str, cause: str) -> None:
-        super().__init__(f'{store} keeps the plain name "{view}" as it is: {cause}')
+        super().__init__(f'the plain name "{view}" in {store} was not changed: {cause}')
         self.store, self.view, self.cause = store, view, cause
 
 
@@ -149,17 +149,17 @@ class NotPublished(ProjectionError):
     def __init__(self, view: str, generation: int, cause: str) -> None:
         super().__init__(
             f'generation {generation} of "{view}" is live and the API reads it, but not every plain name leads to it: '
-            f"{cause}; run `replay publish {view}` when that is mended"
+            f"{cause}; run `replay publish {view}` when that is fixed"
         )
         self.view, self.generation, self.cause = view, generation, cause
 
 
 class StillUsed(ProjectionError):
-    """A generation cannot be dropped: users made something from it."""
+    """A generation cannot be dropped: objects that users defined depend on it."""
 
     def __init__(self, store: str, view: str, generation: int, dependents: str) -> None:
         super().__init__(
-            f'{store} keeps generation {generation} of "{view}", because something was made from it: {dependents}; '
-            f"drop that, and the next rebuild or `replay prune` removes the generation"
+            f'generation {generation} of "{view}" in {store} was not dropped, because other objects depend on it: '
+            f"{dependents}; drop these, and the next rebuild or `replay prune` drops the generation"
         )
         self.store, self.view, self.generation, self.dependents = store, view, generation, dependents

@@ -13,17 +13,17 @@ LIVE: Final = "live"
 
 
 class Parts(Protocol):
-    """The parts that run here: the live query is LIVE, and the loaders of a store have its name."""
+    """The parts that can run here: the live query is LIVE, and the loaders of a store have its name."""
 
     def is_up(self, part: str) -> bool:
-        """Whether the part runs and has started; False as well where it does not run here."""
+        """Whether the part runs and has started; False as well if it does not run here."""
 
     def restart(self, part: str) -> None:
-        """Begin to restart the part; returns at once."""
+        """Begin to restart the part; returns immediately."""
 
 
 class NoParts:
-    """Nothing of the read side runs here."""
+    """No part runs here."""
 
     def is_up(self, part: str) -> bool:
         return False

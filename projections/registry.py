@@ -22,14 +22,16 @@ class ViewRegistry:
     def __init__(self, found: Iterable[tuple[str, TableView]]) -> None:
         """Take (module, view) pairs.
 
-        Raises ViewDeclarationError naming both modules where two share a name, or the one that looks up what is not
-        there.
+        Raises ViewDeclarationError naming both modules if two views have the same name, or the view with an impossible
+        lookup.
         """
         modules: dict[str, str] = {}
         views: dict[str, TableView] = {}
         for module, view in found:
             if view.name in views:
-                raise ViewDeclarationError(view.name, f'declared in "{modules[view.name]}" and "{module}": rename one')
+                raise ViewDeclarationError(
+                    view.name, f'declared in "{modules[view.name]}" and in "{module}": rename one'
+                )
             modules[view.name], views[view.name] = module, view
         for view in views.values():
             try:
@@ -56,12 +58,12 @@ class ViewRegistry:
         return cls(found)
 
     def view(self, name: str) -> TableView:
-        """The view of this name; raises UnknownView."""
+        """The view with this name; raises UnknownView."""
         found = self.views.get(name)
         if found is None:
             raise UnknownView(name, tuple(self.views))
         return found
 
     def in_store(self, store: str) -> list[TableView]:
-        """The views that live in the store of this name."""
+        """The views in the store with this name."""
         return [view for view in self.views.values() if view.store(store) is not None]

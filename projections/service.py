@@ -1,4 +1,4 @@
-"""`python -m projections`: builds what is missing, then keeps the live query and a loader for each store alive."""
+"""`python -m projections`: builds missing views, then supervises the live query and a loader per store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 LIVE_START_S = 300.0
 EVERYTHING, REPLAYING = "projections", "replaying"
 LIVE_HELD_BY = "HEADWATER_LIVE_HELD_BY"
-"""Names a file; while it is there, the live query does not start, for what it would begin with is replayed first."""
+"""Names a file; while it exists, the live query does not start, because a replay may move its starting offsets."""
 HELD_LOOK_S, HEALTH_LOOK_S = 0.05, 0.1
 
 
@@ -59,10 +59,9 @@ class Service:
         return Generations(self.stores.postgres, self.settings.environment)
 
     def build_missing(self) -> list[TableView]:
-        """Build every view that has no live generation of its declared version, or of which an earlier version is the
-        current one; returns those built.
+        """Build the views without a live generation of their version, or with an older current one; returns them.
 
-        Raises ViewDeclarationError where a declaration changed without a new version.
+        Raises ViewDeclarationError if a declaration changed without a new version.
         """
         self.generations.prepare()
         drop_leftovers(self.generations, self.stores)
@@ -73,7 +72,7 @@ class Service:
                 missing.append(view)
             elif now.version > own.version:
                 log.warning(
-                    "the plain names of %s lead to %s, and this code keeps %s: `replay rollback %s` takes them back",
+                    "the plain names of %s lead to %s, but this code uses %s: `replay rollback %s` moves them back",
                     view.name, now.tag, own.tag, view.name,
                 )  # fmt: skip
             elif not own.published:  # a rebuild was killed right after the swap
@@ -83,7 +82,7 @@ class Service:
             try:
                 publish_live(view, self.generations, self.stores)
                 log.info("the plain names of %s lead to its live generation again", view.name)
-            except NotPublished as error:  # the API reads it all the same
+            except NotPublished as error:  # the API reads it anyway
                 log.error("%s", error)
         return missing
 
@@ -100,7 +99,7 @@ class Service:
 
     @contextmanager
     def _rebuilding(self, *, skip_poison: bool = False) -> Iterator[Callable[[TableView], object]]:
-        """What rebuilds a view, with one Spark session for all of them, which starts when it is needed."""
+        """A context with what rebuilds a view; all views share one Spark session, which starts when it is needed."""
         from projections.spark.engine import SparkEngine  # noqa: PLC0415
         from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
 
@@ -115,9 +114,9 @@ class Service:
 
     @contextmanager
     def upkeep(self, parts: Parts | None = None) -> Iterator[Upkeep]:
-        """Reports on the views, replays those that lag too far for patches, and restarts what stands still of `parts`.
+        """Reports on the views, replays those that are too far behind for patches, and restarts stuck `parts`.
 
-        What cannot be read goes to `dead-letters` in a replay, as the live query does with it.
+        A replay sends unreadable records to `dead-letters`, like the live query.
         """
         rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
         with closing(KafkaLog(self.settings)) as event_log:
@@ -125,9 +124,10 @@ class Service:
             yield Upkeep(lags, partial(self._rebuilding, skip_poison=True), rates, parts or NoParts())
 
     def run_live(self, held_by: Path | None = None) -> None:
-        """Run the live query until it dies or the process is told to stop.
+        """Run the live query until it fails or the process is told to stop.
 
-        held_by: once Spark's session is there, wait until this file is gone. Only then is it known where to begin.
+        held_by: once Spark's session has started, wait until this file is gone. Only then the starting offsets are
+        known.
         """
         from projections.spark.live import SPARE_THREADS, checkpoint_directory, run_live  # noqa: PLC0415
         from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
@@ -152,10 +152,10 @@ class Service:
         )
 
     def starting_offsets(self, checkpoint: Path) -> dict[int, int] | None:
-        """Where the live query begins: at what all views have. While a store is away, at its checkpoint, and where it
-        began last (None: at the first event) should it have died before it wrote one.
+        """Where the live query begins: at the offset that all views have applied. While a store is unavailable, at its
+        checkpoint, and without a checkpoint where it began last (None: at the first event).
 
-        The checkpoint is older: it is written when a batch ends, and knows nothing of a replay.
+        The checkpoint is older: it is written when a batch ends, and does not include replays.
         """
         noted = checkpoint.with_suffix(".json")
         try:
@@ -163,7 +163,7 @@ class Service:
         except StoreUnavailable as error:
             if not checkpoint.exists() and not noted.exists():
                 raise
-            log.warning("going on from the checkpoint: %s", error)
+            log.warning("continuing from the checkpoint: %s", error)
             return _offsets(noted) if noted.exists() else None
         noted.parent.mkdir(parents=True, exist_ok=True)
         part = noted.with_suffix(".part")
@@ -175,9 +175,9 @@ class Service:
     def applied(self) -> dict[int, int]:
         """By source partition, the offset below which every live generation has applied everything.
 
-        What comes before is not needed again, and what is emitted twice is skipped by the ledgers. A generation
-        without a ledger cannot be loaded, only replayed, so it does not count. One that is being built waits for the
-        patches of what came after its bulk, unless its builder is dead, or it is of some events only.
+        Earlier events are not needed again, and the ledgers skip repeated patches. A generation without a ledger can
+        only be replayed, so it does not count. A generation that is being built needs the patches after its bulk,
+        unless its builder is dead, or it is a view made with --as.
         """
         tags = {view.tag for view in self.views.views.values()}
         positions = [
@@ -203,11 +203,11 @@ class Service:
             Loader(opened, lambda: _served(views, live()), self.settings, code=_code(views)).run(stop)
 
     def targets(self, views: Sequence[TableView]) -> list[Target]:
-        """The live generations of `views` that are of the declared version."""
+        """The live generations of `views` with the declared version."""
         return _served(views, self.generations.serving(views).values())
 
     def supervise(self, stop: threading.Event) -> None:
-        """Create topics and tables, build what is missing, and keep the parts alive until `stop` is set."""
+        """Create topics and tables, build missing views, and supervise the parts until `stop` is set."""
         everything, replaying = ready_file(self.settings, EVERYTHING), ready_file(self.settings, REPLAYING)
         everything.unlink(missing_ok=True)
         prepare(self.settings)
@@ -220,7 +220,7 @@ class Service:
         )
 
         def keep(upkeep: Upkeep) -> None:
-            # Spark's session starts beside the replay; what is replayed now, the query need not make patches of
+            # Spark's session starts beside the replay; the query need not make patches of replayed events
             supervisor.begin(live.name)
             upkeep.try_to_look()
             replaying.unlink(missing_ok=True)
@@ -251,7 +251,7 @@ class Service:
         ]
 
     def _live_part(self, held_by: Path) -> ProcessSpec:
-        """The live query: healthy once it takes in events, which Spark needs some seconds for."""
+        """The live query: healthy once it receives events, for which Spark needs some seconds."""
         ready = ready_file(self.settings, LIVE)
         return replace(
             self._part(LIVE, (LIVE,)),
@@ -272,13 +272,13 @@ class Service:
 
 
 def _served(views: Sequence[TableView], live: Iterable[Generation]) -> list[Target]:
-    """What this code loads: the code of another version loads its own."""
+    """The generations that this code loads: code of another version loads its own."""
     found = {(each.view, each.tag): each.generation for each in live}
     return [Target(view, found[view.name, view.tag]) for view in views if (view.name, view.tag) in found]
 
 
 def _code(views: Sequence[TableView]) -> str:
-    """Names a set of declarations, the same in every process that has them."""
+    """Identifies a set of declarations, the same in every process with these declarations."""
     return hashlib.sha256("\n".join(sorted(view.tag for view in views)).encode()).hexdigest()[:8]
 
 
@@ -287,7 +287,7 @@ def _offsets(file: Path) -> dict[int, int]:
 
 
 def ready_file(settings: LogSettings, part: str) -> Path:
-    """The file that is there while `part` of this deployment is ready (LIVE, EVERYTHING), or at work (REPLAYING)."""
+    """The file that exists while `part` of this deployment is ready (LIVE, EVERYTHING), or at work (REPLAYING)."""
     folder = settings.state.absolute() / "ready"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{settings.environment}.{part}"

@@ -1,4 +1,4 @@
-"""Where the stores are, read once from the environment."""
+"""The addresses of the stores, read once from the environment."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from eventlog.settings import LogSettings, read_count
 class StoreSettings:
     """The addresses of the three stores, and the environment whose views they hold.
 
-    patch_partitions: of `patches`; each has a ledger in every generation. loaders: processes that load into each store;
-    they share the partitions of `patches`, with those of other machines too.
+    patch_partitions: of `patches`; each has a ledger in every generation. loaders: processes per store; they share the
+    partitions of `patches`, also with those of other machines.
     """
 
     environment: str = "headwater"
@@ -25,7 +25,7 @@ class StoreSettings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> StoreSettings:
-        """Read the `HEADWATER_*` variables of `env`; the environment's name is checked by LogSettings."""
+        """Read the `HEADWATER_*` variables of `env`; LogSettings checks the name of the environment."""
         return cls(
             environment=env.get("HEADWATER_ENVIRONMENT", cls.environment),
             postgres=env.get("HEADWATER_POSTGRES", cls.postgres),

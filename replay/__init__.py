@@ -1,1 +1,1 @@
-"""The `replay` command: where views stand, and building them anew. May import `projections` and what is below it."""
+"""The `replay` command: the state of views, and rebuilding them. May import `projections` and what is below it."""

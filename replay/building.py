@@ -1,4 +1,4 @@
-"""`replay rebuild | rollback`: generations made, and made live."""
+"""`replay rebuild | rollback`: build a generation, or go back to the previous one."""
 
 from __future__ import annotations
 
@@ -25,34 +25,40 @@ from replay.progress import OnStep
 def rebuild(
     views: Views = None,
     everything: Everything = False,
-    name: Annotated[str, typer.Option("--as", help="Build a view of this name instead, which stays as it is.")] = "",
-    since: Annotated[str, typer.Option("--from", help="With --as: from these positions or this time on.")] = "",
-    until: Annotated[str, typer.Option(help="With --as: before these positions or this time.")] = "",
-    where: Annotated[str, typer.Option(help="With --as: only events that fulfil this Spark SQL condition.")] = "",
+    name: Annotated[
+        str, typer.Option("--as", help="Build a separate view with this name. It never changes afterwards.")
+    ] = "",
+    since: Annotated[
+        str, typer.Option("--from", help="With --as: only events from these positions or this time on.")
+    ] = "",
+    until: Annotated[str, typer.Option(help="With --as: only events before these positions or this time.")] = "",
+    where: Annotated[str, typer.Option(help="With --as: only events for which this Spark SQL condition is true.")] = "",
     skip_poison: Annotated[
-        bool, typer.Option("--skip-poison", help="Send what cannot be read to dead-letters, and go on.")
+        bool, typer.Option("--skip-poison", help="Send unreadable records to dead-letters and continue.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be read, and how long it would take.")
+        bool, typer.Option("--dry-run", help="Only print how much would be read and how long it would take.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build a new generation of each VIEW from offset zero, beside the live one, and swap it in.
+    """Build a new generation of each VIEW from the whole log, then swap it with the live generation.
 
-    Queries and live updates go on. The generation before is kept for `replay rollback`. When a rebuild fails, the live
-    one is untouched, and the other views are rebuilt all the same; exit code 1 then.
+    Queries and live updates continue. The previous generation is kept for `replay rollback`. If a rebuild fails, the
+    live generation does not change, the other views are still rebuilt, and the exit code is 1.
 
-    With --as NAME, VIEW is left alone: NAME becomes a view like it, of the events before --until, for example, and
-    answers under its own name, in the stores and in the API. `replay drop NAME` removes it.
+    With --as NAME, VIEW does not change. NAME becomes a separate view with the same columns, made from the selected
+    events. The stores and the API serve it under its own name. `replay drop NAME` removes it.
 
-    Positions are `partition:offset,…`, one for each partition, as `GET /streams/$all` has them in `position`; a time is
-    like 2026-01-31T12:00:00Z. What --until names is left out, and --from begins with it.
+    --from and --until take one of these; --from is inclusive, --until is exclusive:
+
+    - positions: `partition:offset,…`, one per partition, like `position` in `GET /streams/$all`
+    - a time, such as 2026-01-31T12:00:00Z
     """
     check_choice(views, everything)
     if (since or until or where) and not name:
-        raise typer.BadParameter("a view of some of the events needs a name of its own: add --as NAME")
+        raise typer.BadParameter("--from, --until and --where need --as NAME")
     if name and len(views or ()) != 1:
-        raise typer.BadParameter("--as builds one view: name the one that it is made from")
+        raise typer.BadParameter("--as needs exactly one VIEW")
     with open_deployment(os.environ) as deployment:
         declared = [deployment.views.view(each) for each in chosen(views, deployment.views.views)]
         if name in deployment.views.views:
@@ -66,9 +72,9 @@ def rebuild(
 
 
 def rollback(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
-    """Make the generation of each VIEW before the live one live again, once it has taken in what came since.
+    """Go back to the previous generation of each VIEW, after it has applied the patches that it misses.
 
-    It must be of the version that this code declares. The one that was live is kept: a second rollback undoes this one.
+    The previous generation must have the version that this code declares. A second rollback undoes the first.
     """
     check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
@@ -122,9 +128,11 @@ def _report(outcome: Outcome[Rebuilt], startup_s: float, as_json: bool) -> None:
         outcome.print_json(to_json=asdict, events_per_s=rate, startup_s=round(startup_s, 3))
     else:
         for each in outcome.done:
-            skipped = f"; {each.skipped:,} left out: see `replay dead-letters list`" if each.skipped else ""
+            skipped = (
+                f"; {each.skipped:,} unreadable records skipped: see `replay dead-letters list`" if each.skipped else ""
+            )
             say(
-                f"{each.view} is generation {each.generation} now: {each.events:,} events, {each.rows:,} rows, "
+                f"{each.view} is now generation {each.generation}: {each.events:,} events, {each.rows:,} rows, "
                 f"{each.seconds:.1f} s{skipped}"
             )
     outcome.complain()

@@ -1,4 +1,4 @@
-"""Which views a verb is about: `[VIEW…|--all]`, which means the same for each of them."""
+"""The views that a command works on: `[VIEW…|--all]`, the same for every command."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import typer
 
 Views = Annotated[list[str] | None, typer.Argument(metavar="VIEW", help="The views.", show_default=False)]
 Everything = Annotated[bool, typer.Option("--all", help="Every view.")]
-ReadAll = Annotated[bool, typer.Option("--all", help="Every view, which is also meant where none is named.")]
+ReadAll = Annotated[bool, typer.Option("--all", help="Every view. This is the default.")]
 
 
 def check_choice(
     views: Collection[str] | None, everything: bool, what: str = "views", *, reading: bool = False
 ) -> None:
-    """Raise BadParameter unless views are named or --all is said, and not both.
+    """Raise BadParameter unless either views or --all are given.
 
-    reading: nothing is changed, so that neither means all of them.
+    reading: the command changes nothing, so without any argument it means all views.
     """
     if views and everything:
-        raise typer.BadParameter(f"name {what}, or say --all, not both")
+        raise typer.BadParameter(f"give {what} or --all, not both")
     if not (views or everything or reading):
-        raise typer.BadParameter(f"name the {what}, or say --all")
+        raise typer.BadParameter(f"give {what} or --all")
 
 
 def chosen(views: Collection[str] | None, known: Collection[str]) -> list[str]:
-    """The views that are named, each once and in that order, else all that are known."""
+    """The given views without duplicates, or all known views if none are given."""
     return list(dict.fromkeys(views or known))

@@ -1,4 +1,4 @@
-"""`replay`: where views stand, and building, checking and dropping their generations."""
+"""`replay`: show the state of views, and build, check and drop their generations."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from replay.output import fail
 USAGE_ERRORS: Final = (UnknownView, NameTaken, NothingToDrop, NoSuchLetter, NoTerminal)
 USAGE_EXIT: Final = 2
 EXIT_CODES: Final = (
-    "Exit codes: 0 done, or all is well; 1 failed; 2 asked wrongly; "
+    "Exit codes: 0 success; 1 failure; 2 wrong arguments; "
     "3 rows differ, a change is refused, or a view needs attention."
 )
 
 
 class Commands(TyperGroup):
-    """Every error that Headwater knows ends in one line and exit code 1 or 2."""
+    """Prints every known error in one line and exits with code 1 or 2."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -35,7 +35,9 @@ class Commands(TyperGroup):
             fail(error, FAILED_EXIT)
 
 
-app = typer.Typer(cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
+)
 app.command("list")(listing.list_views)
 for command in (
     status.status,
@@ -55,9 +57,9 @@ app.add_typer(letters.app, name="dead-letters")
 
 @app.callback()
 def start() -> None:
-    """Rebuild Headwater's views from the log, and see where they stand.
+    """Show the state of Headwater's views and rebuild them from the log.
 
-    A VIEW is named, or `--all` is said. Results go to standard output, progress and errors to standard error.
+    Give the names of views, or `--all`. Results go to standard output, progress and errors to standard error.
     """
     log_to_stderr(os.environ, default="WARNING")
 

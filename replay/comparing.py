@@ -1,4 +1,4 @@
-"""`replay verify | diff`: generations compared row by row."""
+"""`replay verify | diff`: compare generations row by row."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ GENERATION = re.compile(r"(?P<view>[a-z0-9_]+)(?:@g(?P<number>\d+))?")
 
 
 def verify(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
-    """Rebuild each VIEW aside and compare it, row by row, with the live generation. Exit code 3: rows differ.
+    """Rebuild each VIEW separately and compare every row with the live generation. Exit code 3: rows differ.
 
-    Queries and live updates go on; rows that change meanwhile are looked at again. What was built aside is dropped.
+    Queries and live updates continue. Rows that change meanwhile are compared again. Then the rebuild is dropped.
     """
     check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
@@ -57,23 +57,25 @@ def _report(outcome: Outcome[Verified], as_json: bool) -> None:
 
 
 def diff(
-    left: Annotated[str, typer.Argument(help="`VIEW@g3`, or `VIEW`: its live generation.")],
-    right: Annotated[str, typer.Argument(help="Another one; a view made with --as has a name of its own.")],
-    store: Annotated[str, typer.Option(help="Where to compare; by default the first store that has both.")] = "",
+    left: Annotated[str, typer.Argument(help="`VIEW@g3`, or `VIEW` for its live generation.")],
+    right: Annotated[str, typer.Argument(help="The generation to compare with; it may be a view made with --as.")],
+    store: Annotated[str, typer.Option(help="The store to compare in; default: the first store that has both.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Compare two generations row by row. Exit code 3: rows differ.
 
-    The live one is kept up to date and others are not, so what came since shows as a difference too.
+    Only live generations are kept up to date. So newer events also show as differences.
     """
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
         ours, theirs = _generation(deployment, left), _generation(deployment, right)
         if ours.declaration[1:] != theirs.declaration[1:]:
-            raise CannotDiff(left, right, "they are declared differently: `replay plan` shows how")
+            raise CannotDiff(left, right, "their declarations differ: see `replay plan`")
         shared = [each for each in ours.stores if each in theirs.stores]
         if store and store not in shared:
-            raise CannotDiff(left, right, f'store "{store}" does not have both: use {" or ".join(shared) or "none"}')
+            raise CannotDiff(
+                left, right, f'store "{store}" does not have both generations: use {" or ".join(shared) or "none"}'
+            )
         where = store or shared[0]
         found = compare(
             open_reader(where, deployment.stores),
@@ -93,7 +95,7 @@ def diff(
 def _generation(deployment: Deployment, text: str) -> Generation:
     match = GENERATION.fullmatch(text)
     if match is None:
-        raise typer.BadParameter(f'"{text}" is no generation: write VIEW@g3, or VIEW for its live one')
+        raise typer.BadParameter(f'"{text}" is not a generation: use VIEW@g3, or VIEW for its live generation')
     name, number = match["view"], match["number"]
     if number is None:
         live = deployment.generations.live().get(name)
@@ -107,7 +109,7 @@ def _generation(deployment: Deployment, text: str) -> Generation:
 
 
 def _target(deployment: Deployment, generation: Generation, left: str, right: str) -> Target:
-    """The generation as something to read; its declaration must be the code's."""
+    """The generation as a target to read; this code must have the same declaration."""
     view = deployment.views.view(generation.source or generation.view)
     if view.declaration[1:] != list(generation.declaration[1:]):
         raise CannotDiff(left, right, f"{_name(generation)} is {generation.tag}: run the code of that version")
@@ -119,7 +121,7 @@ def _name(generation: Generation) -> str:
 
 
 def _show(found: Comparison, left: str, right: str, where: str = "") -> None:
-    undecided = f", {found.undecided:,} changed each time they were looked at" if found.undecided else ""
+    undecided = f", {found.undecided:,} undecided because they kept changing" if found.undecided else ""
     say(f"{where}{found.store}: {found.rows:,} rows compared, {found.differences:,} differ{undecided}")
     if found.sample:
         rows = [(each.key, *(_state(state) for state in (each.left, each.right))) for each in found.sample]
@@ -127,4 +129,4 @@ def _show(found: Comparison, left: str, right: str, where: str = "") -> None:
 
 
 def _state(state: State | None) -> str:
-    return "not there" if state is None else json.dumps(state)
+    return "missing" if state is None else json.dumps(state)

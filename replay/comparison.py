@@ -1,4 +1,4 @@
-"""Two generations of a view compared row by row, in one store, also while both take in patches."""
+"""Compares two generations of a view row by row in one store, also while both apply patches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from projections.table.monoids import State
 
 SAMPLE: Final = 10
 ROUNDS: Final = 10
-"""How often rows that differ while they are in motion are read again."""
+"""How often differing rows are read again while patches may still change them."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A row that differs. fields: what is stored in each, of the fields that differ; None: the row is not there."""
+    """A row that differs. fields: the stored values of the differing fields in each; None: the row is missing."""
 
     key: str
     left: State | None
@@ -31,10 +31,10 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """What comparing found in one store.
+    """The result of a comparison in one store.
 
-    rows: compared. differences: how many rows differ; sample: the first of them. undecided: rows that were changed each
-    time they were looked at.
+    rows: number of compared rows. differences: number of differing rows; sample: the first of them. undecided: rows
+    that kept changing.
     """
 
     store: str
@@ -59,8 +59,9 @@ def compare(
 ) -> Comparison:
     """Compare every row of `left` and `right`.
 
-    in_motion: called before rows are read; what it returns, called afterwards, gives the keys of the rows that may have
-    changed in between. A row that differs and was in motion is read again, and only one that was not counts.
+    in_motion: called before rows are read; it returns a function that, called afterwards, returns the keys of rows that
+    may have changed in between. A differing row that may have changed is read again; only other rows count as
+    different.
     """
     result = Comparison(store)
     moving = in_motion()
@@ -88,7 +89,7 @@ def compare(
 
 
 def _differing(reader: RowReader, left: Target, right: Target) -> Iterator[tuple[int, Difference | None]]:
-    """How many rows were read, with each difference; rows of `left` first, then those that only `right` has."""
+    """The number of rows, with each difference; rows of `left` first, then those that only `right` has."""
     for rows in _chunks(reader.rows(left)):
         ours = dict(rows)
         yield len(ours), None

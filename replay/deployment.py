@@ -1,4 +1,4 @@
-"""What the command works on: the settings, registries and log of one deployment, opened once."""
+"""The settings, registries and log of one deployment, opened once per command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def start_spark(spare_threads: int = 0) -> SparkSession:
-    """The session of this process, started when it is first asked for."""
+    """The Spark session of this process, started at its first use."""
     from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415 - only a fold needs Spark
 
     threads = (os.cpu_count() or 2) + spare_threads
@@ -30,7 +30,7 @@ def start_spark(spare_threads: int = 0) -> SparkSession:
 
 @dataclass(frozen=True)
 class Deployment:
-    """One deployment, as its environment variables describe it."""
+    """One deployment, from its environment variables."""
 
     settings: LogSettings
     stores: StoreSettings
@@ -39,14 +39,14 @@ class Deployment:
     log: KafkaLog
 
     def rebuilder(self, session: Callable[[], SparkSession] = start_spark) -> Rebuilder:
-        """What builds, swaps and drops generations; session: see SparkEngine."""
+        """Builds, swaps and drops generations; session: see SparkEngine."""
         engine = SparkEngine(self.settings, session)
         return Rebuilder(self.settings, self.stores, self.log, self.generations, engine)
 
 
 @contextmanager
 def open_deployment(env: Mapping[str, str]) -> Iterator[Deployment]:
-    """Open the deployment that `env` describes; nothing is asked of a server yet."""
+    """Open the deployment that `env` describes; no server is contacted yet."""
     settings, stores = LogSettings.from_environment(env), StoreSettings.from_environment(env)
     views = ViewRegistry.load(settings.modules)
     with closing(KafkaLog(settings)) as log:

@@ -1,13 +1,13 @@
-"""What the `replay` command refuses.
+"""Errors of the `replay` command.
 
 ReplayError
 ├── CannotVerify    a view cannot be compared with a rebuild of it
 ├── CannotDiff      two generations cannot be compared
-├── NameTaken       a view of some events cannot have this name
-├── NothingToDrop   no view of some events has this name
-├── NoSuchLetter    there is no dead letter of this key
-├── NoTerminal     something would be deleted, and nobody is there to agree
-└── CannotRetry     what a dead letter is about cannot be taken in by the command
+├── NameTaken       a view made with --as has the name of a declared view
+├── NothingToDrop   there is no undeclared view with this name
+├── NoSuchLetter    there is no dead letter with this key
+├── NoTerminal      a deletion must be confirmed, but there is no terminal
+└── CannotRetry     a dead letter cannot be retried
 """
 
 from __future__ import annotations
@@ -34,39 +34,41 @@ class CannotDiff(ReplayError):
 
 
 class NameTaken(ReplayError):
-    """A view of some events cannot have this name."""
+    """A view made with --as has the name of a declared view."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f'"{name}" is a declared view: choose another name for the one made from some events')
+        super().__init__(f'"{name}" is a declared view: use another name with --as')
         self.name = name
 
 
 class NothingToDrop(ReplayError):
-    """No view of some events has this name."""
+    """There is no undeclared view with this name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
-        listed = f"there are {', '.join(known)}" if known else "there is none"
-        super().__init__(f'no view made with --as is called "{name}": {listed}')
+        listed = f"use one of {', '.join(known)}" if known else "there are none"
+        super().__init__(f'there is no undeclared view "{name}": {listed}')
         self.name, self.known = name, known
 
 
 class NoSuchLetter(ReplayError):
-    """There is no dead letter of this key."""
+    """There is no dead letter with this key."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f'there is no dead letter "{key}": `replay dead-letters list` shows them')
+        super().__init__(f'there is no dead letter "{key}": see `replay dead-letters list`')
         self.key = key
 
 
 class NoTerminal(ReplayError):
-    """Something would be deleted, and nobody sits at the terminal to agree."""
+    """A deletion must be confirmed, but there is no terminal."""
 
     def __init__(self) -> None:
-        super().__init__("nothing was dropped: without a terminal to ask at, say --yes, or --dry-run to see what it is")
+        super().__init__(
+            "nothing was dropped: without a terminal, use --yes, or --dry-run to see what would be dropped"
+        )
 
 
 class CannotRetry(ReplayError):
-    """What a dead letter is about cannot be taken in by the command."""
+    """A dead letter cannot be retried."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f'dead letter "{key}" cannot be retried: {problem}')

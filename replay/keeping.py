@@ -1,4 +1,4 @@
-"""`replay prune | drop | publish`: generations that are not needed any more, and the names of those that are."""
+"""`replay prune | drop | publish`: drop generations that are no longer needed, and set the plain names again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from replay.errors import NothingToDrop
 from replay.outcome import Outcome, on_each
 from replay.output import AsJson, confirm, errors, print_json, say
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be dropped.")]
 
 
@@ -27,10 +27,10 @@ def prune(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Drop every generation of each VIEW but the current one, including leftovers of interrupted rebuilds.
+    """Drop all generations of each VIEW except the current one, including those of interrupted rebuilds.
 
-    `replay rollback` is impossible afterwards, and code of an earlier version that still runs loses its views, so it
-    asks first.
+    Afterwards `replay rollback` is impossible, and running code of an earlier version loses its views. So the command
+    asks for confirmation.
     """
     check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
@@ -49,14 +49,14 @@ def prune(
 def drop(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="VIEW", help="Made with `replay rebuild --as`, or declared no more."),
+        typer.Argument(metavar="VIEW", help="Views made with `replay rebuild --as`, or no longer declared."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every view that this code does not declare.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove each VIEW that no code declares, with all its generations, the live one too. It asks first."""
+    """Remove each VIEW that this code does not declare, with all its generations. Asks for confirmation."""
     check_choice(names, everything)
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
@@ -72,7 +72,7 @@ def drop(
 def publish(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
     """Point the plain names of each VIEW (SQL view, index alias, key pointer) at its live generation again.
 
-    A rebuild does it after the swap; this repairs them where it was killed, or a store was away, at that moment.
+    A rebuild does this after the swap. Use this command if the rebuild was killed or a store was unavailable then.
     """
     check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
@@ -102,7 +102,7 @@ def _drop(
     as_json: bool,
     withdraw: bool = False,
 ) -> None:
-    """Drop these generations if the user agrees. withdraw: the live ones too, so that their views are gone."""
+    """Drop these generations if the user confirms. withdraw: also the live ones, which removes their views."""
     if dry_run:
         if as_json:
             print_json({"would_drop": [_to_json(each) for each in generations]})
@@ -126,7 +126,7 @@ def _drop(
 
 def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool) -> list[Generation]:
     with deployment.generations.rebuilding(view):
-        # looked up again: what was being built when the user agreed may be live by now, and nobody agreed to the rest
+        # read again: a generation may have become live since the user confirmed, and new ones were not confirmed
         current = _current(deployment)
         found = [
             each
@@ -134,14 +134,14 @@ def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool
             if withdraw or ((view, each.generation) not in current and each.generation in agreed)
         ]
         if withdraw:
-            # the registry first: from here on nobody is led to it
+            # the registry first: from here on no reader finds it
             deployment.generations.withdraw(view)
         deployment.rebuilder().drop(placeholder_view(view), found)
     return found
 
 
 def _current(deployment: Deployment) -> set[tuple[str, int]]:
-    """The generations to which the plain names lead; one of an earlier version may be live beside them."""
+    """The generations that the plain names lead to; a generation of an earlier version may also be live."""
     return {(each.view, each.generation) for each in deployment.generations.live().values()}
 
 

@@ -1,4 +1,4 @@
-"""`replay dead-letters list | retry`: what could not be taken in, and taking it in after the cause is mended."""
+"""`replay dead-letters list | retry`: show what could not be processed, and retry it after a fix."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from replay.output import AsJson, one_line, output, print_json, say, show_table
 from replay.progress import steps
 from replay.resending import Resender, is_loss_notice, is_resent
 
-app = typer.Typer(help="What could not be read or loaded, and why.", no_args_is_help=True)
+app = typer.Typer(
+    help="Show and retry records that could not be read or loaded.", no_args_is_help=True, rich_markup_mode="markdown"
+)
 
 SHOWN_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True)
 class LetterRow:
-    """A dead letter, as it is shown. key: its own, the place that it comes from. record: its key and value, as text."""
+    """A dead letter as it is printed. key: the place of the failed record. record: its key and value as text."""
 
     key: str
     reason: str
@@ -41,7 +43,7 @@ class LetterRow:
 
 @app.command("list")
 def list_letters(as_json: AsJson = False) -> None:
-    """Every dead letter: where it comes from, when, and why."""
+    """List all dead letters: the place of the failed record, the time and the reason."""
     with open_deployment(os.environ) as deployment:
         found = [_listed(key, letter) for key, letter in _letters(deployment).items()]
     if as_json:
@@ -52,7 +54,7 @@ def list_letters(as_json: AsJson = False) -> None:
             ("key", "time", "why", "record"), [(each.key, each.time, each.reason, each.record) for each in found]
         )
         return
-    # keys and reasons are long, and keys are copied: a line each
+    # keys and reasons are long, and keys are copied: one line for each
     for each in found:
         say(one_line(each.key))
         say(one_line(f"  {each.time}  {each.reason}"))
@@ -63,19 +65,20 @@ def list_letters(as_json: AsJson = False) -> None:
 
 @app.command()
 def retry(
-    keys: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY", help="Keys of letters, as `list` shows them.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All but those of commands and lost records.")] = False,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Keys of dead letters from `list`.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All dead letters except those of commands and lost records.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take in what these letters are about, after its cause was mended.
+    """Retry dead letters after the cause was fixed.
 
-    Of an event or a patch, the views concerned are rebuilt: they apply events in order, so one that was left out cannot
-    be added later. Of a process, its event is sent to it again. A command is decided now, under a new id (its own, with
-    /retry), for its client was told of the failure: name those whose client has not sent it again itself.
+    - An event or a patch: the affected views are rebuilt, because a skipped event cannot be added later.
+    - An event at which a process failed: it is sent to the process again.
+    - A command: its body is sent as a new command; `/retry` is appended to its command id. The client knows that the
+      command failed, so only retry it if the client has not sent it again.
 
-    It stops at the first that still cannot be read. A letter is taken away when what it is about was taken in.
+    The command stops at the first record that still cannot be read. A dead letter is removed after its retry.
     """
     check_choice(keys, everything, "letters")
     with open_deployment(os.environ) as deployment:
@@ -97,11 +100,11 @@ def retry(
         return
     for key, each in receipts.items():
         say(one_line(f"{key}: {each.command_id} is {each.outcome} {each.error.message if each.error else ''}".rstrip()))
-    say(f"{len(chosen)} letters taken in; rebuilt: {', '.join(views) or 'nothing'}")
+    say(f"{len(chosen)} dead letters retried; rebuilt: {', '.join(views) or 'nothing'}")
 
 
 def _resend(deployment: Deployment, letters: Mapping[str, Letter]) -> dict[str, Receipt]:
-    """Send again what these are about; the receipts of commands, by the letter's key."""
+    """Send the records of these letters again; returns the receipts of commands by the letter's key."""
     if not letters:
         return {}
     resender, writer = Resender(deployment.settings, deployment.log), DeadLetters(deployment.settings)
@@ -110,14 +113,14 @@ def _resend(deployment: Deployment, letters: Mapping[str, Letter]) -> dict[str, 
         receipt = resender.resend(key, letter)
         if receipt is not None:
             receipts[key] = receipt
-        # at once, so that nothing is sent a second time where a later one fails
+        # immediately, so that nothing is sent twice if a later one fails
         writer.put(key, None)
         writer.flush()
     return receipts
 
 
 def _rebuild(deployment: Deployment, letters: Mapping[str, Letter]) -> list[str]:
-    """Rebuild the views that these concern, and take the letters away; returns the views' names."""
+    """Rebuild the views that these letters affect, then remove the letters; returns the views' names."""
     if not letters:
         return []
     deployment.generations.prepare()
@@ -134,7 +137,7 @@ def _rebuild(deployment: Deployment, letters: Mapping[str, Letter]) -> list[str]
 
 
 def _letters(deployment: Deployment) -> dict[str, Letter]:
-    """The letters by key; a later one replaces an earlier one, and a tombstone takes it away."""
+    """The letters by key; a later one replaces an earlier one, and a tombstone removes it."""
     letters: dict[str, Letter] = {}
     for record in deployment.log.read(DEAD_LETTERS, 0, 0):
         letters.pop(record.key, None)
@@ -153,10 +156,10 @@ def _chosen(letters: Mapping[str, Letter], keys: Sequence[str] | None) -> list[s
 
 
 def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[TableView]:
-    """The views that what the letter is about belongs to; all of them where that cannot be told."""
+    """The views that the letter affects; all views if this is unknown."""
     views = deployment.views.views
     if key.startswith(f"{PATCHES}/"):
-        # of a part of a patch, the key of the letter tells the view; of a whole one, the key of the record
+        # for a part of a patch, the letter's key has the view; for a whole patch, the record's key
         parts = key.split("/")
         tag = parts[2] if len(parts) > 3 else (letter.key or b"").decode(errors="replace").partition("/")[0]
         tagged = [view for view in views.values() if view.tag == tag]

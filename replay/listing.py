@@ -1,4 +1,4 @@
-"""`replay list | generations`: the views that the code declares, and what was built of each."""
+"""`replay list | generations`: the declared views, and their generations."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from replay.deployment import Deployment, open_deployment
 from replay.output import AsJson, print_json, show_notes, show_table, size_text
 
 COLUMNS: Final = ("view", "gen", "version", "state", "rows", "size", "built")
-PLAIN_COLUMNS: Final = ("live since", "events", "seconds", "made of", "published")
+PLAIN_COLUMNS: Final = ("live since", "events", "seconds", "made from", "published")
 
 
 def list_views(views: Views = None, everything: ReadAll = False, as_json: AsJson = False) -> None:
-    """The views that this code declares: version, key and stores."""
+    """List the views that this code declares: version, key and stores."""
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as deployment:
         found = [deployment.views.view(name) for name in chosen(views, deployment.views.views)]
@@ -42,24 +42,24 @@ def list_views(views: Views = None, everything: ReadAll = False, as_json: AsJson
         )
         return
     rows = [(each.name, each.version, each.key_name, " ".join(s.name for s in each.stores), each.doc) for each in found]
-    show_table(("view", "version", "key", "stores", "what it is"), rows)
+    show_table(("view", "version", "key", "stores", "description"), rows)
 
 
 @dataclass(frozen=True)
 class SizedGeneration:
-    """A generation, and how large it is in each store; None where that store cannot say."""
+    """A generation and its size in each store; None if the store cannot answer."""
 
     generation: Generation
     sizes: dict[str, Size | None]
 
     @property
     def rows(self) -> int | None:
-        """By the first store that knows."""
+        """The number of rows in the first store that answers."""
         return next((each.rows for each in self.sizes.values() if each and each.rows is not None), None)
 
     @property
     def size_bytes(self) -> int | None:
-        """In all stores that know."""
+        """The total size in all stores that answer."""
         known = [each.size_bytes for each in self.sizes.values() if each and each.size_bytes is not None]
         return sum(known) if known else None
 
@@ -86,10 +86,10 @@ class SizedGeneration:
 
 
 def generations(views: Views = None, everything: ReadAll = False, as_json: AsJson = False) -> None:
-    """What was built of each VIEW, views made with --as among them: which is live, when it was built, how large it is.
+    """List the generations of each VIEW, including views made with --as: state, time of the build and size.
 
-    A retired generation is what `replay rollback` goes back to, and `replay prune` drops. The number of rows is the
-    store's own estimate.
+    `replay rollback` goes back to a retired generation, `replay prune` drops it. The number of rows is an estimate of
+    the store.
     """
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as deployment:
@@ -97,7 +97,7 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
         registered = deployment.generations.all()
         for name in views or ():
             if name not in {each.view for each in registered}:
-                deployment.views.view(name)  # one that is declared and not built yet has none; others are unknown
+                deployment.views.view(name)  # a declared view that is not built yet has none; other names are unknown
         found = [_sized(deployment, each) for each in registered if not views or each.view in views]
     if as_json:
         print_json([each.to_json() for each in found])
@@ -113,7 +113,7 @@ def _sized(deployment: Deployment, generation: Generation) -> SizedGeneration:
         try:
             sizes[name] = open_reader(name, deployment.stores).size(target)
         except (StoreUnavailable, GenerationMissing):
-            sizes[name] = None  # what the registry knows is worth showing without it
+            sizes[name] = None  # show what the registry knows
     return SizedGeneration(generation, sizes)
 
 
@@ -127,9 +127,9 @@ def _row(each: SizedGeneration) -> tuple[str | int | float | None, ...]:
 
 
 def _notes(found: Sequence[SizedGeneration]) -> list[str]:
-    """What the terminal has no column for: of what a view is made, and plain names that lead elsewhere."""
+    """Notes below the table on a terminal: the source of views made with --as, and unpublished generations."""
     registered = [each.generation for each in found]
-    made = [f"{each.view}@g{each.generation} is made of {_made_of(each)}" for each in registered if each.source]
+    made = [f"{each.view}@g{each.generation} is made from {_made_of(each)}" for each in registered if each.source]
     return made + [
         f"{each.view}: the plain names do not lead to generation {each.generation}; run `replay publish {each.view}`"
         for each in registered

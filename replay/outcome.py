@@ -1,4 +1,4 @@
-"""One verb on several views: where it fails at one, it goes on with the others, and tells at the end."""
+"""Runs a command on several views: a failure of one view does not stop the others and is reported at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from replay.output import complain, print_json
 from replay.progress import OnStep, steps
 
 KNOWN: Final = (EventLogError, CommandError, ProjectionError, ReplayError)
-"""Errors whose message says what to do: they are told in one line."""
+"""Errors whose message says what to do: they are printed in one line."""
 FAILED_EXIT: Final = 1
 
 Done = TypeVar("Done")
@@ -24,7 +24,7 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True)
 class Failure:
-    """A view at which the verb failed, and why."""
+    """A view for which the command failed, and why."""
 
     view: str
     error: str
@@ -32,20 +32,20 @@ class Failure:
 
 @dataclass
 class Outcome(Generic[Done]):
-    """What became of each view. unfinished: those that were not, as the command was interrupted."""
+    """The outcome per view. unfinished: views that were not processed because the command was interrupted."""
 
     done: list[Done] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
 
     def print_json(self, key: str = "views", to_json: Callable[[Done], Any] = lambda each: each, **more: Any) -> None:
-        """The document of `--json`: what was done under `key`, and what was not."""
+        """Print the document of `--json`: the results under `key`, and the failures."""
         done = [to_json(each) for each in self.done]
         failed = [asdict(each) for each in self.failed]
         print_json({key: done, "failed": failed, "unfinished": self.unfinished, **more})
 
     def complain(self) -> None:
-        """Name what failed on standard error, each with its reason, and sum up where there were several views."""
+        """Print each failure with its reason on standard error, and a summary if there were several views."""
         for each in self.failed:
             complain(each.error)
         if len(self.failed) + len(self.done) + len(self.unfinished) > 1 and (self.failed or self.unfinished):
@@ -56,7 +56,7 @@ class Outcome(Generic[Done]):
             complain("; ".join(parts))
 
     def exit(self, code: int = 0) -> None:
-        """End with FAILED_EXIT if anything failed, else with `code`."""
+        """Exit with FAILED_EXIT if a view failed, else with `code`."""
         code = FAILED_EXIT if self.failed else code
         if code:
             raise typer.Exit(code)
@@ -65,9 +65,9 @@ class Outcome(Generic[Done]):
 def on_each(
     views: Iterable[str], act: Callable[[str, OnStep], Done], report: Callable[[Outcome[Done]], None]
 ) -> Outcome[Done]:
-    """Run `act` on each view, and `report` what came of it, also where something unforeseen ends the command early.
+    """Run `act` on each view, and `report` the outcome, also if an unexpected error ends the command early.
 
-    act: is given the view's name, and what to call with each step that it takes.
+    act: called with the view's name, and a function to call with each of its steps.
     """
     outcome: Outcome[Done] = Outcome(unfinished=list(views))
     try:

@@ -1,4 +1,4 @@
-"""How the command shows what it found: tables for people, tab-separated lines for pipes, one line of JSON for programs.
+"""The output of the command: tables for people, tab-separated lines for pipes, one line of JSON for programs.
 
 Results go to standard output; progress, questions and errors to standard error.
 """
@@ -18,49 +18,49 @@ from rich.text import Text
 
 from replay.errors import NoTerminal
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
 Cell = str | int | float | None
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-"""Characters that would end a line, or that a terminal would obey."""
+"""Control characters, which would end a line or change the terminal."""
 
 
 def output() -> Console:
-    """Standard output as it is now; not a terminal: nothing is folded, cut or coloured."""
+    """Standard output at the moment; if it is not a terminal, nothing is wrapped, cut or coloured."""
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def errors() -> Console:
-    """Standard error as it is now."""
+    """Standard error at the moment."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def say(text: str) -> None:
-    """One line on standard output, as it stands: a command in it can be copied, however narrow the terminal is."""
+    """Print one line on standard output without wrapping, so that a command in it can be copied."""
     output().print(text, soft_wrap=True)
 
 
 def complain(text: str) -> None:
-    """One line on standard error, as it stands."""
+    """Print one line on standard error without wrapping."""
     errors().print(f"replay: {text}", style="red", soft_wrap=True)
 
 
 def fail(error: Exception, code: int) -> None:
-    """Say what went wrong, in one line on standard error, and end with this exit code."""
+    """Print the error in one line on standard error and exit with this code."""
     complain(str(error))
     raise typer.Exit(code)
 
 
 def print_json(document: Any) -> None:
-    """One line on standard output."""
+    """Print one line on standard output."""
     print(json.dumps(document), flush=True)
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], plain_only: Sequence[str] = ()) -> None:
     """Print rows under the names of their columns.
 
-    On a terminal a table that fits its width, and elsewhere a line per row, its cells separated by tabs, of any length.
-    plain_only: columns that the terminal has no room for.
+    On a terminal a table that fits its width; elsewhere one line per row, with cells separated by tabs. plain_only:
+    columns for which a terminal has no space.
     """
     if not output().is_terminal:
         for line in (columns, *rows):
@@ -73,14 +73,14 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], plain_onl
 
 
 def show_notes(lines: Sequence[str]) -> None:
-    """Sentences below a table, on a terminal only: what they say stands in columns elsewhere."""
+    """Print sentences below a table, only on a terminal; other output has this information in columns."""
     if output().is_terminal:
         for line in lines:
             say(one_line(line))
 
 
 def terminal_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], empty: bool = False) -> RenderableType:
-    """A table without lines around its cells; a cell that is too long goes on below."""
+    """A table without borders; long cells are wrapped."""
     if empty:
         return Text("none")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -107,15 +107,15 @@ def one_line(cell: Cell, digits: str = "") -> str:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Return if the user agrees; `yes`: they did so beforehand.
+    """Return if the user confirms; `yes`: they already confirmed with --yes.
 
-    Ends with exit code 1 when they do not, and raises NoTerminal where nobody sits at the terminal.
+    Exits with code 1 if they do not, and raises NoTerminal if there is no terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
         raise NoTerminal
-    # typer's prompt would write to standard output, which may be on its way into a program
+    # typer's prompt would write to standard output, which may be piped into a program
     errors().print(f"{question} [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         complain("nothing was dropped")

@@ -1,4 +1,4 @@
-"""`replay plan`: what a deployment of this code would rebuild; and how long a rebuild takes."""
+"""`replay plan`: what a deployment of this code would rebuild, and how long a rebuild takes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ COLUMNS = ("view", "live version", "declared", "what happens", "offsets", "secon
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a rebuild would read. offsets: of `events`, gaps and heartbeats among them; seconds: None where no rebuild
-    was ever measured."""
+    """How much a rebuild would read. offsets: of `events`, including gaps and heartbeats; seconds: None if no rebuild
+    was measured yet."""
 
     view: str
     offsets: int
@@ -32,16 +32,20 @@ class Estimate:
 
     def text(self) -> str:
         """For people."""
-        how_long = "no rebuild was measured yet" if self.seconds is None else f"about {self.seconds:,.0f} s"
+        how_long = (
+            "duration unknown until a first rebuild is measured"
+            if self.seconds is None
+            else f"about {self.seconds:,.0f} s"
+        )
         return f"{self.view}: {self.offsets:,} offsets of the log to read, {how_long}"
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What becomes of a view when this code is started.
+    """What happens to a view when this code is started.
 
     action: "nothing", "build" (it is new), "rebuild" (a new version), "refuse" (changed, with the version that it had)
-    or "left over" (nobody declares it any more). changes: lines of its declaration, as a diff.
+    or "left over" (this code does not declare it). changes: lines of its declaration, as a diff.
     """
 
     view: str
@@ -53,7 +57,7 @@ class Planned:
 
 
 def plan(views: Views = None, everything: ReadAll = False, as_json: AsJson = False) -> None:
-    """Show what starting the read side with this code would build, rebuild or refuse. Exit code 3: it would refuse."""
+    """Show which views this code would build, rebuild or refuse at its start. Exit code 3: it would refuse one."""
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
@@ -69,7 +73,7 @@ def plan(views: Views = None, everything: ReadAll = False, as_json: AsJson = Fal
         show_table(COLUMNS, [_row(each) for each in planned], plain_only=("changes",))
         show_notes([f"{each.view}: {change}" for each in planned for change in each.changes])
         left = [each.view for each in planned if each.action == "left over"]
-        show_notes([f"{view}: this code does not declare it; `replay drop {view}` removes it" for view in left])
+        show_notes([f"{view}: not declared by this code; `replay drop {view}` removes it" for view in left])
     if any(each.action == "refuse" for each in planned):
         raise typer.Exit(REFUSED_EXIT)
 
@@ -82,7 +86,7 @@ def _row(each: Planned) -> Sequence[Cell]:
 
 
 def plans(deployment: Deployment) -> list[Planned]:
-    """What becomes of every view that is declared or live."""
+    """What happens to every view that is declared or live."""
     live = {name: each for name, each in deployment.generations.live().items() if each.source is None}
     serving = deployment.generations.serving(deployment.views.views.values())
     found = [_planned(deployment, view, serving.get(view.name)) for view in deployment.views.views.values()]
@@ -102,12 +106,12 @@ def _planned(deployment: Deployment, view: TableView, live: Generation | None) -
 
 
 def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The lines that are gone (-) and new (+)."""
+    """The removed (-) and added (+) lines."""
     return [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
 
 
 def estimate(deployment: Deployment, view: TableView, selection: Selection = ALL) -> Estimate:
-    """What a rebuild of `view` would read, and its duration at the rate last measured: its own, else any view's."""
+    """How much a rebuild of `view` would read, and its duration at the last measured rate: its own, else any view's."""
     ends = {each: deployment.log.end(EVENTS, each) for each in range(deployment.settings.partitions)}
     firsts = {each: deployment.log.first(EVENTS, each) for each in ends}
     ranges = selection.ranges(ends)

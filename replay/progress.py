@@ -1,4 +1,4 @@
-"""How far a rebuild is, on standard error: one bar per view on a terminal, else a line now and then."""
+"""The progress of a rebuild on standard error: one bar per view on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from replay.output import errors
 
 OnStep = Callable[[Step], None]
 LINE_EVERY_S: Final = 10.0
-"""Between two lines about one phase, where there is no bar."""
+"""Seconds between two lines about one phase, if there is no bar."""
 
 
 @contextmanager
 def steps() -> Iterator[OnStep]:
-    """What to call with each step of a rebuild."""
+    """A function to call with each step of a rebuild."""
     console = errors()
     if not console.is_terminal:
         yield Lines(lambda text: console.print(text, soft_wrap=True))
@@ -32,9 +32,9 @@ def steps() -> Iterator[OnStep]:
 
 
 def bars(console: Console) -> Progress:
-    """What draws the bars, as wide as the terminal; they vanish when it ends."""
+    """Draws the bars, as wide as the terminal, and removes them at the end."""
     return Progress(
-        # as wide as there is room for, and cut where there is none
+        # uses the remaining width
         TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
         TextColumn("{task.fields[phase]}"),
         BarColumn(bar_width=12),
@@ -48,7 +48,7 @@ def bars(console: Console) -> Progress:
 
 
 class CountColumn(ProgressColumn):
-    """Done and in all, empty where nothing is counted."""
+    """Done and total, empty if nothing is counted."""
 
     def render(self, task: Task) -> Text:
         """For example `1,200,000/2,000,000`."""
@@ -56,15 +56,15 @@ class CountColumn(ProgressColumn):
 
 
 class RateColumn(ProgressColumn):
-    """Events or patches a second."""
+    """Events or patches per second."""
 
     def render(self, task: Task) -> Text:
-        """The rate so far, empty until there is one."""
+        """The rate so far, empty until it is known."""
         return Text(f"{task.speed:,.0f}/s" if task.speed and task.total else "", justify="right")
 
 
 class Bars:
-    """One bar per view, for the phase that it is in."""
+    """One bar per view, for its current phase."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -74,14 +74,14 @@ class Bars:
         task, phase = self._tasks.get(step.view, (None, ""))
         if task is None or phase != step.phase:
             if task is not None:
-                self._progress.remove_task(task)  # its total would stay for a phase in which nothing is counted
+                self._progress.remove_task(task)  # else its total would stay in a phase without counts
             task = self._progress.add_task(step.view, total=None, phase=step.phase)
             self._tasks[step.view] = task, step.phase
         self._progress.update(task, completed=step.done, total=step.total or None)
 
 
 class Lines:
-    """One line when a phase begins, and one each LINE_EVERY_S as it goes on. now: a clock in seconds."""
+    """One line at the start of a phase, then one per LINE_EVERY_S. now: a clock in seconds."""
 
     def __init__(self, write: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
         self._write, self._now = write, now

@@ -1,4 +1,4 @@
-"""Taking in dead letters of the write side: commands are decided after all, processes are sent their events again."""
+"""Retries dead letters of the write side: sends commands as new commands, and sends processes their events again."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from replay.errors import CannotRetry
 
 TIMEOUT_S: Final = 30.0
 LOST: Final = re.compile(r"[a-z-]+/\d+/\d+-\d+")
-"""Key of the letter about offsets that retention deleted."""
+"""Key of a letter about offsets that retention deleted."""
 
 
 def is_resent(key: str) -> bool:
-    """Whether what a letter is about is sent again, rather than read again by views."""
+    """Whether the record of a letter is sent again, instead of read again by views."""
     topic, *_, last = key.split("/")
     return topic in (COMMANDS, INBOX, PROCESSES) or last == ROUTED_BY
 
 
 def is_loss_notice(key: str) -> bool:
-    """Whether the letter says that records were deleted unread: there is nothing to take in."""
+    """Whether the letter reports records that were deleted unread: there is nothing to retry."""
     return LOST.fullmatch(key) is not None
 
 
 class Resender:
-    """Sends again what dead letters are about, as the aggregates and processes of `settings` read it now."""
+    """Sends the records of dead letters again, read by the current aggregates and processes of `settings`."""
 
     def __init__(self, settings: LogSettings, log: EventLog) -> None:
         self._log = log
         self._commands, self._processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
 
     def resend(self, key: str, letter: Letter) -> Receipt | None:
-        """Send it again: a command's receipt is waited for, and what concerns processes they handle in their time.
+        """Send the record again, and wait for the receipt if it is a command; processes handle it later.
 
-        Raises CannotRetry where it could not be read now either, and LogUnavailable.
+        Raises CannotRetry if it still cannot be read, and LogUnavailable.
         """
         if letter.value is None:
-            raise CannotRetry(key, "the letter holds no value to send")
+            raise CannotRetry(key, "it has no value to send")
         if key.startswith(f"{COMMANDS}/"):
             return self._decide(key, letter.value)
         record_key = (letter.key or b"").decode(errors="surrogateescape")
@@ -66,12 +66,12 @@ class Resender:
         return None
 
     def _decide(self, key: str, value: bytes) -> Receipt:
-        """The receipt of a new command with the same body: under the old id, the first receipt would come again."""
+        """The receipt of a new command with the same body; the old command id would return the first receipt."""
         try:
             command = decode(value)
             typed = read_command(self._commands.command(command.type), command.data)
         except (NotAnEnvelope, CommandError) as error:
-            raise CannotRetry(key, f"it is still no command: {error}") from error
+            raise CannotRetry(key, f"it is still not a valid command: {error}") from error
         again = command._replace(
             id=f"{command.id}/retry",
             stream=typed.stream,
@@ -93,15 +93,15 @@ class Resender:
                     if record.key == command_id and record.value is not None:
                         return Receipt.from_json(record.value)
         raise CannotRetry(
-            key, f"no handler has answered for {TIMEOUT_S:g} s; the command was sent, see its receipt later"
+            key, f"no handler answered within {TIMEOUT_S:g} s; the command was sent, look up its receipt later"
         )
 
     def _read(self, key: str, record_key: str, value: bytes) -> None:
-        """Nothing is sent: the instance handles what has waited as soon as handlers run code that can read it."""
+        """Nothing is sent: the instance handles its waiting events once handlers run code that can read it."""
         name, _, instance = record_key.partition("/")
         process = self._processes.processes.get(name)
         if process is None:
-            raise CannotRetry(key, f'no process "{name}" is declared')
+            raise CannotRetry(key, f'process "{name}" is not declared')
         try:
             read_instance(process, instance, value)
         except UnreadableProcess as error:

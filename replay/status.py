@@ -1,4 +1,4 @@
-"""`replay status`: where each view stands in each store, once or again and again."""
+"""`replay status`: the state of each view in each store, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from replay.output import AsJson, complain, errors, output, print_json, show_not
 ATTENTION_EXIT: Final = 3
 FINE: Final = ("caught up", "behind")
 STALLED_S: Final = 10.0
-"""A view that is behind and does not move for so long, while heartbeats come every second, is stalled."""
+"""A view that is behind and makes no progress for this long, while heartbeats come every second, is stalled."""
 LOOK_S: Final = 0.3
 EVERY_S: Final = 2.0
 COLUMNS: Final = ("view", "store", "standing", "gen", "events behind", "seconds behind")
@@ -32,7 +32,7 @@ PLAIN_COLUMNS: Final = ("version", "position", "problem")
 
 
 class Looks(Protocol):
-    """Where all views stand now, and how long the log is: see Lags."""
+    """The state of all views, and the ends of the log: see Lags."""
 
     def look(self) -> list[Lag]: ...
 
@@ -41,10 +41,10 @@ class Looks(Protocol):
 
 @dataclass
 class Stalls:
-    """Tells views that stand still from those that are only behind, over as many looks as are taken.
+    """Distinguishes stalled views from those that are only behind, over several checks.
 
-    views: those to look at. now: a clock in seconds. undecided: whether one of them was behind at the last look and
-    was not seen to move yet.
+    views: those to check. now: a clock in seconds. undecided: whether one of them was behind at the last check and has
+    not made progress yet.
     """
 
     lags: Looks
@@ -52,16 +52,16 @@ class Stalls:
     now: Callable[[], float] = time.monotonic
     undecided: bool = False
     _moved: dict[tuple[str, str], tuple[Lag, Mapping[int, int], float]] = field(default_factory=dict)
-    """By view and store: how it stood when it last moved, the ends of the log then, and when that was."""
+    """By view and store: its state when it last made progress, the ends of the log then, and the time."""
 
     def look(self) -> list[Lag]:
-        """One look, at which a view that has not moved for STALLED_S is stalled."""
+        """One check, in which a view without progress for STALLED_S is stalled."""
         found, ends, at = self.lags.look(), self.lags.ends(), self.now()
         self.undecided = False
         return [self._judged(each, ends, at) for each in found if each.view in self.views]
 
     def settled(self, sleep: Callable[[float], None] = time.sleep) -> list[Lag]:
-        """As many looks as it takes until each view that is behind has moved, or stood still for STALLED_S."""
+        """Check until each view that is behind has made progress, or has made none for STALLED_S."""
         found = self.look()
         while self.undecided:
             sleep(LOOK_S)
@@ -87,14 +87,14 @@ class Stalls:
 def status(
     views: Views = None,
     everything: ReadAll = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on looking, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(help="With --watch: seconds between two looks.", min=0.1)] = EVERY_S,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between two refreshes.", min=0.1)] = EVERY_S,
     as_json: AsJson = False,
 ) -> None:
-    """Where each VIEW stands in each of its stores: its generation, and how far it is behind the log.
+    """Show the state of each VIEW in each of its stores: its generation, and how far it is behind the log.
 
-    Exit code 3: a view needs attention, as it is stalled, lost or not built, or its store is away. With --watch, the
-    exit code is that of the last look. Elsewhere than on a terminal, and with --json, positions are shown too.
+    Exit code 3: a view needs attention, because it is stalled, lost or not built, or its store is unavailable. With
+    --watch, the exit code is that of the last refresh. With --json or without a terminal, positions are shown too.
     """
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as opened:
@@ -104,7 +104,7 @@ def status(
         if watch:
             code = _watch(stalls.look, every, as_json)
         else:
-            with errors().status(f"looking; what stands still is known after {STALLED_S:g} s"):
+            with errors().status(f"checking whether views make progress, for up to {STALLED_S:g} s"):
                 found = stalls.settled()
             _show(found, as_json)
             code = exit_code(found)
@@ -113,7 +113,7 @@ def status(
 
 
 def exit_code(found: list[Lag]) -> int:
-    """0, or ATTENTION_EXIT if any view needs it."""
+    """0, or ATTENTION_EXIT if a view needs attention."""
     return 0 if all(each.standing in FINE for each in found) else ATTENTION_EXIT
 
 
@@ -127,7 +127,7 @@ def _show(found: list[Lag], as_json: bool) -> None:
 
 
 def _watch(look: Callable[[], list[Lag]], every: float, as_json: bool) -> int:
-    """Show look after look, in one place on a terminal, until Ctrl-C. Returns the last one's exit code."""
+    """Refresh until Ctrl-C, in place on a terminal. Returns the exit code of the last refresh."""
     if as_json or not output().is_terminal:
         return _repeat(look, every, lambda found: _show(found, as_json), complain)
     with Live(console=output(), auto_refresh=False) as live:
@@ -147,7 +147,7 @@ def _repeat(
         while True:
             try:
                 found = look()
-            except KNOWN as error:  # a server that is away may come back
+            except KNOWN as error:  # an unavailable server may come back
                 report(str(error))
                 code = FAILED_EXIT
             else:
@@ -158,7 +158,7 @@ def _repeat(
 
 
 def _page(found: list[Lag], every: float) -> RenderableType:
-    heading = Text(f"{_now()}, every {every:g} s until Ctrl-C", style="dim")
+    heading = Text(f"{_now()}, refreshed every {every:g} s until Ctrl-C", style="dim")
     table = terminal_table(COLUMNS, [_row(each) for each in found], empty=not found)
     return Group(heading, table, *(Text(each) for each in _problems(found)))
 

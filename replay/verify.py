@@ -1,4 +1,4 @@
-"""A rebuild aside, compared with the live generation at the same position."""
+"""A separate rebuild, compared with the live generation at the same position."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from replay.comparison import Comparison, compare
 from replay.errors import CannotVerify
 
 COVER_S: Final = 60.0
-"""How long the live generation may take to confirm that it has what the rebuild aside read: heartbeats do it."""
+"""How long the live generation may take to confirm, by heartbeats, that it has all that the rebuild read."""
 LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What a verification found. generation: the live one; events: read by the rebuild aside."""
+    """The result of a verification. generation: the live one; events: read by the separate rebuild."""
 
     view: str
     generation: int
@@ -33,7 +33,7 @@ class Verified:
 
     @property
     def equal(self) -> bool:
-        """Whether every row was seen to be equal."""
+        """Whether every row was equal."""
         return not any(each.differences or each.undecided for each in self.stores)
 
     def to_json(self) -> dict[str, Any]:
@@ -43,16 +43,17 @@ class Verified:
 
 
 def verify(rebuilder: Rebuilder, view: TableView, on_step: Callable[[Step], None] = lambda _: None) -> Verified:
-    """Build `view` aside, let it catch up, compare every row in every store, and drop it.
+    """Rebuild `view` separately, let it catch up, compare every row in every store, and drop the rebuild.
 
-    Raises RebuildFailed where the rebuild aside fails, and CannotVerify, in it, where the live generation cannot be
-    compared.
+    Raises RebuildFailed if the rebuild fails; it wraps CannotVerify if the live generation cannot be compared.
     """
     live = rebuilder.generations.serving([view]).get(view.name)
     if live is None:
         raise CannotVerify(view.name, "it has no live generation: rebuild it")
     if live.fingerprint != view.fingerprint:
-        raise CannotVerify(view.name, f"its live generation is {live.tag}, declared otherwise: run that version's code")
+        raise CannotVerify(
+            view.name, f"its live generation is {live.tag}, which has another declaration: run the code of that version"
+        )
     current = Target(view, live.generation)
     with rebuilder.building(view, on_step) as build:
         build.load()
@@ -86,15 +87,15 @@ def _touched(rebuilder: Rebuilder, view: TableView, starts: Mapping[int, int]) -
 
 
 def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[int, int]) -> None:
-    """Until the live generation has all that bulk read: only then do both have taken in the same."""
+    """Wait until the live generation has all events of the bulk phase, so that both have the same events."""
     deadline = time.monotonic() + COVER_S
     while behind := _uncovered(store, current, bulk_ends):
         if time.monotonic() > deadline:
             listed = ", ".join(map(str, behind))
             raise CannotVerify(
                 current.view.name,
-                f"{store.name} does not confirm that it is up to date with partition {listed}: see `replay status`; "
-                "where nothing happens, the heartbeats of `python -m commands` confirm it",
+                f"{store.name} has not applied all of partition {listed}: see `replay status`; without new events, "
+                "it needs the heartbeats of a running `python -m commands`",
             )
         time.sleep(LOOK_S)
 

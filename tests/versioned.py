@@ -64,8 +64,8 @@ def unreadable() -> list[Source]:
 
 
 REASONS = (
-    '"probe.probed" has version 4, and 3 is the newest known here: '
+    '"probe.probed" has version 4, but the newest known here is 3: '
     "it was written by a newer version of the code, deploy that here too",
-    '"probe.probed" has no "dataversion", where a whole number of at least 1 belongs',
+    '"probe.probed" has no "dataversion": it must be an integer of at least 1',
     '"probe.probed" lacks a field, or has it with another type: weight',
 )

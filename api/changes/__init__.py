@@ -1,1 +1,1 @@
-"""Following a view's changes: `patches` tell which rows, the stores what they are. May import what `api.reads` may."""
+"""Follows a view's changes: `patches` name the changed rows, stores have them. May import what `api.reads` may."""

@@ -1,4 +1,4 @@
-"""The changes of one view: which rows the live query says have changed, and what they are once the store has them."""
+"""The changes of one view: `patches` name the changed rows, and the feed reads them once the store has them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from projections.errors import ProjectionError
 from projections.table.view import TableView
 
 LOOK_S: Final = 1.0
-"""How often a feed looks whether its view has a new generation."""
+"""How often a feed checks whether its view has a new generation."""
 FIRST_PAUSE_S: Final = 0.005
 MAX_PAUSE_S: Final = 0.100
 RETRY_S: Final = 1.0
 ROWS_AT_ONCE: Final = 500
 MAX_WAITING: Final = 50_000
-"""Rows of a view that may have changed while its store is behind; beyond that its followers get a `reset`."""
+"""Changed rows that may wait for a view's store; with more, the followers get a `reset`."""
 
 logger = logging.getLogger(__name__)
 
 
 class ViewFeed:
-    """The changes of one view, for all its followers: each row is read once for all of them."""
+    """The changes of one view, for all its followers; each row is read once for all of them."""
 
     def __init__(
         self, view: TableView, readers: KeyReaders, lookups: Lookups, generations: Generations, live: Live
@@ -52,7 +52,7 @@ class ViewFeed:
 
     @property
     def position(self) -> str:
-        """Where a follower stands that has everything."""
+        """The position of a follower that has everything."""
         return write_position(self.generation, self.delivered)
 
     def take_in(self, batch: Batch) -> None:
@@ -71,7 +71,7 @@ class ViewFeed:
         self._read_to = batch.end
 
     async def run(self) -> None:
-        """Tell the followers of every change, until cancelled."""
+        """Send every change to the followers, until cancelled."""
         await self.started.wait()
         while True:
             with suppress(TimeoutError):
@@ -85,7 +85,7 @@ class ViewFeed:
                 read_to = self._read_to
                 changes = await self.changes(touched)
             except ProjectionError as error:
-                logger.warning('changes of "%s" wait: %s', self.view.name, error)
+                logger.warning('changes of "%s" are delayed: %s', self.view.name, error)
                 self._touched = touched | self._touched
                 self._has_changes.set()
                 await asyncio.sleep(RETRY_S)
@@ -98,7 +98,7 @@ class ViewFeed:
                 self._reset_all("too_far_behind")
 
     async def changes(self, touched: Touched) -> list[Change]:
-        """The rows that were touched, once the store has applied what touched them; raises ProjectionError."""
+        """The touched rows, once the store has applied the patches that touched them; raises ProjectionError."""
         if not touched:
             return []
 
@@ -115,7 +115,7 @@ class ViewFeed:
                 except GenerationGone:
                     await self._generations.live(self.view, fresh=True)
                 except _Behind:
-                    continue  # a swap may be why: the registry is asked again
+                    continue  # a swap may be the reason: read the registry again
 
         stored = await self._readers.ask(read)
         shown = await self._lookups.show(self.view, list(stored.values()), every_column(self.view))
@@ -128,7 +128,7 @@ class ViewFeed:
             self.tag = live.tag
             self._touched.clear()
             self.started.clear()
-            await self.started.wait()  # nothing is missed between reading anew and the next change
+            await self.started.wait()  # nothing is missed between reading again and the next change
         if live.generation != self.generation:
             self.generation = live.generation
             self._reset_all("generation_changed")
@@ -139,11 +139,11 @@ class ViewFeed:
 
 
 class _Behind(Exception):
-    """The store has not applied it within LOOK_S."""
+    """The store has not applied the patches within LOOK_S."""
 
 
 async def _applied(reader: ViewReader, live: Live, wanted: Iterable[Touch]) -> None:
-    """Wait until the generation has taken in all that is wanted; raises _Behind after a while."""
+    """Wait until the generation has applied everything in `touched`; raises _Behind after a while."""
     latest: dict[int, int] = {}
     for touch in wanted:
         latest[touch.partition] = max(touch.offset, latest.get(touch.partition, 0))

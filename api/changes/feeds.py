@@ -1,4 +1,4 @@
-"""The feeds of all views that somebody follows, over one reader of `patches`."""
+"""The feeds of all followed views, over one reader of `patches`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from projections.table.view import TableView
 
 START_S: Final = 10.0
 MAX_CATCH_UP: Final = 200_000
-"""Offsets of `patches` that are read again for a follower that comes back."""
+"""Offsets of `patches` that are read again for a returning follower."""
 
 logger = logging.getLogger(__name__)
 
 
 class ChangeFeeds:
-    """The feeds of all views that are followed; a resource of the application, for its loop."""
+    """The feeds of all followed views; a resource of the application, for its loop."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ChangeFeeds:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="catch-up")
 
     async def open(self) -> None:
-        """Nothing to do: `patches` is followed when somebody follows a view."""
+        """Nothing to do: `patches` is read once a view is followed."""
 
     async def close(self) -> None:
         """Stop following."""
@@ -61,7 +61,7 @@ class ChangeFeeds:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def end(self, reason: Reason) -> None:
-        """Let every follower go."""
+        """Disconnect every follower."""
         for feed in self._feeds.values():
             for follower in feed.followers:
                 follower.end(reason)
@@ -81,7 +81,7 @@ class ChangeFeeds:
             running = self._running[view.name] = asyncio.create_task(feed.run())
             running.add_done_callback(lambda ended: _end_followers(feed, ended))
         subscription = Subscription(keys, feed.position, held)
-        feed.followers.add(subscription)  # before the wait, so that nobody takes the feed away meanwhile
+        feed.followers.add(subscription)  # before the wait, so that the feed is not removed meanwhile
         self._listen()
         try:
             async with asyncio.timeout(START_S):
@@ -89,13 +89,13 @@ class ChangeFeeds:
         except BaseException as error:
             self.leave(view, subscription)
             if isinstance(error, TimeoutError):
-                raise LogUnavailable("following patches", f"nothing came for {START_S:g} s") from error
+                raise LogUnavailable("following patches", f"no patches for {START_S:g} s") from error
             raise
         subscription.position = feed.position
         return subscription
 
     def leave(self, view: TableView, subscription: Subscription) -> None:
-        """Follow no longer; the last one to leave ends the feed."""
+        """Stop following; the last follower ends the feed."""
         feed = self._feeds[view.name]
         feed.followers.discard(subscription)
         if not feed.followers:
@@ -104,7 +104,7 @@ class ChangeFeeds:
             self._listen()
 
     async def catch_up(self, view: TableView, subscription: Subscription, position: str) -> None:
-        """Bring a follower up to date that had everything up to `position`, or tell it to read anew."""
+        """Send a follower the changes since `position`, or tell it to read all rows again."""
         feed = self._feeds[view.name]
         known = read_position(position, self.partitions)
         if known is None or known[0] != feed.generation:
@@ -123,13 +123,13 @@ class ChangeFeeds:
                     subscription.reset(found)
                 return
             except (EventLogError, ProjectionError) as error:
-                logger.warning('a follower of "%s" waits: %s', view.name, error)
+                logger.warning('a follower of "%s" has to wait: %s', view.name, error)
                 await asyncio.sleep(RETRY_S)
 
     def _touched(
         self, tag: str, start: Mapping[int, int], end: Mapping[int, int], keys: frozenset[str] | None
     ) -> Touched | ResetReason:
-        """What was touched from `start` to `end`; blocks. Else why that cannot be told."""
+        """The rows touched from `start` to `end`; blocks. Else why they are unknown."""
         for partition, offset in start.items():
             if offset > end[partition] or offset < self._log.first(topics.PATCHES, partition):
                 return "position_gone"
@@ -150,13 +150,13 @@ class ChangeFeeds:
         for feed in self._feeds.values():
             feed.take_in(batch)
         if batch.listened != {feed.tag for feed in self._feeds.values()}:
-            self._listen()  # a view has a new version
+            self._listen()  # the view has a new version
 
 
 def _end_followers(feed: ViewFeed, ended: asyncio.Task[None]) -> None:
-    """Where a feed died of a bug: its followers come again, and make a new one."""
+    """If a feed died of a bug, disconnect its followers; they connect again and get a new feed."""
     if ended.cancelled():
         return
-    logger.error('the changes of "%s" are not followed any more', feed.view.name, exc_info=ended.exception())
+    logger.error('following the changes of "%s" failed', feed.view.name, exc_info=ended.exception())
     for follower in feed.followers:
         follower.end("failed")

@@ -1,4 +1,4 @@
-"""Following `patches`: one thread for all who listen, and which rows each batch of records touches."""
+"""Follows `patches` in one thread for all feeds: which rows each batch of records touches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Touch(NamedTuple):
-    """An event's change of a row: where it is told in `patches`, and where the event is in `events`."""
+    """A change of a row by an event: the place of its patch in `patches`, and the position of the event."""
 
     partition: int
     offset: int
@@ -37,7 +37,7 @@ Touched = dict[str, Touch]
 
 
 class Batch(NamedTuple):
-    """What came: by view tag, for the tags that were listened to; from these `patches` offsets up to those."""
+    """New records: touched rows by view tag, for the followed tags; from these `patches` offsets up to those."""
 
     touched: Mapping[str, Touched]
     listened: frozenset[str]
@@ -56,15 +56,15 @@ def touches(records: Iterable[Record], tags: frozenset[str]) -> dict[str, Touche
             document = orjson.loads(record.value)
             touch = Touch(record.partition, record.offset, Position(document["p"], document["o"]))
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            continue  # the loaders bury it
+            continue  # the loaders make it a dead letter
         found.setdefault(tag, {})[key] = touch
     return found
 
 
 class PatchTail:
-    """Reads `patches` from its end on, in a thread, while there is a tag that is listened to.
+    """Reads `patches` from its end on, in a thread, while a tag is followed.
 
-    on_batch: called in the loop for every batch, before the next is read, so that nothing piles up between the two.
+    on_batch: called in the loop for every batch, before the next is read, so that batches do not pile up.
     """
 
     def __init__(self, log: EventLog, partitions: int, on_batch: Callable[[Batch], None]) -> None:
@@ -73,7 +73,7 @@ class PatchTail:
         self._stopped: threading.Event | None = None
 
     def listen(self, tags: Iterable[str]) -> None:
-        """Listen to these tags and no others; the next batches tell from when on. Call it in the loop."""
+        """Follow these tags and no others; later batches say from when on. Call it in the loop."""
         self._tags = frozenset(tags)
         if self._tags and self._stopped is None:
             self._stopped = threading.Event()
@@ -83,7 +83,7 @@ class PatchTail:
             self.stop()
 
     def stop(self) -> None:
-        """Let the thread end."""
+        """End the thread."""
         if self._stopped is not None:
             self._stopped.set()
             self._stopped = None
@@ -96,7 +96,7 @@ class PatchTail:
                     places = {p: self._log.end(topics.PATCHES, p) for p in range(self._partitions)}
                 self._read(places, stopped, loop)
             except EventLogError as error:
-                logger.warning("patches are not followed, trying again in %g s: %s", RETRY_S, error)
+                logger.warning("cannot follow patches, retrying in %g s: %s", RETRY_S, error)
                 stopped.wait(RETRY_S)
 
     def _read(self, places: dict[int, int], stopped: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
@@ -120,7 +120,7 @@ class PatchTail:
 
         try:
             loop.call_soon_threadsafe(take)
-        except RuntimeError:  # the loop has ended, and with it everybody who listened
+        except RuntimeError:  # the loop has ended, and all followers with it
             return False
         while not stopped.is_set():
             try:

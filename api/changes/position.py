@@ -1,4 +1,4 @@
-"""Where a follower stands: a generation of the view, and offsets of `patches`."""
+"""The position of a follower: a generation of the view, and offsets of `patches`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from eventlog.envelope import Position
 
 
 def write_position(generation: int, following: Mapping[int, int]) -> str:
-    """Where a follower stands: `<generation>;<partition>:<offset>,…` of `patches`."""
+    """The position of a follower: `<generation>;<partition>:<offset>,…` of `patches`."""
     places = ",".join(str(Position(partition, offset)) for partition, offset in sorted(following.items()))
     return f"{generation};{places}"
 
 
 def read_position(text: str, partitions: int) -> tuple[int, dict[int, int]] | None:
-    """Generation and offsets of a follower's position; None where it is none of this deployment."""
+    """Generation and offsets of a follower's position; None if it is not valid in this deployment."""
     generation, _, places = text.partition(";")
     try:
         found = {each.partition: each.offset for each in map(Position.parse, places.split(","))}

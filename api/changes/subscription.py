@@ -1,4 +1,4 @@
-"""One follower of a view's changes: what it has not taken yet, bounded."""
+"""One follower of a view's changes: its unsent changes, limited in number."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 MAX_CHANGES: Final = 2_000
-"""Rows that may have changed since a client last read; one that is further behind is cut off."""
+"""Changed rows since a client last read; a client with more is disconnected."""
 
 Reason = Literal["too_slow", "closing", "failed", "time_is_up"]
 ResetReason = Literal["position_gone", "too_far_behind", "generation_changed"]
 
 
 class Change(NamedTuple):
-    """A row after a change: its key and its event, ready to be sent."""
+    """A row after a change: its key and the server-sent event."""
 
     key: str
     event: bytes
@@ -25,8 +25,8 @@ class Change(NamedTuple):
 class Delivery:
     """What a follower takes at once.
 
-    changes: rows as they are now. position: where the follower stands once it has them. reset: read every row anew,
-    then take in the changes. ended: nothing follows.
+    changes: rows as they are now. position: of the follower after them. reset: read all rows again, then apply the
+    changes. ended: nothing follows.
     """
 
     changes: list[Change]
@@ -37,10 +37,10 @@ class Delivery:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """The changes of some rows (`keys` None: of all) for one follower; for one loop.
+    """The changes of some rows (`keys` None: all) for one follower; for one loop.
 
-    A row that changes twice before it is taken is sent once, as it is after both. held: nothing is given out until the
-    follower was brought up to date (`catch_up` or `reset`).
+    A row that changes twice before it is taken is sent once, with its latest value. held: nothing is taken before
+    `catch_up` or `reset`.
     """
 
     keys: frozenset[str] | None
@@ -53,11 +53,11 @@ class Subscription:
 
     @property
     def settled(self) -> bool:
-        """Whether everything up to `position` was taken, so that a client may come back with it."""
+        """Whether everything up to `position` was taken, so that a client may continue from it."""
         return not (self.held or self._changes or self._reset)
 
     def offer(self, changes: Iterable[Change], position: str) -> None:
-        """Rows that have changed, up to `position`."""
+        """Add changed rows, up to `position`."""
         if self._ended is not None:
             return
         self.position = position
@@ -71,7 +71,7 @@ class Subscription:
             self._ready.set()
 
     def catch_up(self, earlier: Mapping[str, Change]) -> None:
-        """What changed before all that was offered."""
+        """Add the changes before all offered ones."""
         self._changes = {key: change for key, change in earlier.items() if key not in self._changes} | self._changes
         self._release()
 
@@ -81,7 +81,7 @@ class Subscription:
         self._release()
 
     def end(self, reason: Reason) -> None:
-        """Nothing follows; what was not taken is dropped."""
+        """Nothing follows; changes that were not taken are dropped."""
         self._ended = self._ended or reason
         self._changes.clear()
         self._ready.set()

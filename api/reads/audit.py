@@ -1,4 +1,4 @@
-"""The whole log by position: events of all streams, page after page, with a bounded amount of reading for each."""
+"""The whole log by position: events of all streams in pages, each reading a limited part of the log."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from eventlog.ports import EventLog, Record
 FIRST_CHUNK: Final = 200
 MAX_CHUNK: Final = 5_000
 MAX_OFFSETS: Final = 50_000
-"""Offsets that one page may look at, in all partitions together."""
+"""Offsets that one page may read, in all partitions together."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events: of these types (empty: any), at `since` or later, before `until`."""
+    """Selects events: of these types (empty: all), at `since` or later, before `until`."""
 
     types: frozenset[str] = frozenset()
     since: datetime | None = None
     until: datetime | None = None
 
     def takes(self, event: Envelope) -> bool:
-        """Whether it is one of them."""
+        """Whether it is selected."""
         return (
             event.type != HEARTBEAT
             and (not self.types or event.type in self.types)
@@ -41,9 +41,9 @@ class EventFilter:
 
 @dataclass(slots=True)
 class AuditPage:
-    """Some events, with their places; where to go on, by partition; and whether the log ends there for now.
+    """Some events with their positions; where to continue, by partition; and whether the end of the log was reached.
 
-    unreadable: places of records that are no events.
+    unreadable: positions of records that are not valid events.
     """
 
     events: list[tuple[Position, bytes]] = field(default_factory=list)
@@ -53,10 +53,10 @@ class AuditPage:
 
 
 class AuditReader:
-    """Reads all of `events`, in threads, since reading blocks.
+    """Reads all of `events`, in threads, because reading blocks.
 
     The partitions are merged by their records' times, then by partition: the same log gives the same order. Nothing is
-    missed or repeated, for a page goes on from an offset in each partition.
+    missed or repeated, because a page continues from an offset in each partition.
     """
 
     def __init__(self, log: EventLog, threads: int = 2) -> None:
@@ -64,10 +64,10 @@ class AuditReader:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="audit")
 
     async def open(self) -> None:
-        """Nothing to do: the log connects when it is first asked."""
+        """Nothing to do: the log connects at its first use."""
 
     async def close(self) -> None:
-        """Let the threads end."""
+        """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
@@ -82,7 +82,7 @@ class AuditReader:
         page = AuditPage()
         while len(page.events) < limit and (record := merged.take()) is not None:
             if record.value is None or record.key.startswith("heartbeat/"):
-                continue  # erased, or no event
+                continue  # erased, or not an event
             position = Position(record.partition, record.offset)
             try:
                 if event_filter.takes(decode(record.value)):
@@ -101,12 +101,12 @@ class AuditReader:
 
 
 class _Merged:
-    """The records of all partitions in one order, up to their ends as of now, or until enough was looked at."""
+    """The records of all partitions in one order, up to their current ends, or until the reading limit."""
 
     def __init__(self, log: EventLog, starts: Mapping[int, int]) -> None:
         self._log = log
         self._ends = {partition: log.end(topics.EVENTS, partition) for partition in starts}
-        # a place beyond the end is one that a client made up, or of another deployment
+        # an offset beyond the end was made up by a client, or is of another deployment
         self._read = {partition: min(start, self._ends[partition]) for partition, start in starts.items()}
         self._ahead: dict[int, deque[Record]] = {partition: deque() for partition in starts}
         self._chunk = dict.fromkeys(starts, FIRST_CHUNK)
@@ -114,7 +114,7 @@ class _Merged:
 
     @property
     def next_offsets(self) -> dict[int, int]:
-        """The offset to go on from, by partition."""
+        """The offset to continue from, by partition."""
         return {p: ahead[0].offset if ahead else self._read[p] for p, ahead in self._ahead.items()}
 
     @property
@@ -123,7 +123,7 @@ class _Merged:
         return all(offset >= self._ends[partition] for partition, offset in self.next_offsets.items())
 
     def take(self) -> Record | None:
-        """The next record; None at the end, or where enough was looked at."""
+        """The next record; None at the end, or at the reading limit."""
         for partition, ahead in self._ahead.items():
             while not ahead and self._read[partition] < self._ends[partition]:
                 if self._left <= 0:

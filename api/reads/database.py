@@ -1,4 +1,4 @@
-"""PostgreSQL, asked asynchronously: a pool, and its errors in Headwater's words."""
+"""Asynchronous reads of PostgreSQL: a pool that raises Headwater's errors."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class ElasticsearchReader:
         self._opened: AsyncElasticsearch | None = None
 
     async def open(self) -> None:
-        """Make the client, which connects when it is first asked."""
+        """Make the client, which connects at its first use."""
         self._opened = AsyncElasticsearch(self._url, request_timeout=10, max_retries=1, retry_on_timeout=False)
 
     async def close(self) -> None:
@@ -47,12 +47,12 @@ class ElasticsearchReader:
             await self._opened.close()
 
     async def get(self, live: Live, key: str) -> Row | None:
-        """The row of this key, as of now: reading by id does not wait for a refresh."""
+        """The current row of this key: reading by id does not wait for a refresh."""
         document = await self._document(self._index(live), document_id(key))
         return None if document is None or document.get(DELETED) else _row(live.view, document)
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
-        """The rows of these keys with the columns, as of now."""
+        """The current rows of these keys with the columns."""
         ids = {document_id(key): key for key in keys}
         sent = [*(columns or live.view.types), DELETED]
         answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids), source_includes=sent))
@@ -63,7 +63,7 @@ class ElasticsearchReader:
         return {key: _row(live.view, source, columns) for key, source in found.items() if not source.get(DELETED)}
 
     async def find(self, live: Live, query: Query) -> Page:
-        """One page of rows; finds what the last refresh made visible."""
+        """One page of rows, as of the last refresh."""
         return await self._page(live, query, {"track_total_hits": query.count})
 
     async def search(self, live: Live, query: Query) -> Page:
@@ -82,7 +82,7 @@ class ElasticsearchReader:
         await self._ask(self._client.indices.refresh(index=self._index(live)))
 
     async def guard(self, live: Live, key: str) -> Applied:
-        """What the document says was applied to it."""
+        """What the document's guard says was applied to it."""
         document = await self._document(self._index(live), document_id(key), GUARD)
         return places((document or {}).get(GUARD))
 
@@ -91,7 +91,7 @@ class ElasticsearchReader:
         return {partition: places(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
-        """Where the generation's loader goes on, by patches partition."""
+        """The loader's next `patches` offset, by partition."""
         return {partition: each["next"] for partition, each in (await self._ledgers(live)).items()}
 
     async def _ledgers(self, live: Live) -> dict[int, Mapping[str, Any]]:
@@ -130,7 +130,7 @@ class ElasticsearchReader:
             **more,
         }
         if query.highlight:
-            # the encoder escapes the text itself, so that a page can show it as HTML
+            # Elasticsearch's encoder escapes the text, so that a page can show it as HTML
             texts: dict[str, Any] = {f"{column}.text": {} for column in _settings(live.view).text}
             body["highlight"] = {"fields": texts, "encoder": "html", "require_field_match": False}
         if query.beyond is not None:
@@ -186,7 +186,7 @@ def _matching(view: TableView, query: Query) -> dict[str, Any]:
 
 
 def matching(condition: Condition) -> dict[str, Any]:
-    """The condition as a query; what is missing fulfils none but `is_null`."""
+    """The condition as a query; a missing value satisfies none but `is_null`."""
     if isinstance(condition, AnyOf):
         return _any(matching(each) for each in condition.filters)
     column, values = condition.column, condition.values
@@ -217,7 +217,7 @@ def _there(column: str) -> dict[str, Any]:
 
 
 def _terms(values: Iterable[Any]) -> list[Any]:
-    """The terms that equal any of the values: Lucene has two zeros, and times of milliseconds equal no finer ones."""
+    """The terms that equal any of the values: Lucene has two zeros, and no times finer than milliseconds."""
     found: list[Any] = []
     for value in values:
         if isinstance(value, datetime):
@@ -230,12 +230,12 @@ def _terms(values: Iterable[Any]) -> list[Any]:
 
 
 def _time(time: datetime) -> str:
-    """With its milliseconds: Elasticsearch takes a time without them for the whole second."""
+    """With milliseconds: Elasticsearch treats a time without them as the whole second."""
     return time.isoformat(timespec="milliseconds")
 
 
 def _bound(operator: str, value: Any) -> Any:
-    """The bound of a range, as a value that a column can have."""
+    """The limit of a range, as a value that a column can have."""
     if isinstance(value, datetime):
         whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
         up = operator in ("gte", "lt") and whole < value < LATEST
@@ -262,7 +262,7 @@ def _facet(kind: ColumnType, bucket: Mapping[str, Any]) -> Any:
 
 
 def _match(query: Query, hit: Mapping[str, Any]) -> dict[str, Any]:
-    """How a row matches: its score, its distance, and its texts with the words that were found."""
+    """How a row matches: its score, its distance, and its texts with the found words."""
     names = {RELEVANCE: "score", DISTANCE: "distance_km"}
     placed = zip(query.order, hit["sort"], strict=True)
     found = {names[step.column]: value for step, value in placed if step.column in names}

@@ -1,4 +1,4 @@
-"""Single events by their place in the log, read in threads and remembered."""
+"""Single events by their position, read in threads and cached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventlog.ports import EventLog
 class LogReader:
     """Reads `events` for requests that wait for a position.
 
-    Events never change, so the latest `remembered` of them are kept. Reading is blocking, hence the threads.
+    Events never change, so the latest `remembered` of them are cached. Reading blocks, so it is done in threads.
     """
 
     def __init__(self, log: EventLog, remembered: int = 4096, threads: int = 4) -> None:
@@ -27,14 +27,14 @@ class LogReader:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="log-reader")
 
     async def open(self) -> None:
-        """Nothing to do: the log connects when it is first asked."""
+        """Nothing to do: the log connects at its first use."""
 
     async def close(self) -> None:
-        """Let the threads end."""
+        """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def event_at(self, position: Position) -> Envelope | None:
-        """The event at `position`; None where there is none, or none that can be read."""
+        """The event at `position`; None if there is none, or if it cannot be read."""
         known = self._events.get(position)
         if known is None:
             known = await asyncio.get_running_loop().run_in_executor(self._threads, self._read, position)
@@ -53,7 +53,7 @@ class LogReader:
 
     def _read(self, position: Position) -> Envelope | None:
         if position.offset >= self._known_ends.get(position.partition, 0):
-            # a reader that asks for more than there is would be sent to the beginning
+            # a reader that starts after the end would be sent to the beginning
             end = self._log.end(topics.EVENTS, position.partition)
             self._known_ends[position.partition] = end
             if position.offset >= end:

@@ -78,7 +78,7 @@ class PostgresReader:
         return Page([show(live.view, row, shown) for row in page], last, total)
 
     async def guard(self, live: Live, key: str) -> Applied:
-        """Nothing: rows and ledger are written in one transaction."""
+        """Nothing to do: rows and ledger are written in one transaction."""
         return {}
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
@@ -88,7 +88,7 @@ class PostgresReader:
         return {partition: places(applied) for partition, applied in rows}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
-        """Where the generation's loader goes on, by patches partition."""
+        """The loader's next `patches` offset, by partition."""
         statement = NEXT_OFFSETS_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
         return dict(await self._database.rows(statement, (live.view.name, live.generation)))
 
@@ -125,14 +125,14 @@ def places(applied: Mapping[str, Sequence[int]] | None) -> dict[int, Place]:
 
 
 def beyond(order: Sequence[Order], values: Sequence[Any]) -> tuple[sql.Composable, list[Any]]:
-    """The condition for rows that come after one with these values, nulls last; and its parameters.
+    """The condition for rows after one with these values, nulls last; and its parameters.
 
-    Of (a, b): a is beyond, or a is equal and b is beyond.
+    Of (a, b): a is after, or a is equal and b is after.
     """
     cases: list[sql.Composable] = []
     parameters: list[Any] = []
     for length, (step, value) in enumerate(zip(order, values, strict=True)):
-        if value is None:  # nulls are last: nothing is beyond one
+        if value is None:  # nulls are last: nothing comes after one
             continue
         equal = [
             sql.SQL("{} IS NOT DISTINCT FROM %s" if each is None else "{} = %s").format(sql.Identifier(s.column))
@@ -147,7 +147,7 @@ def beyond(order: Sequence[Order], values: Sequence[Any]) -> tuple[sql.Composabl
 
 
 def show(view: TableView, values: Sequence[Any], columns: Sequence[str] = ()) -> Row:
-    """The columns (empty: all) that `values` begin with, in the JSON types of `projections.table.reference.finish`."""
+    """The columns (empty: all) in the order of `values`, in the JSON types of `projections.table.reference.finish`."""
     names = columns or tuple(view.types)
     return {name: _show(view.types[name], value) for name, value in zip(names, values, strict=False)}
 
@@ -172,7 +172,7 @@ def _visible(view: TableView) -> sql.Composable:
 
 
 def matching(condition: Condition) -> tuple[sql.Composable, list[Any]]:
-    """The condition in SQL, and its parameters; what is null fulfils none but `is_null`."""
+    """The condition in SQL, and its parameters; a null satisfies none but `is_null`."""
     if isinstance(condition, AnyOf):
         parts = [matching(each) for each in condition.filters]
         text = sql.SQL("({})").format(sql.SQL(" OR ").join(part for part, _ in parts))
@@ -196,6 +196,6 @@ def matching(condition: Condition) -> tuple[sql.Composable, list[Any]]:
 
 def _step(step: Order, view: TableView) -> sql.Composable:
     direction = "{} DESC" if step.descending else "{} ASC"
-    # the key is never null, and without the words its index serves the order
+    # the key is never null, and without NULLS LAST its index serves the order
     nulls = "" if step.column == view.key_name else " NULLS LAST"
     return sql.SQL(direction + nulls).format(sql.Identifier(step.column))

@@ -1,4 +1,4 @@
-"""Which generation of each view is live, from the registry's tables."""
+"""The live generation of each view, from the registry's tables."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LIVE = sql.SQL("""
 
 
 class LiveGenerations:
-    """The live generation of every view, asked for at most four times a second.
+    """The live generation of every view, read at most four times per second.
 
-    An answer may be 250 ms old. That is harmless: a generation stays for a while after another took its place.
+    An answer may be 250 ms old. That is harmless, because a replaced generation stays for a while.
     """
 
     def __init__(self, database: Database, environment: str) -> None:
@@ -39,7 +39,7 @@ class LiveGenerations:
     async def live(self, view: TableView, fresh: bool = False) -> Live:
         """The live generation; see `Generations`."""
         await self._know(view.name, fresh)
-        # while the code of a version runs, it reads that version; before that one is built, the version before
+        # code reads the generation of its version; before that one is built, the previous version's
         found = self._known.get(view.name, {})
         usable = [version for version in found if version <= view.version]
         if not usable:
@@ -53,7 +53,7 @@ class LiveGenerations:
 
     async def _know(self, name: str | None, fresh: bool) -> None:
         called = time.monotonic()
-        # a view that was not there a moment ago may be now
+        # a view that did not exist a moment ago may exist now
         fresh = fresh or (name is not None and name not in self._known)
         if fresh or called - self._read_at > CACHED_S:
             async with self._reading:

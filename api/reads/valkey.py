@@ -17,7 +17,7 @@ from projections.stores.names import cache_key, cache_ledger
 Answer = TypeVar("Answer")
 
 TIMEOUT_S = 1.0
-"""Short: a cache that hangs must not hold up what another store can answer."""
+"""Short, so that a cache without an answer does not delay an answer from another store."""
 
 
 class ValkeyReader:
@@ -32,7 +32,7 @@ class ValkeyReader:
         )
 
     async def open(self) -> None:
-        """Nothing to do: the client connects when it is first asked."""
+        """Nothing to do: the client connects at its first use."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -44,7 +44,7 @@ class ValkeyReader:
         return None if document is None else _row(live, orjson.loads(document))
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
-        """The documents of these keys, whole: they are kept as texts."""
+        """The complete documents of these keys, which are stored as texts."""
         pipeline = self._client.pipeline(transaction=False)
         for key in keys:
             pipeline.hget(self._key(live, key), "doc")
@@ -53,7 +53,7 @@ class ValkeyReader:
         return {key: _row(live, orjson.loads(document)) for key, document in found if document is not None}
 
     async def guard(self, live: Live, key: str) -> Applied:
-        """What the row says was applied to it."""
+        """What the row's guard says was applied to it."""
         guard = await self._ask(self._client.hget(self._key(live, key), "guard"))
         return places(None if guard is None else orjson.loads(guard))
 
@@ -62,7 +62,7 @@ class ValkeyReader:
         return {partition: places(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
-        """Where the generation's loader goes on, by patches partition."""
+        """The loader's next `patches` offset, by partition."""
         return {partition: each["next"] for partition, each in (await self._ledgers(live)).items()}
 
     async def _ledgers(self, live: Live) -> dict[int, Mapping[str, Any]]:

@@ -1,1 +1,1 @@
-"""The routes, one file a subject. May import everything of `api` but `app`."""
+"""The routes, one file per subject. May import everything of `api` but `app`."""

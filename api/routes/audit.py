@@ -23,9 +23,11 @@ PATH: Final = "/streams/$all"
 PARAMETERS: Final = ("type", "since", "until", "from", "limit")
 MAX_TYPES: Final = 100
 DESCRIPTION: Final = """\
-Committed events, oldest first as far as partitions can be compared, exactly as they were recorded; heartbeats and
-erased events are left out. A page looks at a bounded part of the log, so it may be empty and yet have a `next`. Where
-it has none, the log ends for now: go on later from its `position`.
+Committed events, exactly as they were recorded, without heartbeats and erased events. The events of one partition are
+in order; across partitions the order is approximately by time.
+
+A page covers a limited part of the log. So a page may be empty and still have a `next` link. A page without `next` has
+reached the end of the log: continue later from its `position`.
 """
 
 
@@ -38,7 +40,7 @@ def audit_routes(service: Service) -> APIRouter:
         plain = check_names(parameters, PARAMETERS, repeatable=("type",))
         types = frozenset(value for name, value in parameters if name == "type")
         if len(types) > MAX_TYPES:
-            raise BadParameter("type", f"has more than {MAX_TYPES} values: ask in parts")
+            raise BadParameter("type", f"has more than {MAX_TYPES} values: send several requests")
         event_filter = EventFilter(
             types=types,
             since=read_time("since", plain["since"]) if "since" in plain else None,
@@ -69,10 +71,10 @@ def audit_routes(service: Service) -> APIRouter:
         responses={200: schemas.answer("One page of events.", "AllStreams"), **documented(422, 500, 503)},
         openapi_extra={
             "parameters": [
-                schemas.query("type", {"type": "array", "items": {"type": "string"}}, "any of these types of event"),
-                schemas.query("since", time, "at this time or later"),
-                schemas.query("until", time, "before this time"),
-                schemas.query("from", POSITIONS, "where to go on, in each partition: `position` of a page"),
+                schemas.query("type", {"type": "array", "items": {"type": "string"}}, "only events of these types"),
+                schemas.query("since", time, "only events at this time or later"),
+                schemas.query("until", time, "only events before this time"),
+                schemas.query("from", POSITIONS, "where to start in each partition: the `position` of an earlier page"),
                 schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS}, "events on a page"),
             ]
         },
@@ -85,13 +87,13 @@ def read_positions(name: str, token: str, partitions: int) -> dict[int, int]:
     try:
         positions = [Position.parse(part) for part in token.split(",")[: partitions + 1]]
     except ValueError as error:
-        raise BadParameter(name, f"holds no position: {error}") from error
+        raise BadParameter(name, f"is invalid: {error}") from error
     found = {each.partition: each.offset for each in positions}
     if len(found) < len(positions):
         raise BadParameter(name, "names a partition more than once")
     for position in positions:
         if position.partition >= partitions or position.offset >= 2**63:
-            raise BadParameter(name, f"names {position}, which cannot be: there are {partitions} partitions")
+            raise BadParameter(name, f"names {position}, which is out of range: there are {partitions} partitions")
     return found
 
 

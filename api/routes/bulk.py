@@ -1,4 +1,4 @@
-"""`POST /commands`: many commands as NDJSON, their answers as NDJSON in order of completion."""
+"""`POST /commands`: many commands as NDJSON; the answers are NDJSON in order of completion."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ from commands.sending.pipeline import run_each
 
 PATH: Final = "/commands"
 DESCRIPTION: Final = """\
-One command a line. An answer comes for each line, as soon as it is decided: `accepted` as from the command's own
-path, or `problem`. A line that is wrong does not stop the others. Commands of one aggregate are decided in the order of
-their lines.
+One command per line. Each line gets one answer line, as soon as the command is decided:
 
-Read the answers while you send: a client that sends and does not read is read from no further, and at last cut off.
-Whoever loses the connection sends the lines without an answer again, with the same ids.
+- `accepted`: as `POST /commands/{type}` answers.
+- `problem`: a problem document. An invalid line does not stop the others.
+
+Commands of one aggregate are decided in the order of their lines.
+
+Read the answers while you send. If a client does not read its answers, the server stops reading its lines and finally
+disconnects it. After a lost connection, send the lines without an answer again, with the same ids.
 """
 
 
@@ -51,7 +54,7 @@ def bulk_routes(service: Service) -> APIRouter:
         response_class=Response,
         responses={
             200: {
-                "description": "An answer for each line, in order of completion.",
+                "description": "One answer per line, in order of completion.",
                 "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/CommandAnswer"}}},
             },
             **documented(400, 415, 422, 500),

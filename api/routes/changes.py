@@ -25,19 +25,20 @@ MAX_KEYS: Final = 100
 TIME_IS_UP: Final[Reason] = "time_is_up"
 MAX_FOLLOWING_MS: Final = 24 * 60 * 60 * 1000
 DESCRIPTION: Final = """\
-Server-sent events (`EventSource`), as long as the connection lasts.
+Server-sent events (`EventSource`), until the connection ends.
 
-- `open`: `{"position", "generation"}`. Read the rows now; what changes from here on is told.
-- `change`: `{"key", "row", "position"}`. The row as it is after the change, null where there is none; changes that
-  follow each other closely are told once. `position` is that of the event in the log. Columns that are looked up in
-  another view are as they are when it is sent; a change of the other view's row alone is no change of this one.
-- `reset`: `{"reason"}`. Read the rows anew, because the view was rebuilt (`generation_changed`), or what was missed is
-  not kept (`position_gone`) or too much (`too_far_behind`). Changes go on.
-- `end`: `{"reason"}`. The client read too slowly (`too_slow`), the server stops (`closing`) or has a fault (`failed`):
-  connect again. Or what `for_ms` allows has passed (`time_is_up`).
+- `open`: `{"position", "generation"}`. Read the rows now; all later changes follow.
+- `change`: `{"key", "row", "position"}`. `row` is the row after the change, null if it was removed. Several
+  quick changes of a row may be sent as one. `position` is the position of the event in the log. Columns that are looked
+  up in another view have their value at the time of sending; if only the other view's row changes, no `change` is sent.
+- `reset`: `{"reason"}`. Read all rows again; changes continue. The reason is that the view was rebuilt
+  (`generation_changed`), that the missed changes are no longer stored (`position_gone`), or that they are too many
+  (`too_far_behind`).
+- `end`: `{"reason"}`. Connect again after `too_slow` (the client read too slowly), `closing` (the server stops) or
+  `failed` (an internal error). `time_is_up`: the time of `for_ms` has passed.
 
-A client that comes back with the last event's id (`Last-Event-ID`, as browsers do by themselves, or `from`) is told
-what changed meanwhile.
+To receive the changes missed during a disconnection, send the id of the last event: browsers send `Last-Event-ID`
+automatically, other clients can use `from`.
 """
 
 logger = logging.getLogger(__name__)
@@ -51,11 +52,11 @@ def following(service: Service, view: TableView) -> Callable[[Request], Awaitabl
         plain = check_names(parameters, PARAMETERS, repeatable=("key",))
         keys = frozenset(value for name, value in parameters if name == "key")
         if len(keys) > MAX_KEYS:
-            raise BadParameter("key", f"has more than {MAX_KEYS} values: follow all rows, or in parts")
+            raise BadParameter("key", f"has more than {MAX_KEYS} values: follow all rows, or send several requests")
         for_ms = read_integer("for_ms", plain["for_ms"], 1, MAX_FOLLOWING_MS) if "for_ms" in plain else None
         since = request.headers.get("last-event-id") or plain.get("from")
         if "from" in plain and read_position(plain["from"], service.feeds.partitions) is None:
-            raise BadParameter("from", "is no position of a change: take the `id` of the last event")
+            raise BadParameter("from", "is not the position of a change: use the `id` of the last event")
         subscription = await service.feeds.follow(view, keys or None, held=since is not None)
         return _EventStream(service, view, subscription, since, None if for_ms is None else for_ms / 1000)
 
@@ -70,13 +71,13 @@ class _EventStream(Response):
     def __init__(
         self, service: Service, view: TableView, subscription: Subscription, since: str | None, for_s: float | None
     ) -> None:
-        # proxies that collect an answer before they pass it on would hold events back
+        # else proxies that buffer answers would delay events
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._service, self._view, self._subscription, self._since = service, view, subscription, since
         self._for_s = for_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as ASGI, until the client goes, is cut off, or the time is up."""
+        """Answer as ASGI, until the client leaves, is disconnected, or the time is up."""
         del self.headers["content-length"]
         feeds = self._service.feeds
         ending = {asyncio.create_task(self._write(send)), asyncio.create_task(_gone(receive))}
@@ -121,12 +122,12 @@ class _EventStream(Response):
                 await write(_place(self._subscription) + _event("end", {"reason": TIME_IS_UP}))
             await write(b"", more=False)
         except TimeoutError:
-            logger.warning("%s: cut off a follower that read nothing for %g s", self._view.name, limits.stall_s)
+            logger.warning("%s: disconnected a client that read nothing for %g s", self._view.name, limits.stall_s)
 
     def _opening(self) -> bytes:
         position = self._subscription.position
         document = {"position": position, "generation": int(position.partition(";")[0])}
-        # the id of a follower that comes back stays, until it has what it missed
+        # a returning follower keeps its id until it has what it missed
         place = b"" if self._since is not None else _id(position)
         return place + _event("open", document)
 
@@ -143,7 +144,7 @@ def _text(delivery: Delivery) -> bytes:
     events = [] if delivery.reset is None else [_event("reset", {"reason": delivery.reset})]
     events += [change.event + b"\n" for change in delivery.changes]
     if events:
-        # only the last has the id: a client that loses the connection before it is told all of them again
+        # only the last event has the id: after a lost connection, a client gets all of them again
         events[-1] = _id(delivery.position) + events[-1]
     if delivery.ended is not None:
         events.append(_event("end", {"reason": delivery.ended}))
@@ -151,12 +152,12 @@ def _text(delivery: Delivery) -> bytes:
 
 
 def _beat(subscription: Subscription) -> bytes:
-    """A comment that keeps the connection open, and where the follower stands."""
+    """A comment that keeps the connection open, with the follower's position."""
     return b": heartbeat\n" + _place(subscription) + b"\n"
 
 
 def _place(subscription: Subscription) -> bytes:
-    """Where a follower may go on: nothing, if there is something before it that was not sent."""
+    """The id from which a follower may continue: none, if something before it was not sent."""
     return _id(subscription.position) if subscription.settled else b""
 
 

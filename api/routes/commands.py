@@ -36,7 +36,7 @@ def command_routes(service: Service) -> APIRouter:
             response_class=Response,
             responses={
                 201: schemas.answer("Events were appended.", "Accepted", ACCEPTED_HEADERS),
-                200: schemas.answer("Nothing had to change.", "Accepted", ACCEPTED_HEADERS),
+                200: schemas.answer("Accepted without an event: nothing had to change.", "Accepted", ACCEPTED_HEADERS),
                 **documented(*PROBLEMS),
             },
             openapi_extra=schemas.command_request(name),
@@ -48,7 +48,7 @@ def command_routes(service: Service) -> APIRouter:
         raise AssertionError(command_type)
 
     async def read_receipt(command_id: str) -> Response:
-        """What became of a command, by its id (`Idempotency-Key`); the receipt of a refusal is an answer too."""
+        """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused."""
         receipt = await service.gateway.receipt(command_id)
         if receipt is None:
             raise ReceiptMissing(command_id)

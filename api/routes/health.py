@@ -1,4 +1,4 @@
-"""`GET /health/live` and `/health/ready`: whether the process runs, and whether what it needs answers."""
+"""`GET /health/live` and `/health/ready`: whether the process runs, and whether its servers answer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ TIMEOUT_S = 3.0
 
 
 def health_routes(service: Service) -> APIRouter:
-    """The routes for those who start, stop and balance processes."""
+    """The routes for supervisors and load balancers."""
     router = APIRouter(prefix="/health", tags=["health"])
 
     async def live() -> Response:
-        """Whether the process answers at all."""
+        """Whether the process answers."""
         return Response(orjson.dumps({"status": "live"}), media_type="application/json")
 
     async def ready() -> Response:
-        """Whether the log, the receipts and the registry answer; each part is named, with what it lacks."""
+        """Whether the process can serve requests: the state of the log, the receipts and the registry."""
         log, registry = await asyncio.gather(_check(service.events.ends()), _check(_registry(service)))
         receipts = "ready" if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
@@ -39,11 +39,15 @@ def health_routes(service: Service) -> APIRouter:
         return Response(body, 200 if fine else 503, headers, "application/json")
 
     responses: dict[int | str, Any] = {
-        200: schemas.answer("It is.", "Health"),
-        503: schemas.answer("It is not.", "Health", RETRY_AFTER),
+        200: schemas.answer("Ready.", "Health"),
+        503: schemas.answer("Not ready.", "Health", RETRY_AFTER),
     }
     router.add_api_route(
-        "/live", live, methods=["GET"], response_class=Response, responses={200: schemas.answer("It is.", "Health")}
+        "/live",
+        live,
+        methods=["GET"],
+        response_class=Response,
+        responses={200: schemas.answer("The process answers.", "Health")},
     )
     router.add_api_route("/ready", ready, methods=["GET"], response_class=Response, responses=responses)
     return router
@@ -53,7 +57,7 @@ async def _registry(service: Service) -> None:
     for view in list(service.views.values())[:1]:
         try:
             await service.generations.live(view, fresh=True)
-        except GenerationMissing:  # the registry answers; the view's own queries tell that it is not built
+        except GenerationMissing:  # the registry answers; queries of the view report that it is not built
             return
 
 

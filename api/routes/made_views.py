@@ -1,4 +1,4 @@
-"""`GET /views/{view}` and what is below it, for views made with `replay rebuild --as`, which come and go."""
+"""`GET /views/{view}` and its sub-paths, for views made with `replay rebuild --as`, which come and go at run time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from api.service import Service
 from projections.errors import UnknownView
 
 DESCRIPTION: Final = """\
-A view of some of the events, made with `replay rebuild VIEW --as NAME`. It takes the parameters and gives the columns
-of the view that it was made from: see there. `GET /views` lists these views, with the events that each has.
+A view of selected events, made with `replay rebuild VIEW --as NAME`. It has the parameters and columns of the view that
+it was made from. `GET /views` lists these views, each with its selection of events.
 """
 PROBLEMS: Final = documented(400, 404, 409, 422, 500, 503)
 ROWS: Final[Schema] = {"type": "array", "items": {"type": ["object", "null"]}}
 
 
 def made_view_routes(service: Service) -> APIRouter:
-    """The routes of all made views; to be added after those of declared views, which have their own."""
+    """The routes of all made views; add them after those of declared views."""
     router, made = APIRouter(tags=["views"]), _MadeViews(service)
 
     async def rows(request: Request, view: str) -> Response:
@@ -60,7 +60,7 @@ def made_view_routes(service: Service) -> APIRouter:
             endpoint,
             methods=["GET"],
             operation_id=name,
-            summary="A view made of some events.",
+            summary="A view of selected events.",
             description=DESCRIPTION,
             response_class=Response,
             responses={200: _answer(answer), **PROBLEMS},
@@ -71,18 +71,21 @@ def made_view_routes(service: Service) -> APIRouter:
 
 def _answer(properties: Mapping[str, Any]) -> Schema:
     schema = {"type": "object", "properties": dict(properties), "required": list(properties)}
-    return {"description": "As of the view that it was made from.", "content": {"application/json": {"schema": schema}}}
+    return {
+        "description": "The answer of the view that it was made from.",
+        "content": {"application/json": {"schema": schema}},
+    }
 
 
 class _MadeViews:
-    """The endpoints of made views, each set up when it is first asked for."""
+    """The endpoints of made views, each made at its first request."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._routes: dict[tuple[str, str], ViewRoutes] = {}
 
     async def known(self, name: str) -> Made:
-        """The made view of this name; raises UnknownView."""
+        """The made view with this name; raises UnknownView."""
         made = await self._service.generations.made()
         if name not in made:  # it may have been made a moment ago
             made = await self._service.generations.made(fresh=True)

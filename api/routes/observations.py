@@ -1,4 +1,4 @@
-"""`POST /observations/{type}`: one observation as JSON, or any number as NDJSON; a typed route for each type."""
+"""`POST /observations/{type}`: one observation as JSON, or any number as NDJSON; a typed route per type."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
 
 BATCH_LINES: Final = 100
-"""Read and checked in one turn of the event loop: about two milliseconds in which nothing else runs."""
+"""Lines that are read and checked per turn of the event loop: about two milliseconds in which nothing else runs."""
 BATCHES: Final = 20
 MAX_PROBLEMS: Final = 100
 DESCRIPTION: Final = """\
 
-One report as `application/json`, or any number as `application/x-ndjson`, one a line. It is answered when all of them
-are stored. A report with the `source` and `id` of an earlier one is the same report again: where it is not known what
-was stored, send everything again. Lines that are wrong are named, at most 100 of them, and do not stop the others.
+Send one report as `application/json`, or any number as `application/x-ndjson`, one per line. The answer comes when all
+valid reports are stored. Invalid lines do not stop the others; the answer lists at most 100 of them.
+
+A report with the `source` and `id` of an earlier report is a duplicate of it. So after a lost connection, send
+everything again.
 """
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class _Taken(NamedTuple):
-    """What became of some lines."""
+    """The result of some lines."""
 
     stored: int
     problems: Sequence[dict[str, Any]]
@@ -53,8 +55,8 @@ def observation_routes(service: Service) -> APIRouter:
             status_code=201,
             response_class=Response,
             responses={
-                201: schemas.answer("It is stored.", "Reported"),
-                200: schemas.answer("The lines that fit are stored.", "ReportedLines"),
+                201: schemas.answer("The report is stored.", "Reported"),
+                200: schemas.answer("The valid lines are stored.", "ReportedLines"),
                 **documented(400, 413, 415, 422, 500, 503),
             },
             openapi_extra=schemas.observation_request(name),
@@ -100,7 +102,7 @@ class _Lines:
         self._problems: list[dict[str, Any]] = []
 
     async def answer(self) -> Response:
-        """Store what fits; raises LogUnavailable."""
+        """Store the valid lines; raises LogUnavailable."""
         batches = read_lines(self._request, self._service.limits.body_bytes, self._service.reading, BATCH_LINES)
         await run_each(batches, self._take, self._count, BATCHES)
         problems = sorted(self._problems, key=lambda each: int(each["line"]))

@@ -1,4 +1,4 @@
-"""`GET /streams/{type}/{id}`: the events of one aggregate, and its state as of a version or a time."""
+"""`GET /streams/{type}/{id}`: the events of one aggregate, and its state at a version or time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stream_routes(service: Service) -> APIRouter:
     streams = Streams(service)
 
     async def read_stream(request: Request, aggregate: str, aggregate_id: str) -> Response:
-        """The aggregate's events, oldest first; with `version` or `at`, its state as of then."""
+        """The events of an aggregate, oldest first; with `version` or `at`, its state at that version or time."""
         plain = check_names(request.query_params.multi_items(), PARAMETERS)
         found = service.commands.aggregates.get(aggregate)
         if found is None:
@@ -67,17 +67,15 @@ def stream_routes(service: Service) -> APIRouter:
         methods=["GET"],
         response_class=Response,
         responses={
-            200: schemas.answer("Events, or the state as of then.", "Stream", {"ETag": ACCEPTED_HEADERS["ETag"]}),
+            200: schemas.answer("A page of events, or the state.", "Stream", {"ETag": ACCEPTED_HEADERS["ETag"]}),
             **documented(404, 422, 500, 503),
         },
         openapi_extra={
             "parameters": [
                 schemas.query("from", number, "the first version on the page"),
                 schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS}, "events on a page"),
-                schemas.query("version", number, "give the state after this event"),
-                schemas.query(
-                    "at", {"type": "string", "format": "date-time"}, "give the state after all up to this time"
-                ),
+                schemas.query("version", number, "return the state after this event"),
+                schemas.query("at", {"type": "string", "format": "date-time"}, "return the state at this time"),
                 *schemas.waiting_parameters(),
             ]
         },
@@ -86,7 +84,7 @@ def stream_routes(service: Service) -> APIRouter:
 
 
 class StreamRequest:
-    """What a request asks of a stream: a page of events, or the state as of a version or time."""
+    """The request: a page of events of a stream, or the state at a version or time."""
 
     def __init__(self, start: int, limit: int, version: int | None, at: datetime | None) -> None:
         self.start, self.limit, self.version, self.at = start, limit, version, at
@@ -95,17 +93,17 @@ class StreamRequest:
     def read(cls, plain: Mapping[str, str]) -> StreamRequest:
         """Read the parameters; raises BadParameter."""
         if "version" in plain and "at" in plain:
-            raise BadParameter("version", "and at exclude each other: send one")
+            raise BadParameter("version", "and at cannot be combined: send one")
         version = read_integer("version", plain["version"], 1, HIGHEST_VERSION) if "version" in plain else None
         at = read_time("at", plain["at"]) if "at" in plain else None
         if (version or at) and ("from" in plain or "limit" in plain):
-            raise BadParameter("from" if "from" in plain else "limit", "belongs to a page of events, not to a state")
+            raise BadParameter("from" if "from" in plain else "limit", "applies to a page of events, not to a state")
         start = read_integer("from", plain.get("from", "1"), 1, HIGHEST_VERSION)
         return cls(start, read_integer("limit", plain.get("limit", "100"), 1, MAX_ROWS), version, at)
 
 
 class Streams:
-    """Reads the view `streams`, where it is registered and in PostgreSQL."""
+    """Reads the view `streams`, if it is registered and in PostgreSQL."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -120,7 +118,7 @@ class Streams:
         await self._service.waiter.wait(self._view, reader, After.read(plain, self._service.limits))
 
     async def version(self, stream: str) -> int:
-        """The version of the last event; 0 where there is none."""
+        """The version of the last event; 0 if there is none."""
         rows = await self._find(stream, (), Order("sequence", descending=True), 1)
         return int(rows[0]["sequence"]) if rows else 0
 
@@ -146,7 +144,7 @@ class Streams:
 async def _state(
     streams: Streams, aggregate: AnyAggregate, stream: str, version: int, requested: StreamRequest
 ) -> dict[str, Any]:
-    """The state after `requested.version`, or after the last event that is no later than `requested.at`."""
+    """The state after `requested.version`, or after the last event not later than `requested.at`."""
     if requested.version is not None and requested.version > version:
         raise StreamMissing(stream, version)
     state, reached, time = aggregate.initial, 0, None
@@ -155,7 +153,7 @@ async def _state(
         if requested.at is not None and envelope.time > requested.at:
             break
         if requested.version is not None and envelope.sequence > requested.version:
-            break  # an event before it was erased, so that as many events reach further
+            break  # an earlier event was erased, so the same number of events reaches further
         state, reached = fold(aggregate, [envelope], state, reached)
         time = envelope.time
     if time is None:

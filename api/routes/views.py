@@ -32,9 +32,8 @@ MAX_KEYS: Final = 100
 
 
 KEYS_DESCRIPTION: Final = """\
-In the order of the keys; null for a key that has no row. Any text is a key here, also those that a path cannot carry:
-the paths `rows`, `search` and `changes` of a view have meanings of their own, and clients take `.` and `..` out of a
-path.
+The rows in the order of the keys, null for a key without a row. Use this path for keys that cannot be part of a path:
+`rows`, `search` and `changes` are paths of a view themselves, and clients remove `.` and `..` from a path.
 """
 
 
@@ -43,7 +42,7 @@ def view_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["views"])
 
     async def list_views() -> Response:
-        """Every view: its columns with their types, where it lives, and the generation that answers."""
+        """List all views: their columns with types, their stores, and the generation that answers."""
         made = await service.generations.made()
         served = [made_view(service, each) for each in made.values() if is_served(service, each)]
         views = sorted((*service.views.values(), *served), key=lambda view: view.name)
@@ -90,7 +89,7 @@ class ViewRoutes:
         return _answer(live, shown)
 
     async def rows_of_keys(self, request: Request) -> Response:
-        """The rows of some keys, whatever these are, in their order; null for a key that has none."""
+        """Several rows by key, in the order of the keys; null for a key without a row."""
         parameters = request.query_params.multi_items()
         plain = check_names(parameters, ("key", "after", "wait_ms", "fields"), repeatable=("key",))
         keys = [value for name, value in parameters if name == "key"]
@@ -120,7 +119,7 @@ class ViewRoutes:
         return _answer(live, {"rows": rows, **counted, **self._next(request, query, page)})
 
     async def search(self, request: Request) -> Response:
-        """Rows that match a text, a place and filters; with their total, and counts by column."""
+        """The rows that match a text, a place and filters; with their total, and counts by column."""
         assert self.searcher is not None  # noqa: S101
         searcher = self.searcher
         query, after = self._query(request, searching=True)
@@ -144,7 +143,7 @@ class ViewRoutes:
         return query, After.read(plain, self.service.limits)
 
     async def _wait(self, reader: ViewReader, after: After | None) -> None:
-        """Wait for `after`, and make what was waited for visible to searches."""
+        """Wait for `after`, and make the awaited changes visible to searches."""
         await self.service.waiter.wait(self.view, reader, after)
         if after is not None and self.searcher is not None and reader is self.searcher:
             await self._read(self.searcher.refresh)
@@ -194,7 +193,7 @@ def _answer(live: Live, document: Any) -> Response:
 
 
 def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
-    """By key last: its path takes every key, also one with slashes."""
+    """The route by key comes last, because its path matches every key, also with slashes."""
     view, path = routes.view, f"/views/{routes.view.name}"
     finds = routes.finder is not None
     router.add_api_route(
@@ -223,7 +222,7 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         routes.rows_of_keys,
         methods=["GET"],
         operation_id=f"get some {view.name}",
-        summary="The rows of some keys.",
+        summary="Several rows by key.",
         description=KEYS_DESCRIPTION,
         response_class=Response,
         responses={200: schemas.row_answer("The rows.", f"{view.name}.rows"), **documented(422, 500, 503)},
@@ -234,7 +233,7 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         changes.following(routes.service, view),
         methods=["GET"],
         operation_id=f"follow {view.name}",
-        summary="Follow changes of rows.",
+        summary="Follow the changes of rows.",
         description=changes.DESCRIPTION,
         response_class=Response,
         responses={

@@ -1,1 +1,1 @@
-"""The words of aggregates, processes and observations. May import `commands.errors` and `eventlog`."""
+"""The building blocks of aggregates, processes and observations. May import `commands.errors` and `eventlog`."""

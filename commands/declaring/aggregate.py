@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound="Message")
 
 
 class Message(BaseModel):
-    """What commands and events share: frozen, closed to unknown fields, with an explicit storage name."""
+    """Base of commands and events: frozen, without unknown fields, with an explicit storage name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -44,21 +44,21 @@ class Message(BaseModel):
         if not type:
             return
         if not TYPE_NAME.fullmatch(type):
-            raise DeclarationError(f'"{type}" is no message type: write it like "listing.price_changed"')
+            raise DeclarationError(f'"{type}" is not a message type: write it like "listing.price_changed"')
         cls.type = type
 
 
 class Command(Message):
-    """What somebody asks of an aggregate: `class ChangePrice(Command, type="listing.change_price")`."""
+    """A request to an aggregate: `class ChangePrice(Command, type="listing.change_price")`."""
 
 
 class Event(Message):
-    """What has happened: `class PriceChanged(Event, type="listing.price_changed")`.
+    """Something that happened: `class PriceChanged(Event, type="listing.price_changed")`.
 
-    The type is storage format: it stays when the class is renamed. So are the fields: where they change, raise
-    `version` and tell in `history` what was done (see `declaring/steps.py`), and what was recorded before is read as
-    the current version. An event carries what views need, because a view sees one event and nothing else: the
-    previous price beside the new one, the city.
+    The type is part of the storage format: it stays if the class is renamed. So are the fields: to change them, raise
+    `version` and list the changes in `history` (see `declaring/steps.py`); then older events are read as the current
+    version. An event contains what views need, because a view sees one event at a time: for example the previous price
+    and the city.
     """
 
     version: ClassVar[int] = 1
@@ -70,13 +70,13 @@ class Event(Message):
 
     @classmethod
     def __pydantic_init_subclass__(cls, *, version: int = 1, history: Sequence[Change] = (), **kwargs: Any) -> None:
-        # pydantic knows the fields only now
+        # pydantic knows the fields only at this point
         fields = {info.alias or name: info for name, info in cls.model_fields.items()}
         for name, info in fields.items():
             if info.default not in (PydanticUndefined, None) or info.default_factory is not None:
                 raise cls._declaration_error(
-                    f'its field "{name}" has a default, which only Python would know: leave it out, and where the '
-                    f'field is new, raise the version and add default("{name}", …) to its history'
+                    f'its field "{name}" has a default, which Spark does not know: remove it; for a new field, raise '
+                    f'the version and add default("{name}", …) to the history'
                 )
         required = [name for name, info in fields.items() if not _is_nullable(info.annotation)]
         try:
@@ -97,14 +97,13 @@ class Aggregate(Generic[State]):
     """One kind of aggregate. Register it by giving it a name in a module of HEADWATER_MODULES.
 
     name: the first part of its streams (`listing` in `listing/L1`) and of its message types.
-    id_field: the field of every command and event that holds the aggregate's id.
+    id_field: the field of every command and event with the aggregate's id.
     initial: the state before the first event.
-    decide: `(command, state) -> events`, a list or yielded one by one, at most 10,000; raises `Rejected` if a rule says
-    no; no events means nothing to change.
-    evolve: `(state, event) -> state`; must accept every event that `decide` makes. The event is as it was recorded:
-    read back from its JSON.
-    state_version: raise it when `evolve` makes another state of the same events, though the state's fields stayed as
-    they were: then all snapshots are folded anew. Where the fields change this happens by itself.
+    decide: `(command, state) -> events`, at most 10,000, as a list or a generator; raises `Rejected` if a rule refuses
+    the command; no events means that nothing has to change.
+    evolve: `(state, event) -> state`; must accept every event that `decide` makes. The event was read back from JSON.
+    state_version: raise it if `evolve` makes another state of the same events, but the fields of the state are the
+    same: then all snapshots are folded again. If the fields change, this happens automatically.
 
     The command and event types are read from the annotations of `decide` and `evolve`.
     """
@@ -118,20 +117,18 @@ class Aggregate(Generic[State]):
     commands: dict[str, type[Command]] = field(init=False)
     events: dict[str, type[Event]] = field(init=False)
     shape: str = field(init=False)
-    """Digest of the state's schema and version: a snapshot of another shape is not read but folded anew."""
+    """Digest of the state's schema and version; a snapshot with another shape is folded again from the events."""
 
     def __post_init__(self) -> None:
         if not AGGREGATE_NAME.fullmatch(self.name):
-            raise DeclarationError(f'"{self.name}" is no aggregate name: use a-z, 0-9 and _')
+            raise DeclarationError(f'"{self.name}" is not an aggregate name: use a-z, 0-9 and _')
         if self.name in RESERVED_NAMES:
-            raise DeclarationError(f'"{self.name}" is a name of Headwater\'s own records: use another')
+            raise DeclarationError(f'"{self.name}" is reserved by Headwater: use another name')
         if not self.initial.model_config.get("frozen"):
-            raise DeclarationError(f'the state of "{self.name}" can change: make its model frozen')
+            raise DeclarationError(f'the state of "{self.name}" is mutable: make its model frozen')
         for function in (self.decide, self.evolve):
             if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-                raise DeclarationError(
-                    f'"{function.__name__}" of "{self.name}" is asynchronous, and nobody awaits it: write it with "def"'
-                )
+                raise DeclarationError(f'"{function.__name__}" of "{self.name}" is asynchronous: write it with "def"')
         object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
         object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
         object.__setattr__(self, "shape", self._shape())
@@ -143,7 +140,7 @@ class Aggregate(Generic[State]):
         return hashlib.blake2b(schema, digest_size=8).hexdigest()
 
     def _messages(self, function: Callable[..., Any], argument: str, kind: type[Kind]) -> dict[str, type[Kind]]:
-        """The message classes in the annotation of `function`'s `argument`, by their storage name."""
+        """The message classes in the annotation of an argument of `function`, by storage name."""
         annotation = typing.get_type_hints(function).get(argument)
         union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         members = typing.get_args(annotation) if union else (annotation,)

@@ -1,4 +1,4 @@
-"""Bodies in JSON: one text for each, and what in them no store can hold."""
+"""Bodies as canonical JSON, and checks for values that no store can hold."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 
 import orjson
 
-NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: leave it out"}
+NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: remove it"}
 
 
 def canonical(data: object) -> tuple[bytes, list[dict[str, Any]]]:
-    """JSON text with sorted keys, and what is wrong with its integers."""
+    """JSON text with sorted keys, and the problems of its integers."""
     try:
-        # integers of up to 53 bits: nearly always, and at no cost
+        # nearly always: integers of up to 53 bits, which cost nothing to check
         return orjson.dumps(data, option=orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER), []
     except TypeError:
         return orjson.dumps(data, option=orjson.OPT_SORT_KEYS), list(too_large(data))
 
 
 def too_large(data: object, place: tuple[str | int, ...] = ()) -> Iterator[dict[str, Any]]:
-    """Details of the integers that no store can hold, as pydantic gives them."""
+    """Details of integers that no store can hold, in pydantic's form."""
     match data:
         case int() if not -(2**63) <= data < 2**63:
-            yield {"type": "int_too_large", "loc": place, "msg": f"{data} has more than 64 bits: send it as text"}
+            yield {"type": "int_too_large", "loc": place, "msg": f"{data} needs more than 64 bits: send it as text"}
         case Mapping():
             for name, value in data.items():
                 yield from too_large(value, (*place, name))
@@ -33,7 +33,7 @@ def too_large(data: object, place: tuple[str | int, ...] = ()) -> Iterator[dict[
 
 
 def holds_nul(value: object) -> bool:
-    """Whether a text in the body holds U+0000."""
+    """Whether a text in the body contains U+0000."""
     match value:
         case str():
             return "\0" in value

@@ -1,4 +1,4 @@
-"""Observations: facts reported from outside, in numbers, that no aggregate decides; their types and their records."""
+"""Observations: facts reported from outside, which no aggregate decides; their types and records."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ROOM = "commands.observations"
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 SOURCE = "/headwater/observations"
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""U+0000 in a JSON text, where only an escape can write it; an escaped backslash may stand before `u0000`."""
+"""U+0000 in a JSON text, which only an escape can write; an escaped backslash may come before `u0000`."""
 LARGE = re.compile(rb"[0-9]{19}")
-"""What may be an integer of more than 64 bits."""
+"""May be an integer of more than 64 bits."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Observation(BaseModel):
-    """What is observed: `class ListingViewed(Observation, type="listing_viewed", version=1)`.
+    """A type of observation: `class ListingViewed(Observation, type="listing_viewed", version=1)`.
 
     Registered by being in a module of HEADWATER_MODULES. type and version are storage format: they stay when the class
     is renamed.
@@ -43,7 +43,7 @@ class Observation(BaseModel):
     def __init_subclass__(cls, *, type: str = "", version: int = 1, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if type and not TYPE_NAME.fullmatch(type):
-            raise DeclarationError(f'"{type}" is no type of observation: write it like "listing_viewed"')
+            raise DeclarationError(f'"{type}" is not an observation type: write it like "listing_viewed"')
         cls.type, cls.version = type, version
 
 
@@ -51,10 +51,10 @@ Body = TypeVar("Body", bound=Observation)
 
 
 class Report(BaseModel, Generic[Body]):
-    """One observation as it is reported.
+    """One reported observation.
 
-    id and source identify it: a report that comes again with both the same is the same one. time: when it was
-    observed, with its offset from UTC; the time of arrival where it is left out.
+    id and source identify it: a report with the same id and source is a duplicate. time: when it was observed, with the
+    offset from UTC; default: the time of arrival.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -66,10 +66,10 @@ class Report(BaseModel, Generic[Body]):
 
 
 class ObservationRegistry:
-    """The types of observations of a deployment. types: by name. reports: the model of a report, by type."""
+    """The types of observations of a deployment. types: by name. reports: the model of a report by type."""
 
     def __init__(self, found: Iterable[tuple[str, type[Observation]]]) -> None:
-        """Take (module, class) pairs; raises DeclarationError naming both modules where two share a type."""
+        """Take (module, class) pairs; raises DeclarationError naming both modules if two have the same name."""
         modules: dict[str, str] = {}
         types: dict[str, type[Observation]] = {}
         for module, kind in found:
@@ -107,12 +107,12 @@ class ObservationRegistry:
 
 
 def stream_of(report: Report[Any]) -> str:
-    """`type/source`: the observations of one source are in one partition, in the order in which they came."""
+    """`type/source`: all observations of one source are in one partition, in the order of their arrival."""
     return stream_name(report.data.type, report.source)
 
 
 def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, traceparent: str | None) -> Entry:
-    """The record of a report: its key is `type/source/id`, so that compaction keeps one of those that are the same."""
+    """The record of a report; its key is `type/source/id`, so compaction removes duplicates."""
     data, stream, time = report.data, stream_of(report), report.time or now
     envelope = Envelope(
         id=f"{stream}/{report.id}",

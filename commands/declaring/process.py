@@ -1,11 +1,11 @@
-"""The declaration of a process manager: what follows from events, across aggregates, and what when nothing comes.
+"""The declaration of a process: commands and timers that follow from events of several aggregates.
 
     def react(event: Placed | Paid | TimedOut, state: Fulfilment) -> Reaction[Fulfilment]: ...
 
     fulfilment = Process(name="fulfilment", key="order_id", initial=Fulfilment(), starts=(Placed,), react=react)
 
-A process sees events, its own timers (`TimedOut`), and those of its own commands that changed nothing (`Refused`).
-It sees all of them late: a command that comes too late must do nothing, which its aggregate decides.
+A process sees events, its own timers (`TimedOut`), and its own commands that were refused (`Refused`). It sees all of
+them with a delay. So its commands may be late, and their aggregates decide that a late command does nothing.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ State = TypeVar("State", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """What a process sees when a timer of its own runs out."""
+    """Given to a process when one of its timers fires."""
 
     timer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What a process sees when a command of its own changed nothing.
+    """Given to a process when one of its commands was refused.
 
     command: as the process sent it. outcome: `rejected` by a rule of the aggregate, `conflict` with another version, or
     `failed` (the command could not be read, or the aggregate's code failed). code, message: those of the receipt; the
@@ -56,10 +56,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Reaction(Generic[State]):
-    """What follows from an event.
+    """The reaction to an event.
 
-    state: what the process knows now. commands: what it asks for. timers: to set, by name, counted from the time of the
-    event; one that runs already is set anew; None takes it back. ended: forget the instance and its timers.
+    state: the new state. commands: the commands to send. timers: timers to set, by name, counted from the time of the
+    event; setting a running timer again replaces it; None cancels it. ended: delete the instance and its timers.
     """
 
     state: State
@@ -72,12 +72,12 @@ class Reaction(Generic[State]):
 class Process(Generic[State]):
     """One kind of process. Register it by giving it a name in a module of HEADWATER_MODULES.
 
-    name: part of the ids of its commands, so it stays. key: the field that every event has which it handles, and that
-    names the instance. initial: the state before the first event. starts: the events that begin an instance; others
-    that belong to none are not its business. react: `(event, state) -> Reaction`, pure; the events are read from its
-    annotation, with `TimedOut` among them if it sets timers, and `Refused` if it wants to know of commands that changed
-    nothing. begins: what a newly deployed process sees first, "now" the events from its deployment on, or "origin" all
-    that the log has; timers that were due in the past run out at once.
+    name: part of the ids of its commands, so it must not change. key: the field of all its events that names the
+    instance. initial: the state before the first event. starts: the events that begin an instance; other events without
+    an instance are ignored. react: `(event, state) -> Reaction`, pure; the events are read from its annotation, with
+    `TimedOut` if it sets timers, and `Refused` if it handles refused commands. begins: what a newly deployed process
+    sees first: "now" is the events from its deployment on, "origin" is all events of the log, and timers that were due
+    in the past fire at once.
     """
 
     name: str
@@ -88,17 +88,17 @@ class Process(Generic[State]):
     begins: Literal["now", "origin"] = "now"
     events: Mapping[str, type[Event]] = field(init=False)
     sees_refusals: bool = field(init=False, default=False)
-    """Whether `react` takes Refused."""
+    """Whether `react` accepts Refused."""
     shape: str = field(init=False)
     """Digest of the state's schema."""
 
     def __post_init__(self) -> None:
         if not AGGREGATE_NAME.fullmatch(self.name):
-            raise DeclarationError(f'"{self.name}" is no process name: use a-z, 0-9 and _')
+            raise DeclarationError(f'"{self.name}" is not a process name: use a-z, 0-9 and _')
         if self.begins not in ("now", "origin"):
             raise DeclarationError(f'process "{self.name}" begins at "{self.begins}": use "now" or "origin"')
         if not self.initial.model_config.get("frozen"):
-            raise DeclarationError(f'the state of "{self.name}" can change: make its model frozen')
+            raise DeclarationError(f'the state of "{self.name}" is mutable: make its model frozen')
         annotation = typing.get_type_hints(self.react).get("event")
         union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         found: dict[str, type[Event]] = {}
@@ -118,7 +118,9 @@ class Process(Generic[State]):
             found[member.type] = member
         unhandled = [event.type for event in self.starts if event.type not in found]
         if unhandled or not self.starts:
-            raise DeclarationError(f'process "{self.name}" must start with events that "react" takes: {unhandled}')
+            raise DeclarationError(
+                f'process "{self.name}" must start with events that "react" handles; it does not handle {unhandled}'
+            )
         object.__setattr__(self, "events", MappingProxyType(found))
         schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
         object.__setattr__(self, "shape", hashlib.blake2b(schema, digest_size=8).hexdigest())
@@ -131,7 +133,7 @@ class ProcessRegistry:
     """The processes of a deployment. processes: by name. by_event: those that handle an event type."""
 
     def __init__(self, found: Iterable[tuple[str, AnyProcess]]) -> None:
-        """Take (module, process) pairs; raises DeclarationError naming both modules where two share a name."""
+        """Take (module, process) pairs; raises DeclarationError naming both modules if two have the same name."""
         modules: dict[str, str] = {}
         processes: dict[str, AnyProcess] = {}
         by_event: dict[str, list[AnyProcess]] = {}

@@ -31,7 +31,7 @@ class CommandRegistry:
     """
 
     def __init__(self, found: Iterable[tuple[str, AnyAggregate]]) -> None:
-        """Take (module, aggregate) pairs; raises DeclarationError naming both modules where two share a name."""
+        """Take (module, aggregate) pairs; raises DeclarationError naming both modules if two have the same name."""
         modules: dict[str, str] = {}
         aggregates: dict[str, AnyAggregate] = {}
         for module, aggregate in found:
@@ -41,7 +41,7 @@ class CommandRegistry:
                     "rename one of them"
                 )
             modules[aggregate.name], aggregates[aggregate.name] = module, aggregate
-        # message types start with their aggregate's name, so they are unique when the names are
+        # message types start with their aggregate's name, so they are unique if the names are
         self.aggregates: Mapping[str, AnyAggregate] = MappingProxyType(aggregates)
         self.commands: Mapping[str, CommandType] = MappingProxyType(
             {name: CommandType(a, command) for a in aggregates.values() for name, command in a.commands.items()}
@@ -60,7 +60,7 @@ class CommandRegistry:
         return None if self.events.get(event.type) is event else domain_of(event.__module__)
 
     def command(self, command_type: str) -> CommandType:
-        """The command type of this name; raises UnknownCommand."""
+        """The command type with this name; raises UnknownCommand."""
         found = self.commands.get(command_type)
         if found is None:
             raise UnknownCommand(command_type, tuple(self.commands))

@@ -1,12 +1,12 @@
-"""What changed from one version of an event to the next, in small steps that Python and Spark both can carry out.
+"""The changes from one version of an event to the next, as small steps that both Python and Spark can apply.
 
     class PriceChanged(Event, type="listing.price_changed", version=3, history=(
         after(1, rename("amount", "price")),
         after(2, default("currency", "USD"), convert("price", scaled(100))),
     )): ...
 
-Read it as a story: after version 1, `amount` was renamed to `price`; after version 2, `currency` was added, and `price`
-became cents. The steps of one version are carried out in their order. Null stays null in every step.
+This reads: after version 1, `amount` was renamed to `price`; after version 2, `currency` was added, and `price` became
+cents. The steps of one version are applied in their order. Null stays null in every step.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 Kind = type
-"""What a field holds: str, int, float, bool, datetime, or object for everything else."""
+"""The kind of a field: str, int, float, bool, datetime, or object for everything else."""
 
 MAX_NUMBER_CHARACTERS: Final = 40
-"""Characters of a text that `parsed` reads; longer ones are no numbers."""
+"""The longest text that `parsed` reads; longer texts are not numbers."""
 
 
 def name_of(kind: Kind | None) -> str:
-    """What a kind is called in an error."""
+    """The name of a kind in an error message."""
     return "value of unknown kind" if kind is None else "other value" if kind is object else kind.__name__
 
 
@@ -34,11 +34,11 @@ class Scaled:
     by: int | float
 
     def source(self, target: Kind | None) -> Kind:
-        """The kind of field that becomes `target` (None: unknown); raises ValueError where none does."""
+        """The kind of a field that becomes `target` (None: unknown); raises ValueError if there is none."""
         if target is None:
             return object
         if target not in (int, float) or (target is int and not isinstance(self.by, int)):
-            raise ValueError(f"scaled({self.by!r}) makes no {name_of(target)}")
+            raise ValueError(f"scaled({self.by!r}) does not give a {name_of(target)}")
         return target
 
 
@@ -51,7 +51,7 @@ class Rounded:
     def source(self, target: Kind | None) -> Kind:
         """See Scaled.source."""
         if target not in (int, None):
-            raise ValueError(f"rounded() makes an int, no {name_of(target)}")
+            raise ValueError(f"rounded() gives an int, not a {name_of(target)}")
         return float
 
 
@@ -64,7 +64,7 @@ class Parsed:
     def source(self, target: Kind | None) -> Kind:
         """See Scaled.source."""
         if target not in (self.kind, None):
-            raise ValueError(f"parsed({self.kind.__name__}) makes no {name_of(target)}")
+            raise ValueError(f"parsed({self.kind.__name__}) does not give a {name_of(target)}")
         return str
 
 
@@ -75,7 +75,7 @@ class Written:
     def source(self, target: Kind | None) -> Kind:
         """See Scaled.source."""
         if target not in (str, None):
-            raise ValueError(f"written() makes a str, no {name_of(target)}")
+            raise ValueError(f"written() gives a str, not a {name_of(target)}")
         return int
 
 
@@ -86,7 +86,7 @@ class Widened:
     def source(self, target: Kind | None) -> Kind:
         """See Scaled.source."""
         if target not in (float, None):
-            raise ValueError(f"widened() makes a float, no {name_of(target)}")
+            raise ValueError(f"widened() gives a float, not a {name_of(target)}")
         return int
 
 
@@ -99,7 +99,7 @@ class Recoded:
     def source(self, target: Kind | None) -> Kind:
         """See Scaled.source."""
         if target not in (str, None):
-            raise ValueError(f"recoded() makes a str, no {name_of(target)}")
+            raise ValueError(f"recoded() gives a str, not a {name_of(target)}")
         return str
 
 
@@ -158,62 +158,62 @@ class Change:
 
 
 def after(version: int, *steps: Step) -> Change:
-    """What was done to the fields after `version`, and gave the next one."""
+    """The changes to the fields after `version`, which make the next version."""
     return Change(version, steps)
 
 
 def rename(old: str, new: str) -> Rename:
-    """The field `old` is called `new` now."""
+    """The field `old` is now called `new`."""
     return Rename(old, new)
 
 
 def default(field: str, value: Any) -> Default:
-    """`field` was added; events from before have this `value` (in JSON types)."""
+    """`field` was added; older events get this `value` (in JSON types)."""
     return Default(field, value)
 
 
 def drop(field: str) -> Drop:
-    """`field` is not kept any more."""
+    """`field` was removed."""
     return Drop(field)
 
 
 def convert(field: str, how: Conversion) -> Convert:
-    """`field` holds another type or unit now: see `scaled`, `rounded`, `parsed`, `written`, `widened`, `recoded`."""
+    """`field` now has another type or unit: see `scaled`, `rounded`, `parsed`, `written`, `widened`, `recoded`."""
     return Convert(field, how)
 
 
 def split(field: str, into: tuple[str, ...], at: str) -> Split:
-    """The text `field` became several, cut where `at` stands; the last takes the rest, one without a part is empty."""
+    """The text `field` was split into several fields at `at`; the last one gets the rest, missing parts are empty."""
     return Split(field, tuple(into), at)
 
 
 def scaled(by: int | float) -> Scaled:
-    """A number in a smaller or larger unit: times `by`. What leaves 64 bits cannot be read."""
+    """A number in another unit: multiplied by `by`. A result of more than 64 bits cannot be read."""
     if isinstance(by, int) and not -(2**63) <= by < 2**63:
         raise ValueError(f"scaled({by!r}): give a number within 64 bits")
     return Scaled(by)
 
 
 def rounded(times: float = 1.0) -> Rounded:
-    """A float becomes the whole number nearest to `times` it, the even one of two: dollars to cents with 100."""
+    """A float becomes the integer nearest to `times` its value, rounding half to even: dollars to cents with 100."""
     return Rounded(float(times))
 
 
 def parsed(kind: type[int] | type[float]) -> Parsed:
-    """A text becomes the number that it spells (as JSON does, leading zeros allowed); others cannot be read."""
+    """A text becomes the number that it contains (as in JSON, but with leading zeros); other texts cannot be read."""
     return Parsed(kind)
 
 
 def written() -> Written:
-    """A whole number becomes its digits."""
+    """An integer becomes a text with its digits."""
     return Written()
 
 
 def widened() -> Widened:
-    """A whole number becomes a float."""
+    """An integer becomes a float."""
     return Widened()
 
 
 def recoded(words: Mapping[str, str]) -> Recoded:
-    """A text that is among `words` becomes another one; the rest stays."""
+    """A text in `words` becomes another text; other texts do not change."""
     return Recoded(tuple(words.items()))

@@ -1,7 +1,7 @@
-"""The versions of an event: checking its history, and reading what older versions recorded as the current one.
+"""The versions of an event: checks its history, and reads older versions as the current version.
 
-Every field of the current version is traced back through the steps to what it is made of in an older one: its
-`Lineage`. That is carried out here in Python, and compiled for Spark in `projections/spark/upcasting.py`.
+Every field of the current version is traced back through the steps to its `Lineage`: the recorded fields and values
+that it is made from. The lineage is applied here in Python, and compiled for Spark in `projections/spark/upcasting.py`.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ TIME: Final = (
     r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
     r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])?"
 )
-"""What a text must look like to be a whole number, a number, a time; Java reads these patterns as Python does."""
+"""Patterns of texts that are integers, numbers or times; Java and Python read them the same way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The field of this name, as it was recorded."""
+    """The recorded field with this name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value for what was not recorded."""
+    """A value for a field that was not recorded."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """`of`, which is a `source`, converted."""
+    """`of`, of the kind `source`, converted."""
 
     of: Lineage
     how: Conversion
@@ -70,7 +70,7 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part, by number, of the text `of`, cut into at most `parts`."""
+    """One part, by number, of the text `of`, split into at most `parts` parts."""
 
     of: Lineage
     at: str
@@ -82,7 +82,7 @@ Lineage = Recorded | Constant | Converted | Part
 
 
 def lineage_text(lineage: Lineage) -> str:
-    """What a field is made of, as it stands in the fingerprints of views: no name of a class may change it."""
+    """The lineage of a field in the fingerprints of views; it must not depend on names of classes."""
     match lineage:
         case Recorded():
             return f"Recorded(name={lineage.name!r})"
@@ -124,26 +124,26 @@ class _Unfit(Enum):
 ABSENT: Final = _Unfit.ABSENT
 """The value of a field that was not recorded."""
 UNFIT: Final = _Unfit.UNFIT
-"""The value of a field that was recorded with another type than it should have."""
+"""The value of a field that was recorded with a wrong type."""
 
 
-NO_VERSION: Final = 'has no "dataversion", where a whole number of at least 1 belongs'
+NO_VERSION: Final = 'has no "dataversion": it must be an integer of at least 1'
 
 
 class HistoryError(ValueError):
-    """A history does not lead to the event as it is declared; the message says where and what to do."""
+    """A history does not lead to the declared event; the message says where and what to do."""
 
 
 class History:
-    """How the versions of one event followed each other; made with the event's class.
+    """The versions of one event; made with the event's class.
 
-    version: the current one. fields: kind of each current field, by its name in JSON.
+    version: the current version. fields: the kind of each current field, by its name in JSON.
     """
 
     def __init__(
         self, version: int, changes: Sequence[Change], fields: Mapping[str, Kind], required: Sequence[str] = ()
     ) -> None:
-        """required: fields that may not be null. Raises HistoryError where the changes do not give `fields`."""
+        """required: fields that may not be null. Raises HistoryError if the changes do not lead to `fields`."""
         self.version, self.fields = version, dict(fields)
         self._steps = _by_version(version, changes)
         self._fields: dict[int, dict[str, Kind | None]] = {version: dict(fields)}
@@ -159,18 +159,18 @@ class History:
         for lineages in self._lineages.values():
             for name in required:
                 if lineages[name] == Constant(None):
-                    raise HistoryError(f'"{name}" may not be null, and its default is None: give it another one')
+                    raise HistoryError(f'"{name}" must not be null, but its default is None: use another default')
 
     def fields_of(self, version: int) -> Mapping[str, Kind | None]:
-        """The fields of a version, with their kinds; None where nothing tells the kind, for it was dropped."""
+        """The fields of a version with their kinds; None if the kind is unknown because the field was dropped."""
         return self._fields[version]
 
     def lineages(self, version: int) -> Mapping[str, Lineage]:
-        """What each current field is made of in an older version."""
+        """The lineage of each current field in an older version."""
         return self._lineages[version]
 
     def lineage(self, version: int, until: int) -> dict[str, Lineage]:
-        """What each field of the version `until` is made of in the older `version`."""
+        """The lineage of each field of the version `until` in the older `version`."""
         made: dict[str, Lineage] = {name: Recorded(name) for name in self._fields[version]}
         for number in range(version, until):
             kinds = [self._fields[number + 1]]
@@ -182,15 +182,15 @@ class History:
         return made
 
     def changed(self, version: int, names: Sequence[str]) -> dict[str, Lineage]:
-        """Those of the current fields `names` that this version did not record as they are now."""
-        lineages = self._lineages.get(version, {})  # none of the current one
+        """Those of the current fields `names` that this version did not record in the same way."""
+        lineages = self._lineages.get(version, {})  # no current field
         return {name: lineages[name] for name in names if lineages.get(name, Recorded(name)) != Recorded(name)}
 
     def upcast(self, version: int, data: Mapping[str, Any], until: int | None = None) -> dict[str, Any]:
-        """The data that an older version recorded, as the current one (or the version `until`) has it.
+        """The data of an older version in the form of the current version (or the version `until`).
 
-        A field that was not recorded stays absent. Raises ValueError naming what has another type than it should, and
-        what that version did not have.
+        A field that was not recorded stays absent. Raises ValueError naming the fields with a wrong type and the fields
+        that this version did not have.
         """
         unknown = data.keys() - self._fields[version].keys()
         if unknown:
@@ -204,7 +204,7 @@ class History:
 
 
 def evaluate(lineage: Lineage, data: Mapping[str, Any]) -> Any:
-    """The value of a field in JSON types; ABSENT where it was not recorded, UNFIT where it has another type."""
+    """The value of a field in JSON types; ABSENT if it was not recorded, UNFIT if it has a wrong type."""
     match lineage:
         case Recorded():
             return data.get(lineage.name, ABSENT)
@@ -228,7 +228,7 @@ def evaluate(lineage: Lineage, data: Mapping[str, Any]) -> Any:
 
 
 def fits(value: Any, kind: Kind) -> bool:
-    """Whether a JSON value is of this kind: whole numbers within 64 bits, floats finite, times as RFC 3339 has them."""
+    """Whether a JSON value is of this kind: integers of up to 64 bits, finite floats, times in RFC 3339."""
     if kind is int:
         return type(value) is int and -(2**63) <= value < 2**63
     if kind is float:
@@ -239,7 +239,7 @@ def fits(value: Any, kind: Kind) -> bool:
 
 
 def kind_of(annotation: Any) -> Kind:
-    """The kind of a field with this annotation; Optional, Annotated, Literal and Enum are looked through."""
+    """The kind of a field with this annotation, ignoring Optional, Annotated, Literal and Enum."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return kind_of(typing.get_args(annotation)[0])
@@ -254,7 +254,7 @@ def kind_of(annotation: Any) -> Kind:
 
 
 def version_problem(event_type: str, found: int, known: int) -> str | None:
-    """Why an event of the version `found` cannot be read where `known` is the current one; None where it can."""
+    """Why an event of the version `found` cannot be read if `known` is the current version; None if it can."""
     if found < 1:
         return f'"{event_type}" {NO_VERSION}'
     if found > known:
@@ -263,8 +263,8 @@ def version_problem(event_type: str, found: int, known: int) -> str | None:
 
 
 def newer_version(known: int) -> str:
-    """What is said of an event of a later version than is known."""
-    return f"and {known} is the newest known here: it was written by a newer version of the code, deploy that here too"
+    """The message for an event of a newer version."""
+    return f"but the newest known here is {known}: it was written by a newer version of the code, deploy that here too"
 
 
 def _by_version(version: int, changes: Sequence[Change]) -> dict[int, tuple[Step, ...]]:
@@ -273,23 +273,23 @@ def _by_version(version: int, changes: Sequence[Change]) -> dict[int, tuple[Step
     found: dict[int, tuple[Step, ...]] = {}
     for change in changes:
         if change.version in found:
-            raise HistoryError(f"after({change.version}, …) stands there twice: put its steps into one")
+            raise HistoryError(f"after({change.version}, …) appears twice: merge their steps")
         if not 1 <= change.version < version:
             raise HistoryError(
-                f"after({change.version}, …) leads past version {version}: raise the event's version, or correct this"
+                f"after({change.version}, …) is beyond version {version}: raise the event's version, or correct it"
             )
         found[change.version] = change.steps
     gaps = [number for number in range(1, version) if number not in found]
     if gaps:
         raise HistoryError(
-            f"nothing says what came after version {gaps[0]}: add after({gaps[0]}, …) to its history, "
-            "with no steps where its fields stayed as they were"
+            f"the history has no after({gaps[0]}, …): add it, without steps if the fields of version {gaps[0]} did not "
+            "change"
         )
     return {number: found[number] for number in sorted(found)}
 
 
 def _undo(step: Step, fields: dict[str, Kind | None]) -> None:
-    """From the fields after a step to those before it, in place; raises ValueError where the step cannot have been."""
+    """Replace the fields after a step by those before it; raises ValueError if the step is impossible."""
     match step:
         case Rename():
             kind = _take(fields, step.new, "renames to")
@@ -297,7 +297,7 @@ def _undo(step: Step, fields: dict[str, Kind | None]) -> None:
         case Default():
             kind = _take(fields, step.field, "adds")
             if step.value is not None and kind is not None and not fits(step.value, kind):
-                raise ValueError(f'"{step.field}" holds a {name_of(kind)}, and its default is {step.value!r}')
+                raise ValueError(f'"{step.field}" holds a {name_of(kind)}, but its default is {step.value!r}')
         case Drop():
             _add(fields, step.field, None, "drops")
         case Convert():
@@ -308,11 +308,11 @@ def _undo(step: Step, fields: dict[str, Kind | None]) -> None:
                 raise ValueError(f'"{step.field}": {error}, which the next version has') from error
         case Split():
             if not step.at or len(step.into) < 2:
-                raise ValueError(f'the split of "{step.field}" needs a text to cut at, and two names at least')
+                raise ValueError(f'the split of "{step.field}" needs a separator and at least two names')
             for name in step.into:
                 kind = _take(fields, name, "splits into")
                 if kind not in (str, None):
-                    raise ValueError(f'a split gives texts, and "{name}" holds a {name_of(kind)}')
+                    raise ValueError(f'a split gives texts, but "{name}" holds a {name_of(kind)}')
             _add(fields, step.field, str, "splits")
         case _:
             assert_never(step)
@@ -326,12 +326,12 @@ def _take(fields: dict[str, Kind | None], name: str, does: str) -> Kind | None:
 
 def _add(fields: dict[str, Kind | None], name: str, kind: Kind | None, does: str) -> None:
     if name in fields:
-        raise ValueError(f'it {does} "{name}", which the next version has as well: give one of them another name')
+        raise ValueError(f'it {does} "{name}", which the next version also has: rename one of them')
     fields[name] = kind
 
 
 def _trace(step: Step, made: dict[str, Lineage], after_step: Mapping[str, Kind | None]) -> None:
-    """Carry what each field is made of through a step, in place."""
+    """Trace the lineage of each field through a step."""
     match step:
         case Rename():
             made[step.new] = made.pop(step.old)
@@ -351,7 +351,7 @@ def _trace(step: Step, made: dict[str, Lineage], after_step: Mapping[str, Kind |
 
 
 def _convert(how: Conversion, value: Any, source: Kind) -> Any:
-    """The converted value, which is of the kind `source`; UNFIT where there is none."""
+    """The converted value of the kind `source`; UNFIT if it cannot be converted."""
     match how:
         case Scaled():
             if source is object and not fits(value, float):

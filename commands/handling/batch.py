@@ -1,4 +1,4 @@
-"""What one transaction appends: the decisions on a run of commands, in their order. No I/O."""
+"""The content of one transaction: the decisions on several commands, in their order. No I/O."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MAX_BATCH_EVENTS: Final = 20_000
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction appends for a run of commands.
+    """The content of one transaction for a run of commands.
 
     Append `entries`, which start with all events; then `receipts(offsets of the entries)`; then commit `next_command`.
 
-    taken: how many commands of the run are in it; the others are for the next transaction. heartbeat: the owner's, if
-    one is due. changed: the last decision of each stream that got events. snapshots: by stream. repeated: earlier
-    receipts that are given again, by command id.
+    taken: how many commands of the run are included; the others are for the next transaction. heartbeat: the owner's,
+    if one is due. changed: the last decision of each stream that got events. snapshots: by stream. repeated: earlier
+    receipts that are sent again, by command id.
     """
 
     partition: int
@@ -42,43 +42,43 @@ class Batch:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next command belongs into another transaction: an open one holds back every reader."""
+        """Whether the next command belongs in another transaction; an open transaction delays every reader."""
         return self.size_bytes >= MAX_BATCH_BYTES or len(self.events) >= MAX_BATCH_EVENTS
 
     def add(self, decision: Decision) -> None:
-        """Take a decision in, after all others."""
+        """Add a decision after all others."""
         self.decisions.append(decision)
         self._by_key[decision.key] = decision
         self.size_bytes += decision.size_bytes
         if decision.after is not None:
             self.events += decision.events
             if decision.stream not in self.changed:
-                self.size_bytes += decision.after.size_bytes  # of its snapshot, or near it
+                self.size_bytes += decision.after.size_bytes  # about the size of its snapshot
             self.changed[decision.stream] = decision
 
     def add_repeated(self, command_id: str, receipt: bytes) -> None:
-        """Give an earlier receipt again."""
+        """Send an earlier receipt again."""
         self.repeated[command_id] = receipt
         self.size_bytes += len(receipt)
 
     def add_dead_letter(self, letter: Entry) -> None:
-        """Note a command that cannot be read."""
+        """Add a command that cannot be read."""
         self.dead_letters.append(letter)
         self.size_bytes += len(letter.value or b"")
 
     def decision(self, key: str) -> Decision | None:
-        """The decision whose receipt has this key, if one of this batch does."""
+        """The decision of this batch whose receipt has this key, if there is one."""
         return self._by_key.get(key)
 
     @property
     def entries(self) -> list[Entry]:
-        """Everything but the receipts, in the order in which it is appended."""
+        """Everything except the receipts, in the order of appending."""
         beats = [] if self.heartbeat is None else [self.heartbeat]
         snapshots = [Entry(topics.SNAPSHOTS, stream, value, self.now_ms) for stream, value in self.snapshots.items()]
         return [*self.events, *beats, *snapshots, *self.dead_letters]
 
     def receipts(self, offsets: Sequence[int]) -> dict[str, bytes | None]:
-        """The receipts by record key, given the offset of each of `entries`."""
+        """The receipts by record key; needs the offset of each of `entries`."""
         written: dict[str, bytes | None] = dict(self.repeated)
         first = 0
         for decision in self.decisions:
@@ -88,5 +88,5 @@ class Batch:
         return written
 
     def snapshots_end(self, offsets: Sequence[int]) -> int | None:
-        """The offset after the last snapshot, given the offset of each of `entries`; None if there is none."""
+        """The offset after the last snapshot; needs the offset of each of `entries`; None if there is no snapshot."""
         return offsets[-1 - len(self.dead_letters)] + 1 if self.snapshots else None

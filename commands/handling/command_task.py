@@ -1,4 +1,4 @@
-"""The handler of commands: what is done with a partition of `commands`, transaction after transaction."""
+"""Decides the commands of one partition, one transaction after another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CommandTask:
     """Decides the commands of one partition; a PartitionTask."""
 
     def __init__(self, log: EventLog, registry: CommandRegistry, partition: int, store: StateStore) -> None:
-        """store: what is known of the partition, which `close` closes."""
+        """store: the known state of the partition; `close` closes it."""
         self._log, self._registry, self._partition, self._store = log, registry, partition, store
         self._handler = Handler(registry, partition, log.partitions, store)
         self._next_beat = 0.0
@@ -37,7 +37,7 @@ class CommandTask:
         return self._next_beat - time.monotonic()
 
     def work(self, writer: PartitionWriter, records: Sequence[Record]) -> Sequence[Record]:
-        """See PartitionTask.work: append and commit what `records` cause, then let the store know it."""
+        """See PartitionTask.work: append and commit the decisions on `records`, then update the store."""
         self._store.check()
         now = datetime.now(UTC)
         batch = self._handler.decide(records, timestamp_ms(now))
@@ -65,7 +65,7 @@ class CommandTask:
 
 
 def heartbeat(partition: int, now: datetime) -> Entry:
-    """The sign that the partition's owner lives, which compaction removes again."""
+    """The record that shows that the partition has a live owner; compaction removes older ones."""
     name = f"heartbeat/{partition}"
     beat = Envelope(id=name, type=HEARTBEAT, stream=name, time=now, data={})
     return Entry(topics.EVENTS, name, encode(beat), timestamp_ms(now))

@@ -1,6 +1,6 @@
-"""The decision on one command: all that is appended for it, made and checked before anything enters a transaction.
+"""The decision on one command: all its records, made and checked before the transaction begins.
 
-The one place that guards against what a user's rules may return, raise or make. No I/O.
+This is the only place that guards against whatever a user's rules may return, raise or make. No I/O.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from eventlog.envelope import Envelope, EventWriter, format_time, timestamp_ms
 from eventlog.ports import Entry
 
 MAX_ENTRY_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
-"""Of a record's key and value together: Kafka counts its framing as well."""
+"""Of a record's key and value together; Kafka also counts its framing."""
 MAX_EVENTS: Final = 10_000
-"""Of one command. They are in one transaction, which holds back every reader, and in one receipt."""
+"""Of one command. All are in one transaction, which delays every reader, and in one receipt."""
 MAX_EVENTS_BYTES: Final = 8 * 1024 * 1024
 """Of all events of one command."""
 MAX_CODE_CHARACTERS: Final = 200
 MAX_MESSAGE_CHARACTERS: Final = 10_000
 _POSITION_BYTES: Final = 24
-"""The longest offset in a receipt, and what stands around it."""
+"""The longest offset in a receipt, with its delimiters."""
 
 logger = logging.getLogger(__name__)
 
 
 class ReceivedCommand(NamedTuple):
-    """A command from the log: its envelope, its fingerprint, and the partition it was read from."""
+    """A command from the log: its envelope, its fingerprint, and its partition."""
 
     envelope: Envelope
     fingerprint: str
@@ -62,12 +62,11 @@ class Known(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What becomes of one command. Nothing of it can fail any more: it is bytes, and each fits in its record.
+    """The decision on one command. It cannot fail any more: it consists of bytes, and each part fits in its record.
 
-    key: of the receipt's record. receipt: the receipt's JSON up to its events. events: the records to append.
-    recorded: what the receipt says of each event, as JSON up to its offset. after: the stream after the events; None
-    where there are none. snapshot: the value of its record, if it was made. size_bytes: of all that it
-    appends.
+    key: of the receipt's record. receipt: the receipt's JSON up to its events. events: the records to append. recorded:
+    the JSON of each event in the receipt, up to its offset. after: the stream after the events; None if there are no
+    events. snapshot: the value of its record, if it was made. size_bytes: of all appended records.
     """
 
     key: str
@@ -84,7 +83,7 @@ class Decision(NamedTuple):
 
 
 def decide(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
-    """Decide a command on the stream as it is known; whatever the aggregate's code does, this returns.
+    """Decide a command on the known stream. It returns whatever the aggregate's code does.
 
     keep: make the snapshot now. Otherwise the state is checked when it is kept (see `kept`).
     """
@@ -116,7 +115,7 @@ def answered(
     *,
     key: str | None = None,
 ) -> Decision:
-    """The decision that changes nothing; key: of the receipt's record, where it is not the command's id."""
+    """A decision without events; key: of the receipt's record, if it is not the command id."""
     envelope = received.envelope
     receipt = _head(received, outcome, version, error)
     return Decision(
@@ -131,33 +130,33 @@ def answered(
 
 
 def failure(envelope: Envelope, error: BaseException) -> ReceiptError:
-    """The answer to a command whose decision could not be made; the log has the error, by an id that both tell."""
+    """The answer to a command that could not be decided; the log has the error under the same error id."""
     error_id = secrets.token_hex(8)
     logger.error('error %s: "%s" of "%s" failed', error_id, envelope.type, envelope.stream[:200], exc_info=error)
     if isinstance(error, BadDecision) and error.code is not None:
         return ReceiptError(error.code, clipped(f"{error}; error {error_id}"))
-    return ReceiptError(INTERNAL_ERROR, f"the command failed, which is no fault of yours: error {error_id}")
+    return ReceiptError(INTERNAL_ERROR, f"internal error: see the handler's log for {error_id}")
 
 
 def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, bytes]:
-    """The stream as it will be read back, and the value of its record of `snapshots`.
+    """The stream as it will be read back, and the value of its record in `snapshots`.
 
-    Raises BadDecision where the state does not fit in a record, and what pydantic raises where it cannot be read back.
+    Raises BadDecision if the state does not fit in a record, and pydantic's errors if it cannot be read back.
     """
     body = known.state.__pydantic_serializer__.to_json(known.state)
     snapshot = snapshot_json(aggregate, body, known.version)
     size_bytes = len(snapshot) + len(stream.encode())
     if size_bytes > MAX_ENTRY_BYTES:
         raise BadDecision(
-            f'the state of "{stream[:200]}" would have {size_bytes} bytes, and {MAX_ENTRY_BYTES} are allowed: nothing '
-            f'was changed; keep less in the state of "{aggregate.name}", or divide it into several streams',
+            f'the state of "{stream[:200]}" would have {size_bytes} bytes, but at most {MAX_ENTRY_BYTES} are allowed; '
+            f'nothing was changed: keep less in the state of "{aggregate.name}", or split it into several streams',
             STATE_TOO_LARGE,
         )
     return Known(known.state.__pydantic_validator__.validate_json(body), known.version, size_bytes), snapshot
 
 
 def clipped(message: str) -> str:
-    """A message that fits into a receipt, whatever it quotes."""
+    """The message, cut to a length that fits in a receipt."""
     return message[:MAX_MESSAGE_CHARACTERS].encode(errors="replace").decode()
 
 
@@ -173,10 +172,10 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
     for event in events:
         version += 1
         body = event.__pydantic_serializer__.to_json(event)
-        # what evolves the state is what every replay will read
+        # evolve with the event as every replay will read it
         event = read_back(event, body)  # noqa: PLW2901
         if str(getattr(event, aggregate.id_field)) != typed.aggregate_id:
-            raise BadDecision(f'"{event.type}" is about another "{aggregate.name}" than "{stream}"')
+            raise BadDecision(f'"{event.type}" belongs to another "{aggregate.name}" than "{stream}"')
         entry = _entry(writer, event, body, stream, version, time_ms)
         size_bytes += len(entry.value or b"")
         if size_bytes > MAX_EVENTS_BYTES:
@@ -206,7 +205,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
 
 
 def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event, ...]:
-    """What `decide` returned, read once: it may be a generator, and a generator may have no end."""
+    """The result of `decide`, read once: it may be a generator, and a generator may be endless."""
     if type(made) is not list and type(made) is not tuple:
         if not isinstance(made, Iterable) or isinstance(made, BaseModel | str | bytes):
             raise BadDecision(
@@ -221,7 +220,7 @@ def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event
         kind = type(event)
         if not issubclass(kind, Event) or aggregate.events.get(kind.type) is not kind:
             raise BadDecision(
-                f'"decide" of "{aggregate.name}" made {_named(event)}, which is no event that its "evolve" takes: '
+                f'"decide" of "{aggregate.name}" made {_named(event)}, which "evolve" does not handle: '
                 'add the class to the annotation of "evolve"'
             )
     return events
@@ -230,10 +229,10 @@ def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event
 def _entry(writer: EventWriter, event: Event, body: bytes, stream: str, version: int, time_ms: int) -> Entry:
     event_id = f"{stream}/{version}"
     value = writer.encode(event.type.encode(), event.version, version, body)
-    if len(value) + len(event_id) > MAX_ENTRY_BYTES:  # rarely near the limit, so the key's characters do for its bytes
+    if len(value) + len(event_id) > MAX_ENTRY_BYTES:  # the characters of the key suffice
         raise BadDecision(
-            f'event "{event_id[:200]}" would have {len(value)} bytes, and {MAX_ENTRY_BYTES} are allowed: nothing was '
-            f'changed; make "{event.type}" smaller, or several events of it',
+            f'event "{event_id[:200]}" would have {len(value)} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '
+            f'was changed: make "{event.type}" smaller, or split it into several events',
             EVENT_TOO_LARGE,
         )
     return Entry(topics.EVENTS, event_id, value, time_ms)
@@ -254,7 +253,7 @@ def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: Rece
 
 
 def _reason(rejected: Rejected) -> ReceiptError:
-    """Why a rule said no; raises BadDecision where it said so in something else than text."""
+    """The reason of a rejection; raises BadDecision if its code or message is not text."""
     code = _text(rejected, "code", rejected.code, MAX_CODE_CHARACTERS)
     return ReceiptError(code, _text(rejected, "message", rejected.message, MAX_MESSAGE_CHARACTERS))
 
@@ -262,10 +261,10 @@ def _reason(rejected: Rejected) -> ReceiptError:
 def _text(rejected: Rejected, name: str, value: object, maximum: int) -> str:
     if not isinstance(value, str):
         reason = f'is {_named(value)}, not text: raise Rejected("code", f"... {{value}} ...")'
-    elif len(text := str.__str__(value)) > maximum:  # the text itself, also of an enum
-        reason = f"has {len(text)} characters, and {maximum} are allowed: quote less"
+    elif len(text := str.__str__(value)) > maximum:  # the plain text, also of an enum
+        reason = f"has {len(text)} characters, but at most {maximum} are allowed: shorten it"
     elif not _is_unicode(text):
-        reason = "holds half of a surrogate pair, which no JSON text can: decode it with errors='replace'"
+        reason = "contains an unpaired surrogate, which JSON cannot hold: decode it with errors='replace'"
     else:
         return text
     raise BadDecision(f"the {name} of a Rejected {reason}") from rejected
@@ -281,7 +280,7 @@ def _is_unicode(text: str) -> bool:
 
 def _too_many(aggregate: AnyAggregate, what: str) -> BadDecision:
     return BadDecision(
-        f'"decide" of "{aggregate.name}" made {what} for one command: nothing was changed; '
+        f'"decide" of "{aggregate.name}" made {what} for one command; nothing was changed: '
         "send several smaller commands",
         TOO_MANY_EVENTS,
     )

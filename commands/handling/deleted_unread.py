@@ -1,4 +1,4 @@
-"""Where an owner goes on from, and what Kafka's retention has deleted before it was read: that is never silent."""
+"""Where an owner continues; records that Kafka's retention deleted before they were read are reported."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ logger = logging.getLogger(__name__)
 
 
 def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
-    """The offset in what `role` reads from which the partition's owner goes on.
+    """The offset in the topic of `role` at which the partition's owner continues.
 
-    If records from there on were deleted unread, it is that of the first that is left, and the log of errors and one
-    dead letter tell which are lost. Raises EventLogError.
+    If records from there on were deleted unread, it is the offset of the first remaining record, and an error in the
+    log and one dead letter name the lost offsets. Raises EventLogError.
     """
     partition = writer.partition
     next_offset, first = log.next_offset(partition, role), log.first(role.reads, partition)
@@ -24,7 +24,7 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
         return next_offset
     reason = (
         f'offsets {next_offset} to {first - 1} of partition {partition} of "{role.reads}" were deleted before the '
-        f"{role.name} read them: it was stopped for longer than the topic keeps its records"
+        f"{role.name} read them: it was stopped for longer than the topic keeps records"
     )
     logger.error("%s", reason)
     now_ms = time.time_ns() // 1_000_000
@@ -39,6 +39,6 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
 
 
 def commit_position(writer: PartitionWriter, position: int) -> None:
-    """Commit a place behind which only marks of transactions lie, or their deletion would look like that of records."""
+    """Commit an offset after which only transaction markers follow; else they would look like lost records."""
     with abort_on_error(writer.begin()) as begun:
         begun.commit(position)

@@ -1,4 +1,4 @@
-"""From commands to what is appended for them: events, snapshots, receipts, dead letters. No I/O."""
+"""From commands to the records for them: events, snapshots, receipts, dead letters. No I/O."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from eventlog.letters import Letter, time_of
 from eventlog.ports import Entry, Record
 
 CACHED_STREAMS = 60_000
-"""Of a whole process, however many partitions it owns; a decoded state takes two to three kilobytes."""
+"""For a whole process, independent of the number of its partitions; a decoded state takes two to three kilobytes."""
 MAX_NAME_CHARACTERS = 100_000
-"""Of a command's id, type and stream together, which its answer repeats."""
+"""Of a command's id, type and stream together, which the answer repeats."""
 WATCHED_STREAMS = 1_000
 LAST_TIME_MS = 253_402_300_799_999
-"""The end of the year 9999: Kafka keeps later times of records, Python knows none."""
+"""The end of the year 9999: Kafka accepts later times, Python does not."""
 
 logger = logging.getLogger(__name__)
 
 
 class Handler:
-    """Decides the commands of one partition, in their order.
+    """Decides the commands of one partition in their order.
 
-    It keeps decoded states, so after a transaction that failed a new one must be made; the store holds committed
-    state only.
+    It keeps decoded states. So after a failed transaction a new handler must be made; the store has committed state
+    only.
     """
 
     def __init__(self, registry: CommandRegistry, partition: int, partitions: int, store: StateStore) -> None:
@@ -44,21 +44,22 @@ class Handler:
         self._cached = max(1, CACHED_STREAMS // partitions)
         self._states: OrderedDict[str, Known] = OrderedDict()
         self._watched: set[str] = set()
-        """Streams with a state that could not be kept: theirs are kept with each command, to know which one it is."""
+        """Streams with a state that could not be stored; it is stored after each command, to find the faulty one."""
 
     def decide(self, records: Sequence[Record], now_ms: int) -> Batch:
-        """The batch of `records`, which follow each other in `commands`, or of as many as fit in one transaction.
+        """The batch of `records`, consecutive commands, or of as many as fit in one transaction.
 
-        A state is written once a batch, since a large one costs more than its commands. Where one cannot be kept, the
-        batch is decided again, and the commands of its stream one state at a time: the one at fault is answered.
+        A state is written once per batch, because a large state costs more than its commands. If a state cannot be
+        written, the batch is decided again, writing the state of that stream after each command: only the faulty
+        command fails.
         """
         if len(self._watched) > WATCHED_STREAMS:
             self._watched.clear()
         while unkept := self._keep(batch := self._decide_all(records, now_ms)):
-            logger.warning("deciding %d commands again: a state of theirs cannot be kept", batch.taken)
+            logger.warning("deciding %d commands again: one of their states cannot be written", batch.taken)
             self._watched |= unkept
             for stream in batch.changed:
-                del self._states[stream]  # the store has what is committed
+                del self._states[stream]  # the store has the committed state
         while len(self._states) > self._cached:
             self._states.popitem(last=False)
         return batch
@@ -74,7 +75,7 @@ class Handler:
         return batch
 
     def _keep(self, batch: Batch) -> set[str]:
-        """Write the states of the batch; returns the streams whose states cannot be kept."""
+        """Write the states of the batch; returns the streams whose states cannot be written."""
         unkept = set()
         for stream, decision in batch.changed.items():
             snapshot, after = decision.snapshot, decision.after
@@ -91,9 +92,9 @@ class Handler:
         try:
             envelope = decode(record.value)
             if len(envelope.id) + len(envelope.type) + len(envelope.stream) > MAX_NAME_CHARACTERS:
-                raise NotAnEnvelope(f"id, type and subject have more than {MAX_NAME_CHARACTERS} characters")
+                raise NotAnEnvelope(f"id, type and subject together have more than {MAX_NAME_CHARACTERS} characters")
         except NotAnEnvelope as unreadable:
-            self._add_dead_letter(record, unreadable, batch)  # nobody to answer
+            self._add_dead_letter(record, unreadable, batch)  # there is nobody to answer
             return
         typed, error = self._read(envelope, record, batch)
         if typed is not None:
@@ -101,7 +102,7 @@ class Handler:
         elif error is not None:
             fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
         else:
-            return  # it is not for this partition to answer
+            return  # another partition must answer it
         received = ReceivedCommand(envelope, fingerprint, self._partition)
         if not self._answered(received, batch):
             self._answer(received, typed, error, batch)
@@ -109,7 +110,7 @@ class Handler:
     def _read(
         self, envelope: Envelope, record: Record, batch: Batch
     ) -> tuple[TypedCommand | None, ReceiptError | None]:
-        """The typed command, or why there is none; neither where it belongs to another partition."""
+        """The typed command, or why there is none; neither if it belongs to another partition."""
         try:
             return self._typed(envelope), None
         except MisplacedCommand as error:
@@ -122,18 +123,18 @@ class Handler:
             return None, failure(envelope, error)
 
     def _typed(self, envelope: Envelope) -> TypedCommand:
-        """The typed command; raises where it is none, or not one of this partition's."""
+        """The typed command; raises if it is invalid or belongs to another partition."""
         if partition_of(envelope.stream, self._partitions) != self._partition:
             raise MisplacedCommand(f'"{envelope.stream}" does not belong to partition {self._partition}')
         typed = read_command(self._registry.command(envelope.type), envelope.data)
         if typed.stream != envelope.stream:
-            raise MisplacedCommand(f'the subject is "{envelope.stream}", and the body is about "{typed.stream}"')
+            raise MisplacedCommand(f'the subject is "{envelope.stream}", but the body belongs to "{typed.stream}"')
         if envelope.time < EPOCH:
-            raise NotAnEnvelope(f'"time" is {envelope.time}, and Kafka keeps none before 1970')
+            raise NotAnEnvelope(f'"time" is {envelope.time}: Kafka cannot store a time before 1970')
         return typed
 
     def _answered(self, received: ReceivedCommand, batch: Batch) -> bool:
-        """Whether the command's id was answered before; then the answer is given again, or the id is refused."""
+        """Whether the command id already has a receipt; then the receipt is sent again, or the command is refused."""
         command_id = received.envelope.id
         pending = batch.decision(command_id)
         stored = None if pending else batch.repeated.get(command_id) or self._store.receipt(command_id)
@@ -142,7 +143,7 @@ class Handler:
         elif stored is not None:
             try:
                 first = Receipt.from_json(stored)
-            except ValueError as error:  # written by something else than a handler: nobody knows what was done
+            except ValueError as error:  # not written by a handler, so it is not known what was done
                 key = reuse_key(command_id, received.fingerprint)
                 batch.add(answered(received, "failed", 0, failure(received.envelope, error), key=key))
                 return True
@@ -150,8 +151,8 @@ class Handler:
         else:
             return False
         if first_fingerprint != received.fingerprint:
-            # under a key of its own, because the record of the first receipt must stay the latest of its key
-            message = clipped(f'the command id "{command_id}" belongs to another "{first_type}": use a new one')
+            # under another key, because the first receipt must stay the latest record of its key
+            message = clipped(f'the command id "{command_id}" was used for another "{first_type}": use a new one')
             key = reuse_key(command_id, received.fingerprint)
             batch.add(answered(received, "failed", 0, ReceiptError(KEY_REUSED, message), key=key))
         elif stored is not None and command_id not in batch.repeated:
@@ -161,7 +162,7 @@ class Handler:
     def _answer(
         self, received: ReceivedCommand, typed: TypedCommand | None, error: ReceiptError | None, batch: Batch
     ) -> None:
-        """Decide a new command, and take over what follows."""
+        """Decide a new command and add the decision."""
         if typed is None:
             batch.add(answered(received, "failed", 0, error))
             return
@@ -171,8 +172,8 @@ class Handler:
             known = self._known(typed.aggregate, typed.stream, snapshot)
         except UnreadableSnapshot:
             message = (
-                f'the events of "{typed.stream}" cannot be folded: the handler says why in its log when it starts, and '
-                "tries again at its next start; until then every command to it fails. Use a new id then"
+                f'the events of "{typed.stream}" cannot be folded, see the log of the handler\'s start; until this is '
+                "fixed and a handler was started again, its commands fail: then retry with a new command id"
             )
             batch.add(answered(received, "failed", 0, ReceiptError(UNREADABLE_STATE, clipped(message))))
             return
@@ -203,7 +204,7 @@ class Handler:
 def dead_letter(record: Record, reason: str, now_ms: int, *, reader: str = "") -> Entry:
     """The dead letter of a record that cannot be read.
 
-    reader: who could not read it, where others read the same record and may find fault with it as well.
+    reader: who could not read it, if several read the same record.
     """
     place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
     time = time_of(min(max(record.timestamp_ms, 0), LAST_TIME_MS))

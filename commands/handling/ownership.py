@@ -1,6 +1,6 @@
-"""Owning partitions: join a group, and for each partition that it gives fence, restore, serve, and give up.
+"""Owning partitions: join a group, and for each assigned partition fence, restore, serve, and give up.
 
-Nothing here knows what is done with a partition: that is a PartitionTask, of which commands are one kind.
+This module does not know what is done with a partition: that is a PartitionTask, for example for commands.
 """
 
 from __future__ import annotations
@@ -20,51 +20,52 @@ from eventlog.ports import EventLog, PartitionWriter, Record, Role
 
 BATCH_RECORDS = 2_000
 TRANSACTION_GAP_S = 0.04
-"""From one transaction to the next where records come faster than one a transaction. A transaction costs the broker
-more than its records do: without this pause, 500 commands a second in four partitions kept two cores busy."""
+"""The pause between two transactions under load. A transaction costs the broker more than its records: without this
+pause, 500 commands per second in four partitions kept two cores busy.
+"""
 POLL_S = 0.2
-"""How long a worker may be deaf to being stopped while no record comes."""
+"""How long a worker may take to notice a stop if no record comes."""
 MEMBER_POLL_S = 0.2
-"""How long a failed worker or a signal to stop may go unnoticed; a rebalance wakes the poll."""
+"""How long a failed worker or a stop signal may go unnoticed; a rebalance interrupts the poll."""
 FENCED_PAUSE_S = 2.0
-"""Long enough for a group to take the partition from whoever lost it without knowing."""
+"""Long enough for a group to take the partition from an owner that lost it unnoticed."""
 MAX_PAUSE_S = 5.0
 COMMIT_IDLE_S = 600.0
-"""How often an idle worker may commit its place: less often than topics delete records."""
+"""How often an idle worker may commit its offset: less often than topics delete records."""
 MAX_ATTEMPTS = 120
-"""About ten minutes without progress: then it is for a supervisor to decide."""
+"""About ten minutes without progress; then the process ends, and its supervisor decides."""
 FORGET_FAILURES_S = 60.0
-"""Without a failure for so long, earlier ones no longer count, though no record came."""
+"""After this time without a failure, earlier failures no longer count, even if no record came."""
 
 logger = logging.getLogger(__name__)
 
 
 class PartitionTask(Protocol):
-    """What is done with one partition while it is owned; made anew each time that it is taken over.
+    """The work on one partition while it is owned; made again at each takeover.
 
-    Whatever leaves `restore` and `work`, nothing is known of the last transaction then, and the partition is owned and
-    restored again, with a new task. EventLogError and LocalStateError are to be expected; anything else is a mistake,
-    and the log has its traceback.
+    After any error in `restore` or `work`, the outcome of the last transaction is unknown, so the partition is owned
+    and restored again, with a new task. EventLogError and LocalStateError are expected; for any other error, the log
+    has the traceback.
     """
 
     def restore(self, stopped: Callable[[], bool]) -> str:
-        """Learn all that the log says of the partition, or end early where `stopped`; returns what was done."""
+        """Read all that the log has for the partition, or stop early at `stopped`; returns a summary."""
 
     def wait_s(self) -> float:
-        """Seconds until `work` wants to be called though no record came; 0 or less: now."""
+        """Seconds until `work` should be called even without records; 0 or less: now."""
 
     def work(self, writer: PartitionWriter, records: Sequence[Record]) -> Sequence[Record] | None:
-        """One transaction: append what `records` cause and commit the offset after them; they may be none.
+        """One transaction: append the results of `records`, which may be empty, and commit the offset after them.
 
-        Returns those at the end of `records` that had no room in it, for the next; None is none as well.
+        Returns the records at the end of `records` that did not fit, for the next transaction; None means none.
         """
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Release resources."""
 
 
 class PartitionOwner:
-    """A process's place in the group of a role, with a worker for each partition that the group gives it."""
+    """A member of the group of a role, with one worker per assigned partition."""
 
     def __init__(self, log: EventLog, role: Role, new_task: Callable[[int], PartitionTask]) -> None:
         """new_task: makes the task of a partition; called in the worker's thread, after earlier owners are fenced."""
@@ -72,13 +73,13 @@ class PartitionOwner:
         self._workers: dict[int, PartitionWorker] = {}
 
     def run(self, stopped: threading.Event) -> None:
-        """Serve until `stopped` is set; raises where a worker gave up."""
+        """Serve until `stopped` is set; raises if a worker gave up."""
         member = self._log.join(self._revoke, self._role)
         try:
             while not stopped.is_set():
                 assigned = member.poll(MEMBER_POLL_S)
                 for partition in sorted(assigned - self._workers.keys()):
-                    logger.info("partition %d: taking it over as %s", partition, self._role.name)
+                    logger.info("partition %d: taking over as %s", partition, self._role.name)
                     worker = PartitionWorker(self._log, self._role, partition, self._new_task)
                     self._workers[partition] = worker
                     worker.start()
@@ -98,7 +99,7 @@ class PartitionOwner:
 
 
 def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> None:
-    """Run several owners until `stopped` is set; where one fails the others stop, and its error is raised."""
+    """Run several owners until `stopped` is set; if one fails, the others stop, and its error is raised."""
     with ThreadPoolExecutor(len(owners), "owner") as threads:
         running = [threads.submit(owner.run, stopped) for owner in owners]
         try:
@@ -110,7 +111,7 @@ def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> 
 
 
 class PartitionWorker(threading.Thread):
-    """The thread that owns one partition: fence, restore, then transaction after transaction."""
+    """The thread that owns one partition: fence, restore, then one transaction after another."""
 
     def __init__(self, log: EventLog, role: Role, partition: int, new_task: Callable[[int], PartitionTask]) -> None:
         super().__init__(name=f"{role.name}-{partition}", daemon=True)
@@ -126,12 +127,12 @@ class PartitionWorker(threading.Thread):
         self._stopped.set()
 
     def check(self) -> None:
-        """Raise what ended the thread, if anything did."""
+        """Raise the error that ended the thread, if there was one."""
         if self._failure is not None:
             raise self._failure
 
     def run(self) -> None:
-        """Serve until stopped. After any error nothing is known: own, restore and decide again."""
+        """Serve until stopped. After any error, own, restore and decide again."""
         while not self._stopped.is_set():
             try:
                 self._serve()
@@ -146,7 +147,7 @@ class PartitionWorker(threading.Thread):
                 expected = isinstance(error, EventLogError | LocalStateError)
                 logger.log(
                     logging.WARNING if expected else logging.ERROR,
-                    "partition %d: attempt %d failed, trying again in %.1f s: %s",
+                    "partition %d: attempt %d failed, retrying in %.1f s: %s",
                     self.partition, self._attempts, pause_s, error,
                     exc_info=None if expected else error,
                 )  # fmt: skip
@@ -154,7 +155,7 @@ class PartitionWorker(threading.Thread):
 
     def _serve(self) -> None:
         started = time.monotonic()
-        # from here on no earlier owner can commit, and what one had begun has ended, one way or the other
+        # from here on no earlier owner can commit, and its open transaction has ended
         with closing(self._log.own(self.partition, self._role)) as writer:
             owned = time.monotonic()
             with closing(self._new_task(self.partition)) as task:
@@ -163,7 +164,7 @@ class PartitionWorker(threading.Thread):
                     return
                 next_offset = resume_offset(self._log, self._role, writer)
                 logger.info(
-                    'partition %d: serving "%s" from %d on; owned in %.2f s, restored in %.2f s (%s)',
+                    'partition %d: serving "%s" from offset %d; owned in %.2f s, restored in %.2f s (%s)',
                     self.partition, self._role.reads, next_offset, owned - started, time.monotonic() - owned, restored,
                 )  # fmt: skip
                 self._work(writer, task, next_offset)
@@ -188,10 +189,10 @@ class PartitionWorker(threading.Thread):
                     commit_position(writer, noted)
 
     def _work_through(self, writer: PartitionWriter, task: PartitionTask, records: Sequence[Record]) -> None:
-        """One transaction, and one more for each rest that had no room, unless it is time to stop."""
+        """One transaction, and one more for the records that did not fit, unless it is time to stop."""
         while True:
             rest = task.work(writer, records) or ()
-            # an empty transaction, such as a heartbeat's, is no proof that the records which failed go through now
+            # an empty transaction, such as of a heartbeat, does not prove that the failed records now succeed
             if records or time.monotonic() - self._failed_at > FORGET_FAILURES_S:
                 self._attempts = 0
             if not rest or self._stopped.is_set():
@@ -199,5 +200,5 @@ class PartitionWorker(threading.Thread):
             records = rest
 
     def _limit(self) -> int:
-        """How many records to take at once: ever fewer after failures, so that those before one at fault go through."""
+        """How many records to take at once: fewer after each failure, to commit those before the faulty one."""
         return max(1, BATCH_RECORDS >> self._attempts)

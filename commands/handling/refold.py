@@ -1,4 +1,4 @@
-"""Folding streams anew from their events, where their snapshots do not fit the state as it is declared now."""
+"""Folds streams again from their events if their snapshots do not match the state as it is declared now."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from eventlog.ports import EventLog, Record
 Item = TypeVar("Item")
 
 CHUNK_RECORDS: Final = 5_000
-"""What is in memory at once, and what the store takes over at once."""
+"""Records in memory at once, and per write to the store."""
 PROGRESS_S: Final = 10.0
-"""From one line about the progress to the next."""
+"""Seconds between two log lines about the progress."""
 LOGGED_FAILURES: Final = 10
-"""So many streams that cannot be folded are logged with their errors; a rule that fails may fail for all."""
+"""This many streams that cannot be folded are logged with their errors; a failing rule may fail for all streams."""
 
-# In the store, in the place of a snapshot: the events are not folded yet, or could not be. A byte that begins no
-# JSON, so that nobody takes it for a snapshot; the version of the snapshot in the log, 0 where it told none; what is
-# folded so far, as a snapshot.
+# In the store, instead of a snapshot: the events are not folded yet, or could not be folded. It begins with a byte
+# that no JSON begins with; then the version of the snapshot in the log, 0 if unknown; then the state folded so far,
+# as a snapshot.
 _WAITING, _FAILED = b"\x00", b"\x01"
 
 logger = logging.getLogger(__name__)
 
 
 def waiting(snapshot: bytes = b"") -> bytes:
-    """What stands for a stream whose events are to be folded; snapshot: the one that cannot be read."""
+    """The store's value of a stream whose events are to be folded; snapshot: the one that cannot be read."""
     return _WAITING + _version_in(snapshot).to_bytes(8, "big")
 
 
 def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """`items` in lists of CHUNK_RECORDS at most."""
+    """`items` in lists of at most CHUNK_RECORDS."""
     rest = iter(items)
     while chunk := list(islice(rest, CHUNK_RECORDS)):
         yield chunk
@@ -49,16 +49,16 @@ def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
 class Refolding:
     """One scan of a partition's events, for the streams of some aggregates whose snapshots cannot be read.
 
-    A stream ends at the version that its last snapshot had, which was written in one transaction with its last event:
-    so a stream whose last events were erased takes no version twice. A gap is no error, since the tombstones of erased
-    events are compacted away as well. Only the store remembers what was folded, so memory stays small; a scan that was
-    broken off begins anew, with the streams that it had not finished.
+    A stream ends at the version of its last snapshot, which was written in one transaction with its last event. So no
+    version is used twice, even if the last events of a stream were erased. A gap is not an error, because the
+    tombstones of erased events are compacted. Only the store remembers what was folded, so memory use is small; an
+    interrupted scan starts again with the unfinished streams.
     """
 
     def __init__(
         self, log: EventLog, partition: int, store: StateStore, aggregates: Mapping[str, AnyAggregate]
     ) -> None:
-        """aggregates: whose streams are looked at, by name."""
+        """aggregates: those whose streams are folded, by name."""
         self._log, self._partition, self._store, self._aggregates = log, partition, store, aggregates
         self._left = 0
         self.folded = 0
@@ -66,14 +66,14 @@ class Refolding:
         """How many streams could not be folded, by aggregate."""
 
     def run(self, stopped: Callable[[], bool]) -> bool:
-        """Fold what can be folded; returns whether it came to the end, before `stopped`."""
+        """Fold what can be folded; returns whether the scan was completed before `stopped`."""
         for aggregate in self._aggregates.values():
             self._left += self._mark(aggregate)
         if not self._left:
             return True
         names = ", ".join(f'"{name}"' for name in self._aggregates)
         logger.warning(
-            "partition %d: %d snapshots of %s cannot be read, folding their streams from the events",
+            "partition %d: %d snapshots of %s cannot be read; folding their streams from the events",
             self._partition, self._left, names,
         )  # fmt: skip
         end = self._log.end(topics.EVENTS, self._partition)
@@ -89,14 +89,14 @@ class Refolding:
             self._finish(aggregate)
         for name, number in self.failed.items():
             logger.error(
-                'partition %d: %d streams of "%s" cannot be folded, and their commands fail; they are tried again '
-                "when a handler starts or takes the partition over: repair the code, and start the handlers again",
+                'partition %d: %d streams of "%s" cannot be folded, so their commands fail: fix the code and start the '
+                "handlers again",
                 self._partition, number, name,
             )  # fmt: skip
         return True
 
     def _mark(self, aggregate: AnyAggregate) -> int:
-        """Mark all that is to be folded, also what failed or was not finished before; returns how much it is."""
+        """Mark all streams to fold, including failed and unfinished ones; returns their number."""
         number = 0
         readable = b'"shape":"%b"' % aggregate.shape.encode()
         for chunk in chunks(self._store.snapshots(aggregate.name)):
@@ -104,7 +104,7 @@ class Refolding:
             for stream, value in chunk:
                 if value[:1] in (_WAITING, _FAILED):
                     marked[stream] = _WAITING + value[1:9]
-                elif value.find(readable, 0, 64) < 0:  # it stands after the version
+                elif value.find(readable, 0, 64) < 0:  # written after the version
                     marked[stream] = waiting(value)
             number += len(marked)
             self._store.apply(marked, {}, {})
@@ -129,7 +129,7 @@ class Refolding:
         self._write(streams, ended=False)
 
     def _finish(self, aggregate: AnyAggregate) -> None:
-        """What is left has no more events: the last ones were erased, or the snapshot told no version."""
+        """The remaining streams have no more events: the last ones were erased, or the snapshot had no version."""
         for chunk in chunks(self._store.snapshots(aggregate.name)):
             self._write({stream: _Stream.waiting(aggregate, value) for stream, value in chunk}, ended=True)
 
@@ -162,7 +162,7 @@ class _Stream:
     """A stream that is being folded."""
 
     def __init__(self, aggregate: AnyAggregate, target: int, folded: bytes) -> None:
-        """target: the version that it shall have; 0 if nobody knows. folded: its snapshot so far, or empty."""
+        """target: the version to reach; 0 if unknown. folded: its snapshot so far, or empty."""
         self.aggregate, self.target, self._folded = aggregate, target, folded
         self.state: Any = aggregate.initial
         self.version = 0
@@ -170,28 +170,28 @@ class _Stream:
 
     @classmethod
     def waiting(cls, aggregate: AnyAggregate, value: bytes | None) -> _Stream | None:
-        """The stream that `value` stands for; None where that is no stream to fold."""
+        """The stream of `value`; None if it is not a stream to fold."""
         if value is None or value[:1] != _WAITING:
             return None
         return cls(aggregate, int.from_bytes(value[1:9], "big"), value[9:])
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has all events that the snapshot in the log had."""
+        """Whether it has all events of the snapshot in the log."""
         return 0 < self.target <= self.version
 
     def take(self, version: int, event: bytes | None) -> None:
-        """Fold an event, or its tombstone; raises whatever a rule may raise."""
+        """Fold an event, or its tombstone; raises whatever a rule raises."""
         self._load()
         if self.is_complete:
-            return  # what its owner wrote is in the snapshot's version
+            return  # its owner wrote only versions up to the snapshot's
         if event is not None:
             self.state, self.version = fold(self.aggregate, [decode(event)], self.state, self.version)
-        elif not self.target:  # an erased event counts, lest its version be given again
+        elif not self.target:  # an erased event counts, so that its version is not used again
             self.version = max(self.version, version)
 
     def marker(self) -> bytes:
-        """What stands for it in the store; raises where its state cannot be written."""
+        """Its value in the store; raises if its state cannot be written."""
         target = self.target.to_bytes(8, "big")
         if self.failed:
             return _FAILED + target
@@ -199,7 +199,7 @@ class _Stream:
         return _WAITING + target + (write_snapshot(self.aggregate, self.state, self.version) if self.version else b"")
 
     def snapshot(self) -> bytes:
-        """Its snapshot, which can be read; raises where it is none, or where nothing is known of the stream."""
+        """Its snapshot, which can be read; raises if there is none, or if nothing is known of the stream."""
         self._load()
         value = write_snapshot(self.aggregate, self.state, max(self.version, self.target))
         read_snapshot(self.aggregate, value)
@@ -212,7 +212,7 @@ class _Stream:
 
 
 class _Progress:
-    """Says now and then how far a scan is."""
+    """Logs the progress of a scan."""
 
     def __init__(self, partition: int, first: int, end: int) -> None:
         self._partition, self._first, self._end = partition, first, end
@@ -220,20 +220,20 @@ class _Progress:
         self._next = self._started + PROGRESS_S
 
     def report(self, offset: int, left: int) -> None:
-        """Log it, if the last time is long ago."""
+        """Log the progress, if the last line is long ago."""
         now = time.monotonic()
         if now < self._next:
             return
         self._next = now + PROGRESS_S
         done, whole = offset - self._first, max(1, self._end - self._first)
         logger.info(
-            "partition %d: folding from the events: %d %% (%d of %d offsets, %.0f a second), %d streams left",
+            "partition %d: folding from the events: %d %% (%d of %d offsets, %.0f per second), %d streams left",
             self._partition, 100 * done // whole, done, whole, done / (now - self._started), left,
         )  # fmt: skip
 
 
 def _version_in(snapshot: bytes) -> int:
-    """The version of a snapshot whose state cannot be read; 0 where it tells none."""
+    """The version of a snapshot whose state cannot be read; 0 if unknown."""
     try:
         version = orjson.loads(snapshot)["version"]
     except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):

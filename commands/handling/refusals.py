@@ -1,4 +1,4 @@
-"""Telling processes which of their commands changed nothing: by `process-inbox`, in the transaction of the receipt."""
+"""Tells processes which of their commands were refused, through `process-inbox`, in the receipt's transaction."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from eventlog.errors import NotAnEnvelope
 from eventlog.ports import Entry, Record
 
 REFUSED: Final = "headwater.refused"
-"""Type of the envelope that carries a refusal to the process."""
+"""Type of the envelope with a refusal for a process."""
 MESSAGE_CHARACTERS: Final = 10_000
 
 _ADDRESS: Final = re.compile(r"/headwater/([a-z0-9_]+)/(.*)", re.DOTALL)
 _ADDRESSED: Final = re.compile(rb'"source":"/headwater/[a-z0-9_]+/')
-"""In the bytes of a command: most are not a process's, and need not be read a second time."""
+"""Bytes that a process's command contains; other commands need not be parsed a second time."""
 
 
 def return_address(process: str, key: str | None) -> str:
-    """CloudEvents' `source` of a process's command: with the instance's key, if the process wants to see refusals."""
+    """CloudEvents' `source` of a process's command: with the instance's key, if the process handles Refused."""
     return f"/headwater/{process}" if key is None else f"/headwater/{process}/{quote(key, safe='')}"
 
 
 def refusals(records: Sequence[Record], receipts: Mapping[str, bytes | None], now_ms: int) -> list[Entry]:
-    """What is appended to `process-inbox` for those of `records`, commands, that changed nothing.
+    """The records for `process-inbox` about those of the commands `records` that were refused.
 
-    receipts: of these commands, by record key. A command that was sent twice is refused twice, for the first process
-    instance may have ended, and a new one of the same key waits for the answer.
+    receipts: of these commands, by record key. A command that was sent twice is refused twice, because the first
+    process instance may have ended and a new instance with the same key waits for the answer.
     """
     found = []
     for record in records:
@@ -55,17 +55,17 @@ def refusals(records: Sequence[Record], receipts: Mapping[str, bytes | None], no
 
 
 def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
-    """What `react` is given of an envelope of type REFUSED; raises UnknownCommand or NotAnEnvelope."""
+    """The argument of `react` for an envelope of type REFUSED; raises UnknownCommand or NotAnEnvelope."""
     data = envelope.data
     try:
         command = read_command(registry.command(data["type"]), data["command"]).command
         return Refused(command, data["outcome"], data["code"], data["message"])
     except (KeyError, MalformedCommand) as error:
-        raise NotAnEnvelope(f"no refusal of a command that is known here: {error}") from error
+        raise NotAnEnvelope(f"not a refusal of a command that this code knows: {error}") from error
 
 
 def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt | None:
-    """The answer to this very command: a client may have taken its id for another one."""
+    """The receipt of this command; a client may have used its id for another command."""
     own, others = receipts.get(command.id), f"{command.id}#"
     refused = [value for key, value in receipts.items() if value and key.startswith(others)]
     answers = [Receipt.from_json(value) for value in (own, *refused) if value]
@@ -82,7 +82,7 @@ def _encoded(command: Envelope, record: Record, receipt: Receipt, now_ms: int) -
     refusal = Envelope(
         id=f"refused/{record.partition}/{record.offset}",
         type=REFUSED,
-        # an instance sees the commands of a partition answered in their order, as it sees the events of a stream
+        # an instance sees the answers to its commands in a partition in their order, like the events of a stream
         stream=f"headwater.refused/{record.partition}",
         sequence=record.offset + 1,
         time=max(command.time, datetime.fromtimestamp(now_ms / 1000, UTC)),

@@ -1,4 +1,4 @@
-"""Bringing a partition's state up to the end of the log, before its owner serves."""
+"""Reads the log up to its end into a partition's state, before its owner serves."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from eventlog import topics
 from eventlog.ports import NEXT_OFFSET, EventLog, Record
 
 _LAYOUT = "2"
-"""Of what a store holds: one that was written in another layout is of no use."""
+"""The layout of the store; a store with another layout is not used."""
 _SHAPE, _UNFOLDED = "shape/", "unfolded/"
-"""Names of positions, with an aggregate's name behind: the shape of its state that the store's snapshots have; and 1
-while there may be streams of it whose events are still to be folded."""
+"""Prefixes of positions, followed by an aggregate's name: the shape of its state in the store's snapshots; and 1 while
+it may have streams whose events are still to be folded.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -34,13 +35,13 @@ class Restored(NamedTuple):
 
 
 def origin(log: EventLog) -> str:
-    """Of what a store is a copy: these very topics. One with another origin knows nothing of use."""
+    """The topics that a store is a copy of. A store with another origin is not used."""
     parts = [_LAYOUT, *(log.incarnation(topic) for topic in (topics.SNAPSHOTS, topics.RECEIPTS))]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def never() -> bool:
-    """What is not to be broken off."""
+    """Never stopped."""
     return False
 
 
@@ -51,18 +52,18 @@ def restore(
     store: StateStore,
     stopped: Callable[[], bool] = never,
 ) -> Restored:
-    """Read what `store` does not know yet of the partition's snapshots and receipts.
+    """Read the partition's snapshots and receipts that `store` does not have yet.
 
-    Call it as the owner, or another one may go on writing. A store that is ahead of the log is rebuilt. Streams whose
-    snapshot does not fit the state as it is declared now are folded from their events (see Refolding); where that
-    fails, their commands fail, and the next restore tries again. Where `stopped` says so, it ends early, and the store
-    has what it read until then.
+    Call it as the owner, or another owner may continue to write. A store that is ahead of the log is rebuilt. Streams
+    whose snapshot does not match the state as it is declared now are folded from their events (see Refolding); if that
+    fails, their commands fail, and the next restore tries again. If `stopped`, it ends early, and the store has what
+    was read.
     """
     ends = {topic: log.end(topic, partition) for topic in (topics.SNAPSHOTS, topics.RECEIPTS)}
     for topic, end in ends.items():
         if store.position(topic) > end:
             logger.warning(
-                'partition %d: the local state knows "%s" up to %d, but the log ends at %d: rebuilding it',
+                'partition %d: the local state has "%s" up to offset %d, but the log ends at %d: rebuilding it',
                 partition, topic, store.position(topic), end,
             )  # fmt: skip
             store.clear()
@@ -82,7 +83,7 @@ def restore(
 
 
 def _note_shapes(registry: CommandRegistry, store: StateStore) -> None:
-    """Note which aggregates' states are declared otherwise than when the store took their snapshots in."""
+    """Note the aggregates whose state has another declaration than when the store read their snapshots."""
     positions: dict[str, int] = {}
     for name, aggregate in registry.aggregates.items():
         shape = int(aggregate.shape, 16)
@@ -95,7 +96,7 @@ def _note_shapes(registry: CommandRegistry, store: StateStore) -> None:
 
 
 def _take(registry: CommandRegistry, store: StateStore, topic: str, chunk: list[Record]) -> None:
-    """Let the store know a run of records of one topic."""
+    """Add records of one topic to the store."""
     latest = {record.key: record.value for record in chunk}
     positions = {topic: chunk[-1].offset + 1}
     if topic == topics.RECEIPTS:
@@ -106,7 +107,7 @@ def _take(registry: CommandRegistry, store: StateStore, topic: str, chunk: list[
         name = stream.partition("/")[0]
         aggregate = registry.aggregates.get(name)
         if aggregate is None:
-            positions[_SHAPE + name] = 0  # nobody looks at its shape until it is declared again
+            positions[_SHAPE + name] = 0  # its shape does not matter until it is declared again
         elif value is not None and not _is_readable(aggregate, value):
             latest[stream] = waiting(value)
             positions[_UNFOLDED + name] = 1
@@ -124,7 +125,7 @@ def _is_readable(aggregate: AnyAggregate, value: bytes) -> bool:
 def _refold(
     log: EventLog, registry: CommandRegistry, partition: int, store: StateStore, stopped: Callable[[], bool]
 ) -> int:
-    """Fold the streams of those aggregates that are noted; returns how many streams there were."""
+    """Fold the streams of the noted aggregates; returns the number of streams."""
     noted = {name: each for name, each in registry.aggregates.items() if store.position(_UNFOLDED + name)}
     if not noted:
         return 0

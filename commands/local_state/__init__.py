@@ -1,1 +1,1 @@
-"""What an owner of partitions keeps on its own disk. May import `commands.errors` only."""
+"""The local state of an owner of partitions, on its own disk. May import `commands.errors` only."""

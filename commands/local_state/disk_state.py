@@ -1,4 +1,4 @@
-"""A partition's state on the local disk, in a RocksDB database: memory does not grow with the number of streams."""
+"""A partition's state on the local disk, in a RocksDB database; memory use does not grow with the number of streams."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from commands.errors import LocalStateError
 from commands.local_state.periods import DAY_MS, Periods
 
 MAX_AGE_MS = 3 * DAY_MS
-"""A copy that is older may have missed that a key was deleted: compaction keeps a tombstone for some days only."""
+"""An older copy may have missed the deletion of a key, because compaction keeps a tombstone for some days only."""
 LOW_WATER_BYTES = 256 * 1024 * 1024
-"""What must be free: a batch at its largest, and RocksDB's files while it compacts a level."""
+"""The free space that is required: for the largest batch, and RocksDB's files during a compaction."""
 
 _SNAPSHOT, _RECEIPT, _POSITION = b"s", b"r", b"p"
 _ORIGIN, _PERIODS = b"origin", b"periods"
@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DiskBudget:
-    """What the databases of one process share, however many partitions it owns. Sizes in bytes.
+    """Memory shared by all databases of one process. Sizes in bytes.
 
-    cache: of blocks read, with their indexes and filters. buffers: of what is written and not yet in files.
+    cache: of read blocks, with their indexes and filters. buffers: of data that is not yet in files.
     """
 
     cache: Cache = field(default_factory=lambda: Cache(64 * 1024 * 1024))
@@ -67,9 +67,9 @@ class DiskBudget:
 class DiskStore:
     """A StateStore in one RocksDB database.
 
-    The positions are in the same atomic batch as the values, so after a crash the store is as of some transaction.
-    Receipts lie under the number of the period in which they were given, which is deleted as a range (see Periods). So
-    a receipt is kept for `receipts_days` at least, and for twice as long and a margin at most.
+    The positions are written in the same atomic batch as the values, so after a crash the store has the state of some
+    transaction. Receipts are stored under the number of their period, and a period is deleted as a range (see Periods).
+    So a receipt is kept for at least `receipts_days`, and for at most twice as long plus a margin.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class DiskStore:
         receipts_days: int = 7,
         low_water_bytes: int = LOW_WATER_BYTES,
     ) -> None:
-        """Open the database in `folder`, or make a new one where it is damaged or of another origin.
+        """Open the database in `folder`, or create it again if it is damaged or has another origin.
 
-        origin: of what the store is a copy. receipts_days: for how long receipts are kept at least; it may be another
-        number than the last time. Raises LocalStateError.
+        origin: what the store is a copy of. receipts_days: how long receipts are kept at least; it may change between
+        two starts. Raises LocalStateError.
         """
         self._folder, self._origin, self._budget = folder, origin, budget
         self._period_ms, self._low_water_bytes = receipts_days * DAY_MS, low_water_bytes
@@ -117,7 +117,7 @@ class DiskStore:
                 if not isinstance(key, bytes) or not key.startswith(prefix):
                     return
                 yield key[1:].decode(errors="surrogateescape"), value
-        except Exception as error:  # all that rocksdict raises
+        except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
 
     def receipt(self, command_id: str) -> bytes | None:
@@ -165,7 +165,7 @@ class DiskStore:
             put(_POSITION + name.encode(), _number(position))
         try:
             self._db.write(batch)
-        except Exception as error:  # all that rocksdict raises
+        except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
 
     def check(self) -> None:
@@ -175,7 +175,7 @@ class DiskStore:
         except OSError as error:
             raise LocalStateError(self._folder, str(error)) from error
         if free_bytes < self._low_water_bytes:
-            reason = f"{free_bytes >> 20} MiB are free on its disk, and {self._low_water_bytes >> 20} are needed"
+            reason = f"{free_bytes >> 20} MiB are free on its disk, but {self._low_water_bytes >> 20} MiB are needed"
             raise LocalStateError(self._folder, reason)
 
     def clear(self) -> None:
@@ -186,11 +186,11 @@ class DiskStore:
         self._set_periods(Periods())
         try:
             self._db.put(_ORIGIN, self._origin.encode())
-        except Exception as error:  # all that rocksdict raises
+        except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
 
     def close(self) -> None:
-        """See StateStore.close; a damaged database is removed, for the log has everything."""
+        """See StateStore.close; a damaged database is deleted, because the log has everything."""
         self._release()
         if self._damaged:
             self._remove()
@@ -199,36 +199,36 @@ class DiskStore:
         try:
             self._db.close()
         except Exception as error:  # noqa: BLE001 - all that rocksdict raises; where a write failed, this fails too
-            logger.warning('"%s" lacks what it could not write, which is read from the log: %s', self._folder, error)
+            logger.warning('"%s" lacks its last writes, which are read from the log instead: %s', self._folder, error)
 
     def _why_useless(self) -> str:
-        """Why the database is not what the log says; empty where it is, or where it is new."""
+        """Why the database does not match the log; empty if it does, or if it is new."""
         if self._get(_ORIGIN) not in {None, self._origin.encode()}:
-            return "a copy of something else than the log is now"
+            return "a copy of other topics than the log has now"
         time_ms = Periods.from_json(self._get(_PERIODS)).time_ms
         if time_ms > time.time() * 1000 + DAY_MS:
-            return "of a time that is still to come, so that nobody knows how old it is"
+            return "from the future, so its age is unknown"
         if time_ms and time_ms < time.time() * 1000 - MAX_AGE_MS:
-            return f"of {datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d}, and may have missed deletions since"
+            return f"from {datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d}, and may have missed deletions since"
         return ""
 
     def _open(self) -> Rdict:
         try:
             return Rdict(str(self._folder), self._budget.options())
-        except Exception as error:  # all that rocksdict raises
+        except Exception as error:  # rocksdict raises nothing else
             if not _is_damage(error):
                 raise self._failed(error) from error
-            logger.warning('"%s" is damaged, and is built anew: %s', self._folder, error)
+            logger.warning('"%s" is damaged, rebuilding it: %s', self._folder, error)
         self._remove()
         try:
             return Rdict(str(self._folder), self._budget.options())
-        except Exception as error:  # all that rocksdict raises
+        except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
 
     def _get(self, key: bytes) -> bytes | None:
         try:
             found: bytes | None = self._db.get(key)
-        except Exception as error:  # all that rocksdict raises
+        except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
         return found
 
@@ -241,7 +241,7 @@ class DiskStore:
     def _holds(self, prefix: bytes) -> bool:
         try:
             first = next(iter(self._db.keys(from_key=prefix)), b"")
-        except Exception as error:  # all that rocksdict raises
+        except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
         return isinstance(first, bytes) and first.startswith(prefix)
 

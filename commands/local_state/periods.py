@@ -1,4 +1,4 @@
-"""How long receipts are kept on a disk: by time that has passed, whatever the clock says and the setting was."""
+"""How long receipts are kept on disk: by elapsed time, independent of clock changes and changed settings."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import orjson
 
 DAY_MS = 24 * 60 * 60 * 1000
 MAX_STEP_MS = DAY_MS // 4
-"""What one look at the clock may add. The clock is looked at every second, so a longer step is a clock that was set."""
+"""The most that one reading of the clock may add. It is read every second, so a longer step is a changed clock."""
 MARGIN_MS = 2 * DAY_MS
-"""Kept beyond what is promised: eight clocks that were set forward. The topic `receipts` keeps as much more."""
+"""Added to the promised time; it covers eight forward changes of the clock. The topic `receipts` has it too."""
 
 
 @dataclass(slots=True)
 class Periods:
-    """Numbered periods, the latest of which takes what is new; an old one is forgotten as a whole.
+    """Numbered periods; new receipts belong to the latest one, and an old period is deleted as a whole.
 
-    Time is counted in `age_ms`, which grows with the clock: in steps of MAX_STEP_MS at most, and never back. So
-    neither a clock that jumps nor another length makes what was just given look old, and time in which nobody ran
-    counts for little. A period is forgotten `length_ms` and a margin after the next one began.
+    Time is counted in `age_ms`, which grows with the clock by at most MAX_STEP_MS per step, and never decreases. So
+    neither a clock that jumps nor a changed setting makes new receipts look old, and time without a running process
+    counts little. A period is deleted `length_ms` plus a margin after the next period began.
 
-    begun: number and age at the beginning of each period that is kept, in order; there is at least one.
+    begun: number and age at the beginning of each kept period, in order; there is at least one.
     """
 
     age_ms: int = 0
@@ -31,11 +31,11 @@ class Periods:
 
     @property
     def numbers(self) -> list[int]:
-        """The periods that are kept, the latest first."""
+        """The kept periods, the latest first."""
         return [number for number, _ in reversed(self.begun)]
 
     def advance(self, time_ms: int, length_ms: int) -> bool:
-        """Let the time be `time_ms`, since 1970; returns whether a period began or was forgotten."""
+        """Set the time to `time_ms`, since 1970; returns whether a period began or was deleted."""
         if self.time_ms:
             self.age_ms += min(max(0, time_ms - self.time_ms), MAX_STEP_MS)
         self.time_ms = time_ms
@@ -50,12 +50,12 @@ class Periods:
         return changed
 
     def to_json(self) -> bytes:
-        """What `from_json` reads."""
+        """The input of `from_json`."""
         return orjson.dumps({"age_ms": self.age_ms, "time_ms": self.time_ms, "begun": self.begun})
 
     @classmethod
     def from_json(cls, value: bytes | None) -> Self:
-        """The periods that were written; new ones where there are none."""
+        """The stored periods; new ones if there are none."""
         if value is None:
             return cls()
         document = orjson.loads(value)

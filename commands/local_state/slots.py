@@ -1,4 +1,4 @@
-"""Which folder of the state directory a process may call its own."""
+"""Numbered folders of the state directory; each is held by one process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from commands.errors import LocalStateError
 
 
 class Slot:
-    """The first numbered folder in `parent` that no other living process holds; its number stays until `release`.
+    """The first numbered folder in `parent` that no other living process holds; it is held until `release`.
 
-    Two processes on one machine never share one, a process that is started again finds the one it had, and one that
-    is paused keeps its own: the lock is the kernel's, on an open file.
+    Two processes on one machine never share a folder, a restarted process finds its folder again, and a paused process
+    keeps it: the lock is a kernel lock on an open file.
     """
 
     def __init__(self, parent: Path) -> None:
-        """Raises LocalStateError where `parent` cannot be written."""
+        """Raises LocalStateError if `parent` cannot be written."""
         try:
             parent.mkdir(parents=True, exist_ok=True)
             for number in count():
@@ -34,5 +34,5 @@ class Slot:
             raise LocalStateError(parent, str(error)) from error
 
     def release(self) -> None:
-        """Let another process have the folder."""
+        """Let another process use the folder."""
         os.close(self._lock)

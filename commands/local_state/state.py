@@ -1,4 +1,4 @@
-"""What the owner of a partition knows: the snapshots of its streams and the receipts of its commands."""
+"""What the owner of a partition stores: the snapshots of its streams and the receipts of its commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 class StateStore(Protocol):
     """The state of one partition, as of a committed transaction. Values are those of the log's records.
 
-    It is written after the commit only, so it may be behind the log, but never ahead of it. Every method may raise
+    It is written only after the commit, so it may be behind the log, but never ahead of it. Every method may raise
     LocalStateError.
     """
 
@@ -17,13 +17,13 @@ class StateStore(Protocol):
         """The latest snapshot of a stream."""
 
     def snapshots(self, aggregate: str) -> Iterator[tuple[str, bytes]]:
-        """The streams of an aggregate with their snapshots; some may be left out that are applied meanwhile."""
+        """The streams of an aggregate with their snapshots; streams that are applied meanwhile may be missing."""
 
     def receipt(self, command_id: str) -> bytes | None:
-        """The first receipt of a command, as long as receipts are kept."""
+        """The first receipt of a command, while receipts are kept."""
 
     def position(self, name: str) -> int:
-        """What `apply` was told last by this name, such as the offset in a topic to read on from; 0 if nothing."""
+        """The value of this name in the last `apply`, such as the offset of a topic to continue from; 0 if none."""
 
     def apply(
         self,
@@ -32,24 +32,24 @@ class StateStore(Protocol):
         positions: Mapping[str, int],
         time_ms: int = 0,
     ) -> None:
-        """Take over what a transaction wrote, all or nothing; None forgets.
+        """Apply the writes of a transaction, all or nothing; None deletes.
 
-        time_ms: the time now, since 1970. Receipts are kept for the time that the store is made for, counted from here
-        on, also where they were given earlier; 0 where there are none.
+        time_ms: the time now, since 1970. Receipts are kept for the time that the store is made for, counted from now,
+        even if they were given earlier; 0 if there are none.
         """
 
     def check(self) -> None:
-        """Raise LocalStateError where the next `apply` could fail; call it before a transaction is begun."""
+        """Raise LocalStateError if the next `apply` could fail; call it before a transaction begins."""
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Release resources."""
 
 
 class MemoryStore:
-    """A StateStore in memory: it grows with the number of streams and receipts, which it keeps for good."""
+    """A StateStore in memory: it grows with the number of streams and receipts, and never deletes receipts."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, bytes | None] = {}

@@ -1,1 +1,1 @@
-"""Processes at work: from events to commands and timers. May import `handling`, `declaring` and `eventlog`."""
+"""Runs processes: from events to commands and timers. May import `handling`, `declaring` and `eventlog`."""

@@ -1,4 +1,4 @@
-"""One instance of a process: what it knows, its timers, and the commands that follow from an event. No I/O."""
+"""One instance of a process: its state, its timers, and its reaction to an event. No I/O."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
 from eventlog.ports import Entry
 
 MAX_COMMAND_BYTES: Final = 960 * 1024
-"""Of a command's record: the topic takes 1 MiB, and Kafka counts the key and framing as well."""
+"""Of a command's record: the topic allows 1 MiB, and Kafka also counts the key and framing."""
 MAX_INSTANCE_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
 MAX_COMMANDS: Final = 10_000
 MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
-"""Of all commands that follow from one event: they are one transaction."""
+"""Of all commands of one reaction, which are one transaction."""
 
 
 class Cause(NamedTuple):
-    """What a command follows from: part of its id, when it was, and what it carries on."""
+    """The cause of commands: part of their ids, its time, and the ids that they carry on."""
 
     id: str
     time: datetime
@@ -38,7 +38,7 @@ class Cause(NamedTuple):
 
 
 class Timer(NamedTuple):
-    """When a timer runs out (ms since 1970), and which event set it."""
+    """When a timer fires (ms since 1970), and which event set it."""
 
     due_ms: int
     causation_id: str
@@ -46,7 +46,7 @@ class Timer(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What follows from one event, ready to be appended. instance, value: None where it has ended."""
+    """The reaction to one event, ready to be appended. instance, value: None if it has ended."""
 
     instance: Instance | None
     value: bytes | None
@@ -55,11 +55,11 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What is known of one instance.
+    """The known state of one instance.
 
-    seen: the last event of each stream; whatever is no later was handled. missed: ids of events that earlier versions
-    of Headwater passed over when `react` failed; these are handled when they come again. stopped: digest of the id of
-    the event (or timer) at which `react` failed; until that is handled, whatever else comes waits behind it.
+    seen: the last event of each stream; events that are not later were handled. missed: ids of events that earlier
+    versions of Headwater skipped because `react` failed; they are handled if they come again. stopped: digest of the id
+    of the event (or timer) at which `react` failed; until it is handled, all later events and timers wait.
     """
 
     process: AnyProcess
@@ -76,7 +76,7 @@ class Instance:
         return f"{self.process.name}/{self.key}"
 
     def handle(self, event: Event | Refused, envelope: Envelope, now: datetime) -> Step | None:
-        """What follows from an event; None if it was seen before. Raises whatever `react` does, and BadReaction."""
+        """The reaction to an event; None if it was seen before. Raises whatever `react` raises, and BadReaction."""
         last = self.seen.get(envelope.stream, 0)
         if envelope.sequence <= last and envelope.id not in self.missed:
             return None
@@ -92,7 +92,7 @@ class Instance:
         return noted._after(self.process.react(event, self.state), cause, now)
 
     def fire(self, name: str, now: datetime) -> Step:
-        """What follows when its timer `name` has run out. Raises whatever `react` does, and BadReaction."""
+        """The reaction to the timer `name`, which fires. Raises whatever `react` raises, and BadReaction."""
         timer = self.timers[name]
         due = datetime.fromtimestamp(timer.due_ms / 1000, UTC)
         cause = Cause(timer_id(self.key, name, timer), due, timer.causation_id, timer.correlation_id)
@@ -105,7 +105,7 @@ class Instance:
         return replace(self, stopped=digest(cause_id))
 
     def resume(self) -> Instance:
-        """The instance without what it has stopped at."""
+        """The instance without its stop."""
         return replace(self, stopped=None)
 
     def _after(self, reaction: object, cause: Cause, now: datetime) -> Step:
@@ -119,31 +119,33 @@ class Instance:
 
     def _commands(self, reaction: Reaction[Any], cause: Cause, time: datetime) -> Iterator[Entry]:
         total_bytes = 0
-        # it may be a generator without an end
+        # it may be an endless generator
         for step, command in enumerate(reaction.commands):
             if not isinstance(command, Command):
-                raise BadReaction(f'"{self.process.name}" sends {type(command).__name__}, which is no Command')
+                raise BadReaction(f'"{self.process.name}" sends {type(command).__name__}, not a Command')
             entry = command_entry(self, command, cause, step, time)
             size_bytes = len(entry.value or b"")
             total_bytes += size_bytes
             if size_bytes > MAX_COMMAND_BYTES:
-                raise BadReaction(f'"{command.type}" has {size_bytes} bytes, and {MAX_COMMAND_BYTES} are allowed')
+                raise BadReaction(
+                    f'"{command.type}" has {size_bytes} bytes, but at most {MAX_COMMAND_BYTES} are allowed'
+                )
             if step >= MAX_COMMANDS or total_bytes > MAX_REACTION_BYTES:
                 raise BadReaction(
                     f'"{self.process.name}" sends more than {MAX_COMMANDS} commands or {MAX_REACTION_BYTES} bytes at '
-                    "once: send less, and the rest when a timer runs out"
+                    "once: send fewer, and the rest when a timer fires"
                 )
             try:
                 type(command).model_validate_json(command.__pydantic_serializer__.to_json(command))
             except ValidationError as error:
-                raise BadReaction(f'"{command.type}" does not fit its own model: {error}') from error
+                raise BadReaction(f'"{command.type}" does not match its own model: {error}') from error
             yield entry
 
     def _timers(self, reaction: Reaction[Any], cause: Cause) -> dict[str, Timer]:
         timers = dict(self.timers)
         for name, within in reaction.timers.items():
             if not isinstance(name, str) or not isinstance(within, timedelta | None):
-                raise BadReaction(f"the timer {name!r} is {within!r}: give it a name and a timedelta, or None")
+                raise BadReaction(f"the timer {name!r} is {within!r}: use a text as name, and a timedelta or None")
             timers.pop(name, None)
             if within is not None:
                 timers[name] = Timer(timestamp_ms(cause.time + within), cause.causation_id, cause.correlation_id)
@@ -151,22 +153,22 @@ class Instance:
 
 
 def begin(process: AnyProcess, key: str, event: object) -> Instance | None:
-    """A new instance, where `event` starts one."""
+    """A new instance, if `event` starts one."""
     return Instance(process, key, process.initial) if isinstance(event, process.starts) else None
 
 
 def digest(cause_id: str) -> str:
-    """Of the id of an event or a timer, which may be long."""
+    """Digest of the id of an event or a timer, which may be long."""
     return hashlib.blake2b(cause_id.encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
 
 def timer_id(key: str, name: str, timer: Timer) -> str:
-    """What the ids of the commands of a timer are made of: another one whenever it is set anew."""
+    """Part of the ids of a timer's commands; it differs each time the timer is set."""
     return f"{key}/{name}@{timer.due_ms}"
 
 
 def command_entry(instance: Instance, command: Command, cause: Cause, step: int, time: datetime) -> Entry:
-    """The record of `commands`; the same id whenever the same event comes again."""
+    """The record of `commands`; it has the same id if the same event comes again."""
     process = instance.process
     stream = stream_name(command.type.partition(".")[0], str(getattr(command, command.id_field)))
     envelope = Envelope(
@@ -197,7 +199,7 @@ def write_instance(instance: Instance) -> bytes:
 
 
 def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
-    """The instance of a record; raises UnreadableProcess where it does not fit the state as it is declared now."""
+    """The instance of a record; raises UnreadableProcess if it does not match the state as it is declared now."""
     try:
         document = orjson.loads(value)
         state = type(process.initial).model_validate_json(orjson.dumps(document["state"]))
@@ -209,7 +211,7 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
 
 
 def stopped_at(value: bytes) -> str | None:
-    """What the instance of a record has stopped at, though the rest of the record may not be readable."""
+    """Where the instance of a record has stopped, even if the rest of the record cannot be read."""
     try:
         stopped = orjson.loads(value)["stopped"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -218,17 +220,17 @@ def stopped_at(value: bytes) -> str | None:
 
 
 def _checked(instance: Instance) -> bytes:
-    """The instance's record; raises BadReaction if it could not be read again: it would be lost at the next start."""
-    state, wanted = instance.state, type(instance.process.initial)
-    if type(state) is not wanted:
-        raise BadReaction(f'the state of "{instance.process.name}" is {type(state).__name__}, not {wanted.__name__}')
+    """The instance's record; raises BadReaction if it could not be read back at the next start."""
+    state, expected = instance.state, type(instance.process.initial)
+    if type(state) is not expected:
+        raise BadReaction(f'the state of "{instance.process.name}" is {type(state).__name__}, not {expected.__name__}')
     value = write_instance(instance)
     if len(value) > MAX_INSTANCE_BYTES:
         raise BadReaction(
-            f'"{instance.record_key}" would have {len(value)} bytes, and {MAX_INSTANCE_BYTES} are allowed: keep less'
+            f'"{instance.record_key}" would have {len(value)} bytes, but the limit is {MAX_INSTANCE_BYTES}: keep less'
         )
     try:
-        wanted.model_validate_json(state.__pydantic_serializer__.to_json(state))
+        expected.model_validate_json(state.__pydantic_serializer__.to_json(state))
     except ValidationError as error:
-        raise BadReaction(f'the state of "{instance.record_key}" does not fit its own model: {error}') from error
+        raise BadReaction(f'the state of "{instance.record_key}" does not match its own model: {error}') from error
     return value

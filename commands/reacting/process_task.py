@@ -1,7 +1,7 @@
-"""Running processes: the owner of a partition of `process-inbox` keeps its instances, and appends their commands.
+"""Runs processes: the owner of a partition of `process-inbox` keeps its instances and appends their commands.
 
-Instances, commands and the place in `process-inbox` are committed together. What comes for an instance that could not
-handle an event waits behind it, so that every instance sees its events in order.
+Instances, commands and the offset in `process-inbox` are committed together. If an instance failed at an event, its
+later events wait, so that every instance sees its events in order.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from eventlog.ports import NEXT_OFFSET, Entry, EventLog, PartitionWriter, Record
 
 IDLE_S: Final = 60.0
 MAX_FIRED_TIMERS: Final = 500
-"""Timers in one transaction; after a long stop, what comes in need not wait for all that are due."""
+"""Timers per transaction; after a long stop, new events need not wait for all due timers."""
 MAX_RESUMED: Final = 4
-"""Instances in one transaction that handle what has waited, and how much of it each handles."""
+"""Instances per transaction that handle waiting events, and how many each handles."""
 MAX_RELEASED: Final = 100
 
 logger = logging.getLogger(__name__)
@@ -48,19 +48,19 @@ class ProcessTask:
         partition: int,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """clock: tells the time, in UTC."""
+        """clock: returns the time in UTC."""
         self._log, self._commands, self._processes, self._partition = log, commands, processes, partition
         self._clock = clock
         self._instances: dict[str, Instance] = {}
         self._unreadable: dict[str, str | None] = {}
-        """Instances that this version of the code cannot read or does not know, by record key, with what they have
-        stopped at; their records are left alone."""
+        """Instances that this version of the code cannot read or does not know: by record key, where they have stopped.
+        Their records are not changed."""
         self._letters: list[Entry] = []
         self._waiting = ParkedRecords(log, partition)
         self._resuming: dict[str, None] = {}
-        """Record keys of instances that can handle what has waited."""
+        """Record keys of instances that can handle waiting events."""
         self._timers: list[tuple[int, str, str]] = []
-        """(due, instance, timer), a heap; those that were set anew or taken back are left in it."""
+        """(due, instance, timer), a heap; replaced and cancelled timers stay in it."""
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
@@ -79,8 +79,8 @@ class ProcessTask:
         for key in self._waiting:
             self._update_resuming(key)
         return (
-            f"{len(self._instances)} instances of processes, {len(self._unreadable)} that this code cannot read, "
-            f"{len(self._waiting)} events wait"
+            f"{len(self._instances)} process instances, {len(self._unreadable)} unreadable by this code, "
+            f"{len(self._waiting)} waiting events"
         )
 
     def wait_s(self) -> float:
@@ -127,10 +127,10 @@ class ProcessTask:
             return  # erased
         instance = turn.current(key)
         if turn.is_cause(record, self._unreadable.get(key)):
-            turn.refuse(record)  # it would wait for itself
+            turn.refuse(record)  # else it would wait for itself
             return
         waits = (
-            # not known to this version of the code: another one may be on its way
+            # unknown to this version of the code: another version may know it
             name not in self._processes.processes
             or key in self._unreadable
             or (instance is not None and instance.stopped is not None)
@@ -159,7 +159,7 @@ class ProcessTask:
             self._update_resuming(key)
 
     def _read(self, key: str, record: Record) -> None:
-        """Take an instance of the log; one that cannot be read is left as it is, and what comes for it waits."""
+        """Add an instance of the log; an unreadable one is not changed, and its events wait."""
         name, _, instance = key.partition("/")
         process = self._processes.processes.get(name)
         if record.value is None:
@@ -187,7 +187,7 @@ class ProcessTask:
                 heapq.heappush(self._timers, (timer.due_ms, key, name))
 
     def _update_resuming(self, key: str) -> None:
-        """Note whether an instance can handle what waits for it; once nothing waits, its timers run again."""
+        """Note whether an instance can handle waiting events; if nothing waits, its timers run again."""
         instance = self._instances.get(key)
         stopped = instance is not None and instance.stopped is not None
         if key not in self._waiting:

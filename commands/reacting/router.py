@@ -1,7 +1,8 @@
-"""Routing: the owner of a partition of `events` copies what concerns processes into `process-inbox`.
+"""Routing: the owner of a partition of `events` copies the events of processes into `process-inbox`.
 
-An order hears of its stock from other partitions than its own. So events are copied by the key of their instance, and
-the owner of that partition handles them (`process_runner`). Copies and the place in `events` are one transaction.
+An instance needs events of several partitions; for example, an order needs those of its stock. So events are copied
+under the key of their instance, and the owner of that partition handles them (`process_task`). Copies and the offset in
+`events` are one transaction.
 """
 
 from __future__ import annotations
@@ -24,58 +25,58 @@ from eventlog.errors import NotAnEnvelope
 from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, abort_on_error
 
 COMMIT_IDLE_S: Final = 5.0
-"""How long a router may leave its place uncommitted while no event concerns a process: so much is read again."""
+"""How long a router may leave its offset uncommitted if no event concerns a process; this much is read again."""
 IDLE_S: Final = 60.0
 MAX_KEY_BYTES: Final = 16 * 1024
-"""Of an instance: with it, a copy is still a record that Kafka takes."""
+"""Of an instance: with a key of this size, a copy is still a valid record for Kafka."""
 MAX_SPAN_OFFSETS: Final = 5_000
 """Of the events that one transaction copies for processes that are behind."""
 PLACES_KEY: Final = "processes"
-"""Key of the record of `routed` that tells which processes are behind, and where; null is beside the others."""
+"""Key of the record of `routed` with the processes that are behind, and their offsets; null: with the others."""
 ROUTED_BY: Final = "router"
-"""End of the keys of dead letters that routers write: the read side may find fault with the same event."""
+"""End of the keys of routers' dead letters; the read side may have a dead letter for the same event."""
 
 logger = logging.getLogger(__name__)
 
 
 class Router:
-    """Tells what is to be copied for one event."""
+    """Decides what is copied for one event."""
 
     def __init__(self, commands: CommandRegistry, processes: ProcessRegistry) -> None:
         self._commands, self._processes = commands, processes
         self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
 
-    def route(self, record: Record, takes: Callable[[str], bool]) -> Iterator[Entry]:
-        """A copy for each process that the event concerns and that `takes` it (by its name), or a dead letter."""
-        # the key starts with the aggregate: most events need not be read
+    def route(self, record: Record, accepts: Callable[[str], bool]) -> Iterator[Entry]:
+        """One copy for each process that handles the event and that `accepts` it (by name), or a dead letter."""
+        # the key starts with the aggregate, so most events need not be parsed
         if record.value is None or record.key.partition("/")[0] not in self._aggregates:
             return
         try:
-            yield from self._copies(record, takes)
+            yield from self._copies(record, accepts)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # of a user's upcaster as well; the partition must go on
+        except BaseException as error:  # also of a user's upcaster; the partition must continue
             logger.warning("%s/%d/%d is a dead letter", record.topic, record.partition, record.offset, exc_info=True)
             yield dead_letter(record, described(error), record.timestamp_ms, reader=ROUTED_BY)
 
-    def _copies(self, record: Record, takes: Callable[[str], bool]) -> list[Entry]:
+    def _copies(self, record: Record, accepts: Callable[[str], bool]) -> list[Entry]:
         envelope = decode(record.value)
-        processes = [each for each in self._processes.by_event.get(envelope.type, ()) if takes(each.name)]
+        processes = [each for each in self._processes.by_event.get(envelope.type, ()) if accepts(each.name)]
         if not processes:
             return []
         event = read_typed(self._commands, envelope)
         keys = [f"{process.name}/{getattr(event, process.key)}" for process in processes]
         if any(len(key.encode()) > MAX_KEY_BYTES for key in keys):
             raise NotAnEnvelope(f"the key of an instance has more than {MAX_KEY_BYTES} bytes")
-        # with the time of now: retention would delete old events before they are handled
+        # with the current time: retention would delete old events before they are handled
         return [Entry(topics.INBOX, key, record.value, time.time_ns() // 1_000_000) for key in keys]
 
 
 class RoutingTask:
-    """Copies the events of one partition that concern processes into `process-inbox`; a PartitionTask.
+    """Copies the events of one partition into `process-inbox`, for the processes that handle them; a PartitionTask.
 
-    All processes are routed to together, but those that are behind: new ones that begin at the origin, and ones that
-    were not declared for a while. These catch up, each event in its order, while the others go on.
+    Events are routed to all processes together, except those that are behind: new processes that begin at the origin,
+    and processes that were not declared for a while. These catch up in order, while the others continue.
     """
 
     def __init__(
@@ -87,15 +88,15 @@ class RoutingTask:
         starts: Starts,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """starts: of every process. clock: tells the time in seconds, from any start."""
+        """starts: of every process. clock: returns the time in seconds."""
         self._log, self._processes, self._partition, self._starts = log, processes, partition, starts
         self._router, self._clock = Router(commands, processes), clock
         self._noted = clock()
         self._next_offset = 0
         self._first_offsets: dict[str, int] = {}
-        """Of the processes that are not behind, the offset of the first event that concerns them."""
+        """For processes that are not behind, the offset of their first event."""
         self._behind: dict[str, int] = {}
-        """Of the others, the offset to go on from; those that are not declared here stay there."""
+        """For the others, the offset to continue from; processes that are not declared here stay there."""
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
@@ -111,10 +112,10 @@ class RoutingTask:
             else:
                 self._place(name, at, behind=at < self._next_offset or not declared)
         behind = ", ".join(self._catching_up())
-        return f"processes that catch up: {behind}" if behind else "all processes are routed to"
+        return f"processes catching up: {behind}" if behind else "no process is behind"
 
     def wait_s(self) -> float:
-        """See PartitionTask.wait_s: a router does nothing unasked, but where processes are behind."""
+        """See PartitionTask.wait_s: a router works without new records only if processes are behind."""
         return 0.0 if self._catching_up() else IDLE_S
 
     def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
@@ -140,13 +141,13 @@ class RoutingTask:
         return [name for name in self._behind if name in self._processes.processes]
 
     def _catch_up(self) -> list[Entry] | None:
-        """What is copied for the processes that are furthest behind; None if none is."""
+        """What is copied for the processes that are furthest behind; None if none is behind."""
         behind = {name: self._behind[name] for name in self._catching_up()}
         if not behind:
             return None
         start = min(behind.values())
         together = {name for name, at in behind.items() if at == start}
-        # not beyond the place of the next ones, from which they go on together
+        # not beyond the offset of the next ones, with which they continue together
         end = min([at for at in behind.values() if at > start] + [self._next_offset, start + MAX_SPAN_OFFSETS])
         read = self._log.read(topics.EVENTS, self._partition, start, end)
         entries = [entry for record in read for entry in self._router.route(record, together.__contains__)]

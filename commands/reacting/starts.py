@@ -1,6 +1,6 @@
-"""Where in `events` each process begins: settled once, before the first handler that knows the process does anything.
+"""Where in `events` each process begins: stored once, before the first handler that knows the process starts.
 
-Handlers that start at the same time may each propose a place; the first record of a process is the one that counts.
+Handlers that start at the same time may each propose an offset; the first record of a process counts.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from eventlog.ports import ROUTER, Entry, EventLog
 TIMEOUT_S: Final = 30.0
 
 Starts = Mapping[str, Mapping[int, int]]
-"""By process and partition, the offset of the first event that concerns it."""
+"""By process and partition, the offset of its first event."""
 
 logger = logging.getLogger(__name__)
 
 
 def settle_starts(log: EventLog, registry: ProcessRegistry) -> Starts:
-    """Where each process begins; of those that are new here, it is settled now. Raises EventLogError.
+    """Where each process begins; for new processes it is decided now. Raises EventLogError.
 
-    Call it before any handler of this program serves: an event that such a handler appends is not before "now".
+    Call it before any handler of this program serves: an event that such a handler appends comes after "now".
     """
     known = read_starts(log)
     new = [process for name, process in registry.processes.items() if name not in known]
     routed = {partition: log.next_offset(partition, ROUTER) for partition in range(log.partitions)} if new else {}
     earlier_version = not known and any(routed.values())
     for process in new:
-        # processes of a deployment that settled nothing yet are those whose events were routed until now
+        # if nothing is stored yet, the deployment's processes are those whose events were routed until now
         offsets = routed if earlier_version else _proposed(log, process)
         value = {"begins": process.begins, "offsets": [offsets[partition] for partition in range(log.partitions)]}
         entry = Entry(topics.STARTS, process.name, orjson.dumps(value), time.time_ns() // 1_000_000)
@@ -46,7 +46,7 @@ def settle_starts(log: EventLog, registry: ProcessRegistry) -> Starts:
         known = read_starts(log)
         for process in new:
             if process.name not in known:
-                raise LogUnavailable("settling where processes begin", f'"{process.name}" was not stored')
+                raise LogUnavailable("storing where processes begin", f'"{process.name}" was not stored')
             places = ", ".join(f"{partition}:{offset}" for partition, offset in known[process.name].items())
             logger.info('process "%s" begins at %s', process.name, places)
     _skip(log, {name: known[name] for name in registry.processes})
@@ -54,7 +54,7 @@ def settle_starts(log: EventLog, registry: ProcessRegistry) -> Starts:
 
 
 def read_starts(log: EventLog) -> Starts:
-    """What has been settled."""
+    """The stored offsets."""
     found: dict[str, dict[int, int]] = {}
     for record in log.read(topics.STARTS, 0, 0):
         if record.value is not None and record.key not in found:
@@ -69,7 +69,7 @@ def _proposed(log: EventLog, process: AnyProcess) -> dict[int, int]:
 
 
 def _skip(log: EventLog, starts: Starts) -> None:
-    """Let routers that have never run begin where the first process does: they need not read all that was before."""
+    """Let routers that have never run begin where the first process begins: they need not read earlier events."""
     for partition in range(log.partitions) if starts else ():
         first = min(offsets[partition] for offsets in starts.values())
         if first == 0 or log.next_offset(partition, ROUTER):

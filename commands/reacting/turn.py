@@ -1,4 +1,4 @@
-"""What one transaction of a process's owner changes, and the one place where `react` is called and may fail."""
+"""The changes of one transaction of a process's owner. This is the only place that calls `react`, which may fail."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Turn:
-    """Instances that change (None: ended), and what is appended for them, in one transaction."""
+    """The changed instances (None: ended), and the records to append for them, in one transaction."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class Turn:
         known: Mapping[str, Instance],
         now: datetime,
     ) -> None:
-        """known: the instances before it, by record key. now: in UTC."""
+        """known: the instances before the transaction, by record key. now: in UTC."""
         self.changed: dict[str, Instance | None] = {}
         self.letters: list[Entry] = []
         self.parked: list[Record] = []
         self.released: Counter[str] = Counter()
-        """How many that waited were handled, by record key."""
+        """How many waiting records were handled, by record key."""
         self._registry, self._processes, self._partition = commands, processes.processes, partition
         self._known, self._now, self._now_ms = known, now, timestamp_ms(now)
         self._values: dict[str, bytes | None] = {}
@@ -58,31 +58,31 @@ class Turn:
 
     @property
     def is_full(self) -> bool:
-        """Whether what is left should be another transaction."""
+        """Whether the rest should be another transaction."""
         return self._count >= MAX_TURN_ENTRIES or self._size_bytes >= MAX_TURN_BYTES
 
     def current(self, key: str) -> Instance | None:
-        """The instance of a record key, as it is now."""
+        """The current instance of a record key."""
         return self.changed[key] if key in self.changed else self._known.get(key)
 
     def entries(self) -> list[Entry]:
-        """All that is appended, topic by topic; those of `parked` come first."""
+        """All records to append, topic by topic; those of `parked` come first."""
         kept = [parked(record) for record in self.parked]
         instances = [Entry(topics.PROCESSES, key, value, self._now_ms) for key, value in self._values.items()]
         return [*kept, *instances, *self._tombstones, *self._commands, *self.letters]
 
     def parks(self, key: str) -> bool:
-        """Whether something waits for an instance since this very turn."""
+        """Whether something waits for an instance since this turn."""
         return key in self._parking
 
     def park(self, record: Record) -> None:
-        """Keep a record of `process-inbox` until those before it are handled."""
+        """Keep a record of `process-inbox` until the earlier ones are handled."""
         self.parked.append(record)
         self._parking.add(record.key)
         self._spend(len(record.value or b""))
 
     def release(self, key: str, record: Record | None, inbox_offset: int) -> None:
-        """Handle the first that waits for an instance."""
+        """Handle the first record that waits for an instance."""
         self.released[key] += 1
         self._tombstones.append(released(key, inbox_offset, self._now_ms))
         self._spend(0)
@@ -90,12 +90,12 @@ class Turn:
             self.handle(record)
 
     def resumes(self, record: Record) -> bool:
-        """Whether this is what its instance has stopped at."""
+        """Whether the instance has stopped at this record."""
         instance = self.current(record.key)
         return instance is not None and self.is_cause(record, instance.stopped)
 
     def is_cause(self, record: Record, stopped: str | None) -> bool:
-        """Whether an instance that has `stopped` there (a digest) has done so at this record."""
+        """Whether an instance that has `stopped` there (a digest) has stopped at this record."""
         if stopped is None:
             return False
         try:
@@ -104,19 +104,19 @@ class Turn:
             return False
 
     def refuse(self, record: Record) -> None:
-        """Let a record of `process-inbox` be a dead letter again, for its instance cannot be read."""
-        reason = f'"{record.key}" cannot be read by this version of the code: retry this once one that can is deployed'
+        """Make a record of `process-inbox` a dead letter again, because its instance cannot be read."""
+        reason = f'"{record.key}" cannot be read by this version of the code: deploy one that can, then retry'
         self.letters.append(dead_letter(record, reason, self._now_ms))
         self._spend(0)
 
     def handle(self, record: Record) -> None:
-        """Let the instance handle a record of `process-inbox`; if it cannot, it stops there, with a dead letter."""
+        """Let the instance handle a record of `process-inbox`; if it fails, it stops there, with a dead letter."""
         instance = self.current(record.key)
         name, _, key = record.key.partition("/")
         process = self._processes[name]
         try:
             envelope = decode(record.value)
-        except NotAnEnvelope as error:  # a stranger's: routers copy what they can read
+        except NotAnEnvelope as error:  # not written by a router: routers copy only what they can read
             self.letters.append(dead_letter(record, str(error), self._now_ms))
             return
         step, failure = _attempt(
@@ -128,13 +128,13 @@ class Turn:
         elif step is not None:
             self._take(record.key, step)
         elif instance is not None and instance.stopped == digest(envelope.id):
-            self._take(record.key, _resumed(instance))  # it is declared otherwise now, and does not want it any more
+            self._take(record.key, _resumed(instance))  # the declaration changed, and no longer handles it
 
     def fire(self, key: str, timer: str) -> None:
-        """Let the instance know that its timer has run out, if it still has."""
+        """Fire a timer of the instance, if it is still set."""
         instance = self.current(key)
         if instance is None or instance.stopped is not None or timer not in instance.timers:
-            return  # what came in this very turn has ended or stopped it, or taken the timer back
+            return  # a record of this turn has ended or stopped the instance, or cancelled the timer
         if instance.timers[timer].due_ms > self._now_ms:
             return
         step, failure = _attempt(key, lambda: instance.fire(timer, self._now))
@@ -194,22 +194,22 @@ def next_step(
 
 
 def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:
-    """What a user's `react` makes of it, or why it failed."""
+    """The result of a user's `react`, or why it failed."""
     try:
         return step(), None
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a user's rules may raise anything, SystemExit too; the partition must go on
+    except BaseException as error:  # a user's code may raise anything, even SystemExit; the partition must continue
         error_id = secrets.token_hex(8)
         logger.exception(
-            'error %s: process instance "%s" stops, and what comes for it waits until the cause is mended and its dead '
-            "letter retried", error_id, key,
+            'error %s: process instance "%s" stops, and its later events wait: fix the cause and retry its dead letter',
+            error_id, key,
         )  # fmt: skip
         return None, f'process "{key.partition("/")[0]}" failed, error {error_id}: {described(error)}'
 
 
 def described(error: BaseException) -> str:
-    """The type and message of an error of a user's, whose message may itself fail."""
+    """The type and message of a user's error, whose message may itself fail."""
     return "".join(traceback.format_exception_only(error)).strip()
 
 
@@ -222,7 +222,7 @@ def read_typed(registry: CommandRegistry, envelope: Envelope) -> Event:
 
 
 def timed_out(instance: Instance, name: str, partition: int) -> Record:
-    """What is sent to an instance to let it handle a timer that it has failed at: a record of `process-inbox`."""
+    """A record of `process-inbox` that lets an instance handle the timer at which it failed."""
     timer: Timer = instance.timers[name]
     due = datetime.fromtimestamp(timer.due_ms / 1000, UTC)
     envelope = Envelope(
@@ -237,6 +237,6 @@ def timed_out(instance: Instance, name: str, partition: int) -> Record:
 
 def _resumed(instance: Instance) -> Step:
     if not instance.seen:
-        return Step(None, None, [])  # what would have begun it is given up
+        return Step(None, None, [])  # the start of the instance is given up
     going_on = instance.resume()
     return Step(going_on, write_instance(going_on), [])

@@ -1,4 +1,4 @@
-"""What waits behind an event that a process could not handle: kept in `processes`, in the order of `process-inbox`."""
+"""Records that wait because their process instance failed; kept in `processes`, in the order of `process-inbox`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from eventlog import topics
 from eventlog.ports import Entry, EventLog, Record
 
 PARKED_PREFIX: Final = "parked:"
-"""Start of the keys of these records; no process's name has a colon."""
+"""Start of the keys of these records; process names have no colon."""
 MAX_SPAN_OFFSETS: Final = 10_000
-"""Of the records of `processes` that are read to find some that wait."""
+"""Of the records of `processes` that are read to find waiting ones."""
 
 
 class _ParkedPlace(NamedTuple):
-    """Where one that waits was in `process-inbox`, and where it is in `processes`."""
+    """The place of a waiting record in `process-inbox`, and its place in `processes`."""
 
     inbox_offset: int
     offset: int
 
 
 class ParkedRecords:
-    """What waits, by the record key of its instance. Only places are in memory, so any number may wait."""
+    """The waiting records, by the record key of their instance. Only places are in memory, so any number may wait."""
 
     def __init__(self, log: EventLog, partition: int) -> None:
         self._log, self._partition = log, partition
@@ -40,11 +40,11 @@ class ParkedRecords:
         return sum(map(len, self._places.values()))
 
     def count(self, key: str) -> int:
-        """How many wait for this instance."""
+        """The number of records that wait for this instance."""
         return len(self._places.get(key, ()))
 
     def restore(self, record: Record) -> None:
-        """Take a record of `processes` whose key starts with PARKED_PREFIX; they come in the order of their offsets."""
+        """Add a record of `processes` whose key starts with PARKED_PREFIX; they come in the order of their offsets."""
         key, _, inbox_offset = record.key.removeprefix(PARKED_PREFIX).rpartition("/")
         if record.value is not None:
             self.add(key, int(inbox_offset), record.offset)
@@ -54,11 +54,11 @@ class ParkedRecords:
             self.remove(key, 1)
 
     def add(self, key: str, inbox_offset: int, offset: int) -> None:
-        """Note that one more waits, at `offset` of `processes`."""
+        """Add another waiting record, at `offset` of `processes`."""
         self._places.setdefault(key, deque()).append(_ParkedPlace(inbox_offset, offset))
 
     def remove(self, key: str, count: int) -> None:
-        """Forget the first `count` of this instance's."""
+        """Remove the first `count` records of this instance."""
         places = self._places[key]
         for _ in range(count):
             places.popleft()
@@ -66,9 +66,9 @@ class ParkedRecords:
             del self._places[key]
 
     def first(self, key: str, limit: int) -> list[tuple[int, Record | None]]:
-        """The first of this instance's, at most `limit`: offset in `process-inbox`, and the record as it was there.
+        """The first records of this instance, at most `limit`: their offsets in `process-inbox`, and their content.
 
-        A record that was erased since is None.
+        A record that was erased is None.
         """
         places = self._places[key]
         end = places[0].offset + MAX_SPAN_OFFSETS
@@ -84,10 +84,10 @@ class ParkedRecords:
 
 
 def parked(record: Record) -> Entry:
-    """What is appended for a record of `process-inbox` that waits."""
+    """The record of `processes` for a record of `process-inbox` that waits."""
     return Entry(topics.PROCESSES, f"{PARKED_PREFIX}{record.key}/{record.offset}", record.value, record.timestamp_ms)
 
 
 def released(key: str, inbox_offset: int, now_ms: int) -> Entry:
-    """What is appended for one that was handled."""
+    """The tombstone for a waiting record that was handled."""
     return Entry(topics.PROCESSES, f"{PARKED_PREFIX}{key}/{inbox_offset}", None, now_ms)

@@ -1,1 +1,1 @@
-"""Commands on their way into the log, receipts on their way back. May import `local_state` and `declaring`."""
+"""Sending commands to the log and receiving their receipts. May import `local_state` and `declaring`."""

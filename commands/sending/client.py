@@ -1,6 +1,6 @@
-"""A client for services that live next to Kafka: commands straight to the log, without HTTP.
+"""A client for services that can reach Kafka: it sends commands directly to the log, without HTTP.
 
-`CommandClient` is for asyncio, `BlockingCommandClient` the same for threads: it runs the former in a loop of its own.
+`CommandClient` is for asyncio; `BlockingCommandClient` is for threads and runs a `CommandClient` in its own loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _END: Final = object()
 
 
 class Options(TypedDict, total=False):
-    """What may go along with a command; see `CommandGateway.submit`. Without a `command_id` it gets a new one."""
+    """The options of a command; see `CommandGateway.submit`. Default of `command_id`: a new id."""
 
     command_id: str | None
     expected_version: int | None
@@ -67,7 +67,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one of many commands: a receipt where it was accepted, else an error."""
+    """The outcome of one of many commands: a receipt if it was accepted, else an error."""
 
     request: Request
     command_id: str
@@ -78,8 +78,8 @@ class Outcome:
 class CommandClient:
     """Sends commands and awaits their receipts; use it as `async with CommandClient(log, registry) as client`.
 
-    Where no receipt came in time, or the log was away, a command is sent again with the same id, up to `attempts`
-    times in all: it is carried out at most once.
+    If no receipt came in time, or the log was unavailable, the command is sent again with the same id, up to `attempts`
+    times in total: it is executed at most once.
     """
 
     def __init__(
@@ -99,15 +99,15 @@ class CommandClient:
 
     @property
     def position(self) -> str:
-        """All that this client has had accepted, as a token for `after=` of the API; empty before the first event."""
+        """The positions of this client's events, as a token for `after=` of the API; empty before the first event."""
         return ",".join(str(Position(partition, offset)) for partition, offset in sorted(self._written.items()))
 
     async def send(self, command: Command, **options: Unpack[Options]) -> Receipt:
-        """Send a command and return its receipt; with the id of an earlier one, the same command's first receipt.
+        """Send a command and return its receipt; if it was sent before with the same id, its first receipt.
 
-        expected_version: None any, 0 must not exist. Raises Rejected, WrongVersion, IdempotencyKeyReused,
-        DecideFailed, UnreadableCommand, MalformedCommand, TooLarge, UnknownCommand; and after the last attempt
-        Unanswered or LogUnavailable: then send it again later with the same id (of Unanswered: its `command_id`).
+        expected_version: None any, 0 must not exist. Raises Rejected, WrongVersion, IdempotencyKeyReused, DecideFailed,
+        UnreadableCommand, MalformedCommand, TooLarge or UnknownCommand; and after the last attempt Unanswered or
+        LogUnavailable: then send it again later with the same id (of Unanswered: its `command_id`).
         """
         request = Request(command, **options)
         return await self._send(request, request.command_id or new_command_id())
@@ -115,11 +115,11 @@ class CommandClient:
     async def send_many(
         self, commands: AsyncIterable[Command | Request] | Iterable[Command | Request], *, in_flight: int = IN_FLIGHT
     ) -> AsyncIterator[Outcome]:
-        """Send commands, at most `in_flight` at once, and yield what becomes of each, in order of completion.
+        """Send commands, at most `in_flight` at once, and yield the outcome of each, in order of completion.
 
-        Commands of one aggregate are decided in their order, but for those that had to be sent again. `commands` is
-        read no faster than the outcomes are taken; it runs in the event loop, so give an asynchronous one where
-        reading it waits.
+        Commands of one aggregate are decided in their order, except those that had to be sent again. `commands` is read
+        no faster than the outcomes are consumed. It runs in the event loop, so pass an asynchronous iterable if reading
+        it blocks.
         """
         async with aclosing(self._outcomes(commands, in_flight)) as found:
             async for outcomes in found:
@@ -127,11 +127,11 @@ class CommandClient:
                     yield outcome
 
     async def receipt(self, command_id: str) -> Receipt | None:
-        """The receipt of an earlier command, whatever its outcome; None where none is known (yet, or any more).
+        """The receipt of an earlier command, whatever its outcome; None if there is none (yet, or any more).
 
-        Those from just before the start, and the latest million since, are known. For another one ask the API, or send
-        the command again with its id, which returns its first receipt. Raises EarlierReceiptsUnread where receipts are
-        not followed within the time for an answer, and LogUnavailable.
+        It finds receipts from shortly before the start on, and the latest million. For older ones use the API, or send
+        the command again with its id, which returns its first receipt. Raises EarlierReceiptsUnread if receipts cannot
+        be followed within the answer timeout, and LogUnavailable.
         """
         if not self._gateway.ready:
             await asyncio.to_thread(self._gateway.wait_ready, self._timeout_s)
@@ -170,7 +170,7 @@ class CommandClient:
     async def _outcomes(
         self, commands: AsyncIterable[Command | Request] | Iterable[Command | Request], in_flight: int
     ) -> AsyncGenerator[Sequence[Outcome], None]:
-        """The outcomes, some at a time. Whoever stops early leaves nothing behind."""
+        """The outcomes, several at a time. Stopping early leaves nothing behind."""
         ready: asyncio.Queue[Any] = asyncio.Queue()
         taken = asyncio.Semaphore(0)
 
@@ -191,7 +191,7 @@ class CommandClient:
 
 
 class BlockingCommandClient:
-    """`CommandClient` for code without asyncio: the same methods, which block; safe to use from several threads.
+    """`CommandClient` for code without asyncio: the same methods, but blocking; safe to use from several threads.
 
     Use it as `with BlockingCommandClient(log, registry) as client`.
     """
@@ -225,7 +225,7 @@ class BlockingCommandClient:
         return self._run(self._client.send(command, **options))
 
     def send_many(self, commands: Iterable[Command | Request], *, in_flight: int = IN_FLIGHT) -> Iterator[Outcome]:
-        """See CommandClient.send_many; `commands` is read in a thread of its own, so reading it may wait."""
+        """See CommandClient.send_many; `commands` is read in its own thread, so reading it may block."""
         outcomes = self._client._outcomes(_threaded(commands), in_flight)
         try:
             while (received := self._run(_next(outcomes))) is not None:
@@ -243,7 +243,7 @@ class BlockingCommandClient:
 
 @asynccontextmanager
 async def open_client(env: Mapping[str, str] = os.environ) -> AsyncIterator[CommandClient]:
-    """A client of the deployment that the `HEADWATER_*` variables name; raises what a wrong setting raises."""
+    """A client of the deployment of the `HEADWATER_*` variables; raises SettingError if one is wrong."""
     with _opened(env) as (log, registry):
         async with CommandClient(log, registry) as client:
             yield client

@@ -1,4 +1,4 @@
-"""The way in for commands: append one, wait for its receipt, look receipts up later."""
+"""Sends commands: appends one, waits for its receipt, and looks up receipts later."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
 from eventlog.ports import Entry, EventLog, Record
 
 MAX_BODY_BYTES = 900_000
-"""Kafka's records hold 1 MiB; the envelope, and the event that repeats the body, need room as well."""
+"""Kafka's records have at most 1 MiB; the envelope, and the event that repeats the body, need space as well."""
 WOKEN_PER_TURN = 64
-"""Of those who wait for receipts: each has an answer to write, and other requests wait meanwhile."""
+"""Of those that wait for receipts: each has an answer to write, and other requests wait meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +37,13 @@ class _Waiter:
     answer: asyncio.Future[Receipt]
 
     def is_answered_by(self, receipt: Receipt) -> bool:
-        """Whether `receipt` answers this command, not another one with the same id."""
+        """Whether `receipt` belongs to this command, not to another command with the same id."""
         return receipt.command_id == self.command_id and receipt.fingerprint == self.fingerprint
 
     def fail_unless_stored(self, stored: Future[int]) -> None:
-        """Wake up with the error of a command that did not get into the log; called in any thread.
+        """Wake up with the error of a command that is not in the log; called in any thread.
 
-        One that did needs no waking for that: its receipt says so.
+        A command that is in the log needs no wake-up, because its receipt comes.
         """
         error = stored.exception()
         if error is not None and not (loop := self.answer.get_loop()).is_closed():
@@ -57,8 +57,8 @@ class _Waiter:
 class CommandGateway:
     """Submits commands for one asyncio loop; any number of processes may have one.
 
-    A thread follows `receipts` from near their end: it wakes those who wait for one, and keeps an index of the rest.
-    Call `start` once and `close` at the end, both from the loop.
+    A thread follows `receipts` from near their end: it wakes the waiting commands, and indexes the other receipts. Call
+    `start` once and `close` at the end, both from the loop.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CommandGateway:
     ) -> None:
         """timeout_s: how long `submit` waits. open_index: opens an index of all receipts (see `receipt_index`).
 
-        remembered: how many receipts are known without one, at about 115 bytes.
+        remembered: how many receipts are found without an index, at about 115 bytes each.
         """
         self.registry = registry
         self._log = log
@@ -86,20 +86,20 @@ class CommandGateway:
 
     @property
     def ready(self) -> bool:
-        """Whether receipts are followed and the latest known, so that answers come without delay."""
+        """Whether receipts are followed up to the latest, so that answers come without delay."""
         return self._follower.ready
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Block until `ready`, for a thread other than the loop's; returns whether it came to that in time."""
+        """Block until `ready`, for a thread other than the loop's; returns whether it is ready in time."""
         return self._follower.wait_ready(timeout_s)
 
     async def start(self) -> None:
-        """Begin to follow `receipts`; returns at once (see `ready`)."""
+        """Begin to follow `receipts`; returns immediately (see `ready`)."""
         self._loop = asyncio.get_running_loop()
         self._follower.start()
 
     async def close(self) -> None:
-        """Stop following; whoever still waits gets Unanswered when its time is up."""
+        """Stop following; those that still wait get Unanswered after their timeout."""
         await asyncio.to_thread(self._follower.close)
 
     async def submit(
@@ -115,11 +115,11 @@ class CommandGateway:
     ) -> Receipt:
         """Append a command and return its receipt, as read back from the log.
 
-        body: the command's fields, as JSON bytes or a mapping. command_id: the client's idempotency key (default: a
-        new id); with the id of an earlier command, the same body returns the first receipt, and another body a
-        receipt with outcome `failed` and code `idempotency_key_reused`. expected_version: None any, 0 must not exist.
-        Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable (nothing is known of the command then: send
-        it again with the same id), and Unanswered.
+        body: the command's fields, as JSON bytes or a mapping. command_id: chosen by the client (default: a new id);
+        with the id of an earlier command, the same body returns its first receipt, and another body a receipt with the
+        outcome `failed` and the code `idempotency_key_reused`. expected_version: None any, 0 must not exist. Raises
+        UnknownCommand, MalformedCommand, TooLarge, LogUnavailable (it is not known whether the command is in the log:
+        send it again with the same id), and Unanswered.
         """
         kind = self.registry.command(command_type)
         if isinstance(body, bytes) and len(body) > MAX_BODY_BYTES:
@@ -129,7 +129,7 @@ class CommandGateway:
             raise TooLarge(len(typed.body), MAX_BODY_BYTES)
         command_id = command_id or new_command_id()
         fingerprint = fingerprint_of(command_type, typed.body, expected_version)
-        # what is not found is for the handler to decide, which knows every receipt that is still promised
+        # if it is not found, the handler decides: it has every receipt that is still kept
         earlier = await self._find(command_id)
         if earlier is not None:
             if earlier.fingerprint == fingerprint:
@@ -150,10 +150,10 @@ class CommandGateway:
         return await self._send(envelope, typed.body, fingerprint)
 
     async def receipt(self, command_id: str) -> Receipt | None:
-        """The receipt of an earlier command; None where there is none (yet, or any more).
+        """The receipt of an earlier command; None if there is none (yet, or any more).
 
-        Without an index of all receipts it is None for all but the latest, too. Raises EarlierReceiptsUnread while the
-        index lacks some, and LogUnavailable.
+        Without an index of all receipts, only the latest are found. Raises EarlierReceiptsUnread while the index is
+        incomplete, and LogUnavailable.
         """
         known = self._follower.knows_enough
         found = await self._find(command_id)
@@ -186,7 +186,7 @@ class CommandGateway:
                     del self._waiting[key]
 
     def _resolve(self, records: Sequence[Record]) -> None:
-        """Wake those who wait for these receipts, some per turn of the loop, which has other things to do as well."""
+        """Deliver these receipts, several per turn of the loop, which has other work as well."""
         if not self._undelivered and self._loop is not None:
             self._loop.call_soon(self._resolve_next)
         self._undelivered.extend(records)
@@ -209,26 +209,26 @@ class CommandGateway:
             self._loop.call_soon_threadsafe(self._resolve, records)
 
     def _read(self, command_id: str, partition: int, offset: int) -> Receipt | None:
-        # read to the end, for a reader that is left in the middle is closed, and the next one connects anew
+        # read to the end: an unfinished reader is closed, and the next one must connect again
         records = list(self._log.read(topics.RECEIPTS, partition, offset, offset + 1))
-        # two ids may share a place in the index: the record tells whose it is
+        # two ids may share a place in the index: the record has the id
         return next((_receipt(record) for record in records if record.key == command_id), None)
 
 
 def _receipt(record: Record) -> Receipt | None:
-    """The receipt in a record; None where it is a tombstone or something else, which no handler wrote."""
+    """The receipt in a record; None if it is a tombstone or was not written by a handler."""
     if record.value is None:
         return None
     try:
         return Receipt.from_json(record.value)
     except ValueError as error:
-        logger.warning('"%s" at %d:%d is no receipt: %s', record.key, record.partition, record.offset, error)
+        logger.warning('record "%s" at %d:%d is not a receipt: %s', record.key, record.partition, record.offset, error)
         return None
 
 
 def key_reused(earlier: Receipt, command_type: str, stream: str, fingerprint: str) -> Receipt:
-    """The refusal of a command that has the id of another."""
-    message = f'the command id "{earlier.command_id}" belongs to another "{earlier.type}": use a new one'
+    """The refusal of a command that has the id of another command."""
+    message = f'the command id "{earlier.command_id}" was used for another "{earlier.type}": use a new one'
     return Receipt(
         command_id=earlier.command_id,
         type=command_type,

@@ -1,4 +1,4 @@
-"""Work on many things at once, a bounded number of them, with the results in order of completion."""
+"""Runs a bounded number of tasks at once, with the results in order of completion."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ async def run_each(
     deliver: Callable[[Sequence[Result]], Awaitable[None]],
     limit: int,
 ) -> None:
-    """Await `work` of every item and hand the results to `deliver`, as they come.
+    """Await `work` of every item and pass the results to `deliver` as they come.
 
-    Work starts in the order of the items. At most `limit` items are started and not delivered, so whoever delivers
-    slowly slows the reading of `items`. An error of any of the three, or being cancelled, ends the rest and is raised.
+    Work starts in the order of the items. At most `limit` items are started and not delivered, so a slow `deliver`
+    slows the reading of `items`. An error of any of the three, or a cancellation, ends the rest and is raised.
     """
     try:
         await _run_each(items, work, deliver, limit)

@@ -1,4 +1,4 @@
-"""Following `receipts` in a thread: those who wait are told at once, and an index knows where each receipt lies."""
+"""Follows `receipts` in a thread: delivers awaited receipts, and indexes the place of every receipt."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from eventlog.errors import EventLogError
 from eventlog.ports import EventLog, Record
 
 START_OFFSETS: Final = 20_000
-"""So much of the end of `receipts` is read before it is ready, in all partitions together: what may be retried now."""
+"""How much of the end of `receipts` is read before it is ready, in all partitions together: recent retries."""
 OLDER_RECORDS: Final = 1_000
-"""Of older receipts at once, between looks at the new ones: these wait for some ten milliseconds at most."""
+"""Older receipts per step, between polls for new ones, which wait for about ten milliseconds at most."""
 IDLE_S: Final = 0.1
 RETRY_S: Final = 1.0
 
@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 
 
 class ReceiptFollower:
-    """Reads `receipts` from near their end, and then what is older, as far as the index wants and lacks it.
+    """Reads `receipts` from near their end, and then the older ones that the index needs.
 
-    After an error of the log it goes on where it was. Call `start` once and `close` at the end.
+    After an error of the log it continues where it was. Call `start` once and `close` at the end.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class ReceiptFollower:
         deliver: Callable[[Sequence[Record]], None],
         remembered: int,
     ) -> None:
-        """open_index: opens it, in the thread; raises LocalStateError or EventLogError.
+        """open_index: opens the index, in the thread; raises LocalStateError or EventLogError.
 
-        awaited: the keys of records that `deliver` is called with, in the thread, once they can be found. remembered:
-        how many receipts to know where the index cannot be written.
+        awaited: the keys of records for which `deliver` is called, in the thread, once they can be found. remembered:
+        how many receipts to keep in memory if the index cannot be written.
         """
         self._log, self._open_index = log, open_index
         self._awaited, self._deliver = awaited, deliver
@@ -55,16 +55,16 @@ class ReceiptFollower:
 
     @property
     def ready(self) -> bool:
-        """Whether it follows, and has reached the end as it was when it began to."""
+        """Whether it has reached the end that the topic had at the start."""
         return self._caught_up.is_set()
 
     @property
     def knows_enough(self) -> bool:
-        """Whether a receipt that is not found is not there, or is older than the index was ever meant to know."""
+        """Whether a receipt that is not found does not exist, or is older than the index keeps."""
         return self._caught_up.is_set() and not self._older and not self._lost
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Block until `ready`; returns whether it came to that in time."""
+        """Block until `ready`; returns whether it is ready in time."""
         return self._caught_up.wait(timeout_s)
 
     def start(self) -> None:
@@ -72,18 +72,18 @@ class ReceiptFollower:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop following, and wait for the end of it."""
+        """Stop following, and wait for the thread to end."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def find(self, command_id: str) -> tuple[int, int] | None:
-        """(partition, offset) of a receipt; None where it is not known. Safe to call from any thread."""
+        """(partition, offset) of a receipt; None if unknown. Safe to call from any thread."""
         index = self._index
         try:
             return None if index is None else index.find(command_id)
         except LocalStateError as error:
-            logger.warning("a receipt is not looked up: %s", error)
+            logger.warning("cannot look up a receipt: %s", error)
             return None
 
     def _run(self) -> None:
@@ -93,7 +93,7 @@ class ReceiptFollower:
                     self._follow()
                 except EventLogError as error:
                     self._caught_up.clear()
-                    logger.warning("receipts are not followed, trying again in %g s: %s", RETRY_S, error)
+                    logger.warning("cannot follow receipts, retrying in %g s: %s", RETRY_S, error)
                     self._stopped.wait(RETRY_S)
         finally:
             if self._index is not None:
@@ -116,13 +116,13 @@ class ReceiptFollower:
                     next(older, None)
 
     def _open(self, ends: Mapping[int, int]) -> None:
-        """Open the index, and see where to begin and what it lacks."""
+        """Open the index, and see where to start and what is missing."""
         try:
             index = self._open_index()
         except LocalStateError as error:
             index = self._fall_back(error)
         if any(index.position(each) > end for each, end in ends.items()):
-            index.clear()  # the log has lost its end
+            index.clear()  # Kafka has lost the end of the topic
         for each, end in ends.items():
             known = index.position(each)
             self._positions[each] = start = max(known, end - START_OFFSETS // self._log.partitions)
@@ -133,14 +133,14 @@ class ReceiptFollower:
     def _take(self, records: Sequence[Record], reached: Mapping[int, int]) -> None:
         awaited = [record for record in records if record.key in self._awaited]
         if awaited:
-            self._add(awaited, {})  # before anybody wakes, who may ask for it again
+            self._add(awaited, {})  # before delivery, because the receiver may look it up again
             self._deliver(awaited)
         if records:
             complete = {record.partition for record in records} - self._older.keys()
             self._add(records, {each: reached[each] for each in complete})
 
     def _older_records(self) -> Generator[None, None, None]:
-        """Take in the older receipts, some at each step."""
+        """Index the older receipts, some per step."""
         for partition, (start, end) in list(self._older.items()):
             with closing(self._log.tail(topics.RECEIPTS, {partition: start})) as tail:
                 while partition in self._older:
@@ -153,7 +153,7 @@ class ReceiptFollower:
                         self._older.pop(partition, None)
                     yield
         if not self._lost:
-            logger.info("all receipts can be found")
+            logger.info("the index of receipts is complete")
 
     def _add(self, records: Sequence[Record], positions: Mapping[int, int], older: bool = False) -> None:
         index = self._index
@@ -166,7 +166,7 @@ class ReceiptFollower:
             index.close()
 
     def _fall_back(self, error: LocalStateError) -> ReceiptIndex:
-        logger.error("only the latest %d receipts can be found until the next start: %s", self._remembered, error)
+        logger.error("only the latest %d receipts are found by id until the next start: %s", self._remembered, error)
         self._older.clear()
         self._lost = True
         return RecentReceipts(self._remembered)

@@ -1,4 +1,4 @@
-"""Where the receipt of each command lies in the log: in memory for the latest, on a disk for all that are kept."""
+"""The place of each command's receipt in the log: in memory for the latest, on disk for all that are kept."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from eventlog.ports import EventLog, Record
 _OFFSET_BITS = 48
 _LAYOUT = "receipts-1"
 BUDGET_BYTES = 16 * 1024 * 1024
-"""For blocks that were read, and again for what is not yet in files."""
+"""For read blocks, and again for data that is not yet in files."""
 
 
 class ReceiptIndex(Protocol):
-    """Command id → (partition, offset). Only `find` may be called from other threads than the one that adds.
+    """Command id → (partition, offset). Only `find` may be called from threads other than the one that adds.
 
-    keeps_all: whether it is to be given all receipts that the log has, not only the latest. What it finds may belong to
-    another command: look at the record itself. Every method may raise LocalStateError.
+    keeps_all: whether it needs all receipts of the log, not only the latest. A place that it finds may belong to
+    another command: check the record. Every method may raise LocalStateError.
     """
 
     keeps_all: bool
 
     def add(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
-        """Remember where `records` lie, each in the place of an earlier one; and `positions`, by partition."""
+        """Store the places of `records`, replacing earlier ones; and `positions`, by partition."""
 
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
-        """As `add`, for records that may be older than what is remembered, whose place they do not take then."""
+        """Like `add`, for records that may be older than stored ones, which they do not replace."""
 
     def find(self, command_id: str) -> tuple[int, int] | None:
         """(partition, offset) of the receipt, or None."""
 
     def position(self, partition: int) -> int:
-        """The offset before which it has everything, as it was told; 0 if nothing."""
+        """The offset before which it has everything, from the last `add`; 0 if none."""
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Release resources."""
 
 
 class RecentReceipts:
-    """A ReceiptIndex in memory, for at most `limit` commands and at least the latest half as many.
+    """A ReceiptIndex in memory, for at most `limit` commands and at least the latest half of them.
 
-    Keys are 64-bit hashes, as small as Python's own dictionaries allow: about 115 bytes a command. When the young half
-    is full, it becomes the old half and the previous old half is forgotten.
+    Keys are 64-bit hashes, to keep Python's dictionaries small: about 115 bytes per command. When the young half is
+    full, it becomes the old half and the previous old half is deleted.
     """
 
     keeps_all = False
@@ -65,14 +65,14 @@ class RecentReceipts:
         self._old: dict[int, int] = {}
 
     def add(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
-        """See ReceiptIndex.add; no position is remembered."""
+        """See ReceiptIndex.add; no position is stored."""
         for record in records:
             if len(self._young) >= self._half:
                 self._old, self._young = self._young, {}
             self._young[hash(record.key)] = _place(record)
 
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
-        """See ReceiptIndex.add_older: it has no room for them."""
+        """See ReceiptIndex.add_older: it has no space for them."""
 
     def find(self, command_id: str) -> tuple[int, int] | None:
         """See ReceiptIndex.find."""
@@ -95,12 +95,12 @@ class RecentReceipts:
 
 
 class StoredReceipts:
-    """A ReceiptIndex in a store, which a process finds again after a restart."""
+    """A ReceiptIndex in a store on disk, which a process finds again after a restart."""
 
     keeps_all = True
 
     def __init__(self, store: StateStore, release: Callable[[], None] = lambda: None) -> None:
-        """store: which `close` closes, and then calls `release`."""
+        """store: `close` closes it, and then calls `release`."""
         self._store, self._release = store, release
 
     def add(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
@@ -115,7 +115,7 @@ class StoredReceipts:
         unknown = []
         for record in records:
             known = self.find(record.key)
-            # a receipt that was given again lies there again, and compaction removes the older one
+            # a receipt that was sent again is stored again, and compaction removes the older record
             if known is None or (known[0] == record.partition and known[1] < record.offset):
                 unknown.append(record)
         self.add(unknown, positions)
@@ -140,10 +140,10 @@ class StoredReceipts:
 
 
 def open_stored(log: EventLog, folder: Path, receipts_days: int) -> StoredReceipts:
-    """The index in a numbered folder of `folder` that no other living process has.
+    """The index in a numbered folder of `folder` that no other living process holds.
 
-    receipts_days: for how long a receipt is found at least. Raises LocalStateError, and LogUnavailable: the log is
-    asked which topic it is.
+    receipts_days: how long a receipt is found at least. Raises LocalStateError, and LogUnavailable because it asks
+    Kafka for the topic's id.
     """
     origin = f"{_LAYOUT}/{log.incarnation(topics.RECEIPTS)}"
     budget = DiskBudget(Cache(BUDGET_BYTES), WriteBufferManager(BUDGET_BYTES, False))

@@ -1,4 +1,4 @@
-"""Appending observations: no handler decides them, so they are acknowledged as soon as they are stored."""
+"""Appends observations: no handler decides them, so they are acknowledged as soon as they are stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ObservationRecorder:
     async def record(
         self, reports: Sequence[Report[Any]], *, correlation_id: str | None = None, traceparent: str | None = None
     ) -> list[Position]:
-        """Append all of `reports` and return where they are, once all are stored.
+        """Append all of `reports` and return their positions, once all are stored.
 
         Raises LogUnavailable: then any of them may be stored, and all can be sent again.
         """
@@ -42,7 +42,7 @@ class ObservationRecorder:
 
 
 class _Countdown:
-    """Wakes the loop once, when all records are stored or the first could not be; counted in any thread."""
+    """Wakes the loop once, when all records are stored or the first one failed; counted in any thread."""
 
     def __init__(self, number: int) -> None:
         self._loop = asyncio.get_running_loop()

@@ -56,7 +56,7 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
 
 
 def _prepare(home: Path, plugin: Sequence[Path]) -> None:
-    """Lay out the folders a node expects, with the transport module unpacked from its jar."""
+    """Create the folders that a node expects, with the transport module unpacked from its jar."""
     for name in ("config", "data", "logs"):
         (home / name).mkdir(parents=True, exist_ok=True)
     archive = next((jar for jar in plugin if jar.name.startswith(f"{_PLUGIN}-")), None)
@@ -79,7 +79,7 @@ def _prepare(home: Path, plugin: Sequence[Path]) -> None:
 
 
 def _unnamed(entry: str, content: bytes) -> bytes:
-    """Drop the descriptor's `modulename`: the jars lie on a classpath, where Java has no named modules."""
+    """Remove the descriptor's `modulename`: the jars are on a classpath, where Java has no named modules."""
     if not entry.endswith("plugin-descriptor.properties"):
         return content
     return b"\n".join(line for line in content.splitlines() if not line.startswith(b"modulename="))

@@ -1,4 +1,4 @@
-"""The process that is Elasticsearch: starts a JVM, a node inside it, and closes the node on SIGTERM."""
+"""The process of Elasticsearch: starts a JVM with a node, and closes the node on SIGTERM."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _JVM_OPTIONS = (
 
 
 def main() -> None:
-    """Run the node that HEADWATER_NODE describes until SIGTERM or the JVM's end."""
+    """Run the node described by HEADWATER_NODE until SIGTERM or the JVM's end."""
     order = json.loads(os.environ["HEADWATER_NODE"])
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -36,8 +36,8 @@ def main() -> None:
         javaopts=list(_JVM_OPTIONS),
         redirect_stdout=sys.stdout,
         redirect_stderr=sys.stderr,
-        die_on_exit=True,  # the JVM ends when this process does, however that comes about
-        enable_auth=True,  # or every user of this machine could run code in the JVM
+        die_on_exit=True,  # the JVM ends whenever this process does
+        enable_auth=True,  # otherwise every user of this machine could run code in the JVM
         return_proc=True,
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret, auto_convert=True))
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _start_node(gateway: JavaGateway, settings: Mapping[str, str], home: Path) -> Any:
-    """What Elasticsearch's own launcher does, less the command line, the key store and the security manager."""
+    """The same as Elasticsearch's own launcher, without the command line, the key store and the security manager."""
     java, elastic = gateway.jvm.java, gateway.jvm.org.elasticsearch
     builder = elastic.common.settings.Settings.builder()
     for name, value in settings.items():

@@ -30,7 +30,7 @@ PROPERTIES = {
     "share.coordinator.state.topic.num.partitions": "1",
     # librdkafka speaks the older transaction protocol: the broker itself must check each partition
     "transaction.partition.verification.enable": "true",
-    # the transaction of a killed handler holds every reader back: look for expired ones often (10 s by default)
+    # the transaction of a killed handler delays every reader: check for expired ones often (10 s by default)
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
@@ -46,7 +46,7 @@ PROPERTIES = {
 
 
 def internal_topics(nodes: int) -> dict[str, str]:
-    """How many copies Kafka keeps of its own topics, and on how many a record must be."""
+    """The number of copies of Kafka's own topics, and on how many of them a record must be."""
     copies, enough = str(min(3, nodes)), str(min(3, nodes) // 2 + 1)
     return {
         "offsets.topic.replication.factor": copies,
@@ -73,7 +73,7 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
 
 
 def cluster(settings: StackSettings, jars: Sequence[Path], nodes: Sequence[Node]) -> list[ProcessSpec]:
-    """How the nodes of one cluster run, each with data of its own; internal topics have up to three copies."""
+    """How the nodes of one cluster run, each with its own data; internal topics have up to three copies."""
     return [_node(settings, jars, node, nodes) for node in nodes]
 
 
@@ -120,7 +120,7 @@ def _properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
 
 def _probe(port: int) -> str | None:
     try:
-        # First plainly: an AdminClient without a broker would report to standard error.
+        # Connect to the port first, because an AdminClient without a broker would print errors.
         socket.create_connection((HOST, port), timeout=2).close()
         client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "log_level": 0})
         client.list_topics(timeout=2)

@@ -25,7 +25,7 @@ OPTIONS = {
     "effective_cache_size": "4GB",
     "work_mem": "16MB",
     "maintenance_work_mem": "256MB",
-    "max_wal_size": "8GB",  # a replay's bulk load must not be cut up by forced checkpoints
+    "max_wal_size": "8GB",  # a replay's bulk load must not be interrupted by forced checkpoints
     "checkpoint_timeout": "15min",
     "checkpoint_completion_target": "0.9",
     "jit": "off",  # the views' queries are short: compiling them takes longer than running them
@@ -53,7 +53,7 @@ def spec(settings: StackSettings) -> ProcessSpec:
         user=user,
         prepare=lambda: _prepare(binaries, data, user),
         probe=lambda: _probe(settings.endpoints.postgres),
-        stop_signal=signal.SIGINT,  # "fast": roll back what is open, write a checkpoint, end
+        stop_signal=signal.SIGINT,  # "fast": roll back open transactions, write a checkpoint, end
         stop_timeout_s=30.0,
     )
 
@@ -63,7 +63,7 @@ def _binaries() -> Path:
 
 
 def _server_user() -> tuple[int, int] | None:
-    """PostgreSQL refuses to run as root: root starts it as `nobody`, everybody else as themselves."""
+    """PostgreSQL refuses to run as root: root starts it as `nobody`, other users as themselves."""
     if os.geteuid() != 0:
         return None
     entry = pwd.getpwnam("nobody")
@@ -71,7 +71,7 @@ def _server_user() -> tuple[int, int] | None:
 
 
 def _prepare(binaries: Path, data: Path, user: tuple[int, int] | None) -> None:
-    """Create the cluster aside and move it into place: one that is there is whole."""
+    """Create the cluster in a temporary folder and move it into place, so that an existing one is complete."""
     data.parent.mkdir(parents=True, exist_ok=True)
     if user is not None:
         _make_passable(data.parent)
@@ -102,7 +102,7 @@ def _run(argv: list[str], user: tuple[int, int] | None, statement: str = "") -> 
 
 
 def _make_passable(folder: Path) -> None:
-    """Let another user walk (not list) the way to a folder that root made for itself alone."""
+    """Let another user traverse (not list) the folders above a folder that root made for itself."""
     for step in (folder, *folder.parents):
         mode = step.stat().st_mode
         if not mode & 0o001:

@@ -16,7 +16,7 @@ def spec(settings: StackSettings) -> ProcessSpec:
         "dir": str(data),
         "appendonly": "yes",
         "appendfsync": "everysec",
-        "save": "",  # snapshots beside the append-only file would only cost disk
+        "save": "",  # snapshots in addition to the append-only file would only use disk space
     }
     return ProcessSpec(
         name="valkey",

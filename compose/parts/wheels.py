@@ -1,4 +1,4 @@
-"""Where the wheels that carry server programs are installed."""
+"""The folders of wheels with server programs."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,9 +7,9 @@ from compose.errors import DependencyError
 
 
 def wheel_folder(module: str) -> Path:
-    """The folder of an installed module, without importing it: some do work at import.
+    """The folder of an installed module, without importing it, because some modules do work on import.
 
-    Raises DependencyError when it is missing.
+    Raises DependencyError if it is missing.
     """
     found = find_spec(module)
     if found is None or found.origin is None:

@@ -1,1 +1,1 @@
-"""Generations of views: built, swapped, kept up. May import `loading`, `stores` and `table`."""
+"""Generations of views: building, swapping, upkeep. May import `loading`, `stores` and `table`."""

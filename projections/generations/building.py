@@ -1,4 +1,4 @@
-"""One generation in the making: created, loaded in bulk, indexed, and caught up with the live query."""
+"""Builds one generation: create, bulk-load, index, and catch up with the live query."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ log = logging.getLogger(__name__)
 
 CAUGHT_UP_PATCHES: Final = 200
 CAUGHT_UP_S: Final = 0.5
-"""So far behind `patches`, by either, a generation has caught up: under load new ones come all the time."""
+"""A generation has caught up if it is at most this far behind `patches`, by either limit: under load, new patches
+always come.
+"""
 LOOK_S: Final = 0.02
 LEDGERS_EVERY_S: Final = 1.0
 AWAY_S: Final = 30.0
-"""How long a store may be away while a generation catches up."""
+"""How long a store may be unavailable while a generation catches up."""
 FEW_RECORDS: Final = 10_000
 
 
 @dataclass(frozen=True)
 class Step:
-    """How far a rebuild is.
+    """The progress of a rebuild.
 
-    phase: create, bulk, index, catch-up (or top-up), swap or hand-over; reported when it begins, and as it goes on.
-    done, total: events (bulk), patches (catch-up), or places that name the live generation (swap: the registry, then
-    each store).
+    phase: create, bulk, index, catch-up (or top-up), swap or hand-over; reported at its start and during it. done,
+    total: events (bulk), patches (catch-up), or places that name the live generation (swap: the registry, then each
+    store).
     """
 
     view: str
@@ -55,10 +57,10 @@ class Step:
 
 @dataclass
 class Rebuilt:
-    """What a rebuild did.
+    """The result of a rebuild.
 
-    events: read by bulk; rows: written by bulk; skipped: records that could not be read; seconds: to the swap, and by
-    phase.
+    events: read by bulk; rows: written by bulk; skipped: records that could not be read; seconds: until the swap, and
+    by phase.
     """
 
     view: str
@@ -72,10 +74,10 @@ class Rebuilt:
 
 @dataclass(frozen=True)
 class Options:
-    """How to build.
+    """Options of a build.
 
-    selection: of the events. skip_poison: leave out what cannot be read, or else stop there. allow_older: let the plain
-    names lead to it although they lead to a later version.
+    selection: of the events. skip_poison: skip unreadable records instead of failing. allow_older: let the plain names
+    lead to it even if they lead to a later version.
     """
 
     selection: Selection = ALL
@@ -88,11 +90,11 @@ DEFAULT: Final = Options()
 
 @dataclass
 class Build:
-    """A generation that is being built, and how far it is.
+    """A generation that is being built, and its progress.
 
-    lock: held while the view is rebuilt. stores: where it lives, opened. doing: the phase that it is in.
-    bulk_ends: by partition of `events`, the offset after the last event of bulk.
-    patch_starts: by partition of `patches`, the offset that catching up starts from.
+    lock: held while the view is rebuilt. stores: the opened stores of the view. doing: the current phase. bulk_ends: by
+    partition of `events`, the offset after the last event of bulk. patch_starts: by partition of `patches`, the offset
+    from which it catches up.
     """
 
     settings: LogSettings
@@ -111,15 +113,15 @@ class Build:
 
     @property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """What bulk reads: by partition of `events`, the first offset and the one after the last."""
+        """The offsets that bulk reads: by partition of `events`, the first offset and the one after the last."""
         return self.options.selection.ranges(self.bulk_ends)
 
     def load(self) -> None:
-        """Create the generation, load every event below `bulk_ends` into it, and build its indexes."""
+        """Create the generation, load all events below `bulk_ends`, and build its indexes."""
         with self.phase("create"):
             self._create()
         with self.phase("bulk"):
-            # if there is little to read, a look is quicker than Spark
+            # if there is little to read, checking it is faster than starting Spark
             offsets = sum(end - start for start, end in self.ranges.values())
             if offsets > FEW_RECORDS or holds_events(self.log, self.ranges):
                 self._bulk()
@@ -132,7 +134,7 @@ class Build:
             store.create(self.target, self.bulk_ends, self.patch_starts)
 
     def catch_up(self, loaders: Sequence[Loader]) -> None:
-        """Wait until `loaders` have brought the generation up to where the live query is."""
+        """Wait until `loaders` have brought the generation up to the live query."""
         with self.phase("catch-up"):
             catch_up(
                 self.target,
@@ -144,7 +146,7 @@ class Build:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Tell that a phase begins, and note how long it took."""
+        """Report the start of a phase, and measure its duration."""
         self.doing = name
         self.on_step(Step(self.target.view.name, name))
         began = time.monotonic()
@@ -172,7 +174,7 @@ class Build:
 
 @contextmanager
 def opened(view: TableView, settings: StoreSettings) -> Iterator[list[ViewStore]]:
-    """The stores that a view lives in."""
+    """The stores of a view."""
     stores = [open_store(each.name, settings) for each in view.stores]
     try:
         yield stores
@@ -183,7 +185,7 @@ def opened(view: TableView, settings: StoreSettings) -> Iterator[list[ViewStore]
 
 @contextmanager
 def loading(target: Target, settings: LogSettings, stores: StoreSettings) -> Iterator[list[Loader]]:
-    """Loaders of one generation only, one a store, each in a thread with a store of its own."""
+    """Loaders of one generation only, one per store, each in its own thread with its own store."""
     stop, partitions = threading.Event(), range(settings.patch_partitions)
     with opened(target.view, stores) as own:
         loaders = [Loader(store, lambda: [target], settings, partitions) for store in own]
@@ -207,9 +209,9 @@ def catch_up(
 ) -> None:
     """Wait until every loader is near the end of `patches` (CAUGHT_UP_PATCHES, CAUGHT_UP_S).
 
-    ends: gives the end of each of its partitions. on_progress: called with patches (done, in all).
-    Raises LoaderDied where a loader died, GenerationMissing where the generation is gone, and StoreUnavailable where
-    a store is away for longer than AWAY_S.
+    ends: returns the end of each partition. on_progress: called with patches (done, total). Raises LoaderDied if a
+    loader died, GenerationMissing if the generation is gone, and StoreUnavailable if a store is unavailable for more
+    than AWAY_S.
     """
     total, looked = 0, time.monotonic()
     earlier: deque[tuple[float, Mapping[int, int]]] = deque()
@@ -234,12 +236,12 @@ def catch_up(
 
 
 def _behind(ends: Mapping[int, int], loader: Loader) -> int:
-    """How many offsets of `patches` a loader has still to read."""
+    """How many offsets of `patches` a loader still has to read."""
     return sum(max(0, end - loader.stats.positions.get(each, 0)) for each, end in ends.items())
 
 
 def _check(target: Target, stores: Sequence[ViewStore]) -> None:
-    """Loaders wait for a store as long as it takes, and leave out a generation that is gone; a rebuild must not."""
+    """Loaders wait for a store forever, and leave out a missing generation; a rebuild must fail instead."""
     for store in stores:
         again = Retrying(
             retry=retry_if_exception_type(StoreUnavailable),

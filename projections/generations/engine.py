@@ -1,4 +1,4 @@
-"""What folds the log for a rebuild; the composition passes one in, so that nothing here knows Spark."""
+"""The engine that folds the log for a rebuild; it is passed in, so that this package does not depend on Spark."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
-    """What a bulk load did.
+    """The result of a bulk load.
 
-    events: log offsets covered. rows: written. seconds: in all. skipped: records that cannot be read, left out.
+    events: number of log offsets. rows: written. seconds: in total. skipped: unreadable records that were skipped.
     """
 
     events: int
@@ -45,17 +45,17 @@ class Engine(Protocol):
     ) -> BulkResult:
         """Fold the events in `ranges` and write the rows through `writers`, one per store.
 
-        on_progress: called from another thread with (log records read, offsets in all). selection: of the events.
-        skip_poison: send to `dead-letters` what cannot be read; otherwise it raises PoisonEvent, after the other rows
-        are written. start_over: removes what the writers wrote, because all is written again. Raises BulkLoadFailed.
+        on_progress: called from another thread with (log records read, total offsets). selection: of the events.
+        skip_poison: send unreadable records to `dead-letters`; otherwise they raise PoisonEvent, after the other rows
+        are written. start_over: deletes the written rows, because all are written again. Raises BulkLoadFailed.
         """
 
     def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
-        """Key, value and partition of the patches of these events, in the order of each partition of the log."""
+        """Key, value and partition of the patches of these events, in the order of each log partition."""
 
 
 def holds_events(log: EventLog, ranges: Ranges) -> bool:
-    """Whether there are records other than heartbeats in `ranges`; raises LogUnavailable."""
+    """Whether `ranges` contain records other than heartbeats; raises LogUnavailable."""
     return any(
         not record.key.startswith("heartbeat/")
         for partition, (start, end) in ranges.items()

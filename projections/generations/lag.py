@@ -1,4 +1,4 @@
-"""Where each view stands in each of its stores: its position in the log, how far it is behind, and whether it moves."""
+"""The state of each view in each of its stores: its position in the log, its lag, and whether it makes progress."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from projections.stores.store import Ledger, Target
 from projections.table.view import TableView
 
 COUNTED_RECORDS: Final = 20_000
-"""Up to here, what lies between a position and the end is read and counted; beyond, offsets are subtracted."""
+"""Up to this distance, events between a position and the end are counted; beyond it, offsets are subtracted."""
 
 Standing = Literal["caught up", "behind", "stalled", "lost", "away", "not built"]
 
 
 @dataclass(frozen=True)
 class Lag:
-    """One view in one store.
+    """The state of one view in one store.
 
-    position: the next event offset that is not known to be applied, by partition. lag_events: events after it.
-    lag_patches: records of `patches` that the loader has still to read. freshness_s: the age of the oldest event that
-    is not applied; 0 when there is none. problem: what is wrong, or empty.
+    position: by partition, the first event offset that is not known to be applied. lag_events: events from there on.
+    lag_patches: records of `patches` that the loader still has to read. freshness_s: the age of the oldest event that
+    is not applied; 0 if there is none. problem: what is wrong, or empty.
     """
 
     view: str
@@ -51,9 +51,9 @@ class Lag:
         return asdict(self)
 
     def since(self, before: Lag, ends: Mapping[int, int]) -> Lag:
-        """This look as one after `before`, some seconds earlier: a view that did not move towards `ends` is stalled.
+        """This state, compared with `before` some seconds ago: without progress towards `ends`, the view is stalled.
 
-        Owners of partitions append a heartbeat every second, so a path that works moves even where nothing happens.
+        Owners of partitions append a heartbeat every second, so a working view makes progress even without events.
         """
         waiting = [each for each, end in ends.items() if before.position.get(each, 0) < end]
         if before.generation != self.generation or self.standing not in ("caught up", "behind") or not waiting:
@@ -61,12 +61,12 @@ class Lag:
         if any(self.position[each] > before.position.get(each, 0) for each in waiting):
             return self
         part = f"the loader of {self.store}" if self.lag_patches else "the live query"
-        return replace(self, standing="stalled", problem=f"{part} takes in nothing: see its log")
+        return replace(self, standing="stalled", problem=f"{part} makes no progress: see its log")
 
 
 @dataclass(frozen=True)
 class Lags:
-    """Looks at every registered view of one deployment. A store that is away is a standing, not an error."""
+    """Determines the state of every view of one deployment. An unavailable store is a state, not an error."""
 
     settings: LogSettings
     stores: StoreSettings
@@ -79,7 +79,7 @@ class Lags:
         return {each: self.log.end(EVENTS, each) for each in range(self.settings.partitions)}
 
     def look(self) -> list[Lag]:
-        """One look at all views in all their stores. Raises StoreUnavailable where the registry is away."""
+        """The state of all views in all their stores. Raises StoreUnavailable if the registry is unavailable."""
         live, ends = self.generations.serving(self.views.views.values()), self.ends()
         patches = {
             each: (self.log.first(PATCHES, each), self.log.end(PATCHES, each))
@@ -125,7 +125,7 @@ class Lags:
             each for each, (first, _) in patches.items() if each not in ledgers or ledgers[each].next_offset < first
         ]
         if lost:
-            problem = f"its ledger is gone, or the patches that it needs: run `replay rebuild {view.name}`"
+            problem = f"its ledger or the patches that it needs are gone: run `replay rebuild {view.name}`"
             return replace(lag, standing="lost", position=position(ledgers, tails), problem=problem)
         reached = position(ledgers, tails)
         behind = [tail.after(reached[each]) for each, tail in tails.items()]
@@ -151,7 +151,7 @@ class Lags:
 
 @dataclass(frozen=True)
 class _Tail:
-    """The events of one partition from some offset on: all up to `counted`, and how many offsets follow to `end`."""
+    """The events of one partition from some offset on: all up to `counted`, and the number of offsets up to `end`."""
 
     offsets: Sequence[int]
     times_ms: Sequence[int]
@@ -159,12 +159,12 @@ class _Tail:
     end: int
 
     def after(self, position: int) -> tuple[int, int | None]:
-        """How many events there are from `position` on, and the time of the first of them."""
+        """The number of events from `position` on, and the time of the first one."""
         at = bisect_left(self.offsets, position)
         rest = max(0, self.end - max(position, self.counted))
         return len(self.offsets) - at + rest, self.times_ms[at] if at < len(self.offsets) else None
 
 
 def position(ledgers: Mapping[int, Ledger], sources: Iterable[int]) -> dict[int, int]:
-    """By source partition, the offset below which all is applied: what every patches partition has reached."""
+    """By source partition, the offset below which all is applied: the minimum over all patches partitions."""
     return {source: min((each.reached(source) for each in ledgers.values()), default=0) for source in sources}

@@ -1,4 +1,4 @@
-"""Plain names follow the live generation in every store: SQL view, index alias, key pointer."""
+"""Points the plain names (SQL view, index alias, key pointer) at the live generation in every store."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from projections.stores.store import Target, ViewStore
 def publish_everywhere(
     target: Target, stores: Sequence[ViewStore], on_done: Callable[[int], None] = lambda _: None
 ) -> None:
-    """Point the plain name in each store at `target`. One store that cannot holds back no other.
+    """Point the plain name in each store at `target`. A failing store does not stop the others.
 
-    on_done: called with the number of stores that are through. Raises NotPublished, with what every other one said.
+    on_done: called with the number of finished stores. Raises NotPublished with the errors of the others.
     """
     problems = []
     for done, store in enumerate(stores, 1):

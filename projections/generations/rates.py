@@ -1,4 +1,4 @@
-"""How fast this deployment takes in events, live and in bulk: measured here, or else as measured elsewhere."""
+"""How fast this deployment applies events, live and in bulk: measured here, or defaults measured elsewhere."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ log = logging.getLogger(__name__)
 LIVE_EVENTS_PER_S: Final = 55_000.0
 BULK_EVENTS_PER_S: Final = 200_000.0
 BULK_START_S: Final = 10.0
-"""Measured on two cores shared with the servers: the benches `live_throughput` and `replay`, and a session's start with
-what a rebuild does beside its bulk."""
+"""Measured on two cores shared with the servers: the benchmarks `live_throughput` and `replay`, and the start of a
+Spark session with the rest of a rebuild."""
 
 BULK_MEASURED_EVENTS: Final = 100_000
-"""The duration of a smaller bulk says more about its start."""
+"""The duration of a smaller bulk depends mostly on its start."""
 BUSY_EVENTS: Final = COUNTED_RECORDS
-"""A view that is still so far behind has had something to do all the time."""
+"""A view that is still this far behind was busy all the time."""
 WEIGHT: Final = 0.5
-"""Of the latest of the rates that were seen."""
+"""Of the latest measured rates."""
 
 
 class Rates:
-    """The rates of one deployment. file: keeps the live ones, in events a second by `view/store`."""
+    """The rates of one deployment. file: stores the live rates, in events per second by `view/store`."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -36,13 +36,13 @@ class Rates:
         self._busy: set[tuple[str, str]] = set()
 
     def live(self, view: str, store: str) -> float:
-        """Events a second that patches bring to a view in a store."""
+        """Events per second that patches bring to a view in a store."""
         return self._live.get(f"{view}/{store}", LIVE_EVENTS_PER_S)
 
     def note(self, before: Lag, now: Lag, seconds: float) -> None:
-        """Learn from two looks at a view in a store, so many seconds apart.
+        """Learn from two states of a view in a store, `seconds` apart.
 
-        A path that has just begun to move is still starting: the first of several busy intervals is left out.
+        A view that has just begun to make progress is still starting: the first of several busy intervals is ignored.
         """
         key = now.view, now.store
         moved = sum(offset - before.position.get(each, 0) for each, offset in now.position.items())
@@ -63,11 +63,11 @@ class Rates:
             part.write_text(json.dumps(self._live))
             part.replace(self._file)
         except OSError as error:
-            log.warning("the measured rates are not kept for the next start: %s", error)
+            log.warning("cannot store the measured rates for the next start: %s", error)
 
 
 def bulk_rate(view: str, generations: Iterable[Generation]) -> float:
-    """Events a second that a replay of a view folds: its last one that tells, else that of any view."""
+    """Events per second that a replay of a view folds: measured in its last replay, else in that of any view."""
     measured = [each for each in generations if each.seconds and (each.events or 0) >= BULK_MEASURED_EVENTS]
     own = [each for each in measured if each.view == view] or measured
     if not own:
@@ -77,17 +77,17 @@ def bulk_rate(view: str, generations: Iterable[Generation]) -> float:
 
 
 def quicker_in_bulk(behind: int, log_size: int, live_per_s: float, bulk_per_s: float) -> bool:
-    """Whether a view that is `behind` by so many events is up to date sooner after a replay of the log's events."""
+    """Whether a view that is `behind` by this many events is up to date sooner by a replay of the log."""
     return behind / live_per_s > BULK_START_S + log_size / bulk_per_s
 
 
 def _read(file: Path) -> dict[str, float]:
-    """What was kept; nothing where it cannot be read, for it will be measured again."""
+    """The stored rates; empty if they cannot be read, because they will be measured again."""
     try:
         kept = json.loads(file.read_text())
         return {str(name): float(rate) for name, rate in kept.items() if float(rate) > 0}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        log.warning("the rates in %s cannot be read, and are measured again: %s", file, error)
+        log.warning("cannot read the rates in %s, measuring again: %s", file, error)
         return {}

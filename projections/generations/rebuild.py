@@ -1,4 +1,4 @@
-"""A rebuild: a new generation beside the live one, from offset zero, swapped in when it has caught up."""
+"""A rebuild: builds a new generation from offset zero while the live one serves, and swaps them when it caught up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HAND_OVER_S = 4 * REFRESH_S
 
 @dataclass(frozen=True)
 class Rebuilder:
-    """Rebuilds views of one deployment. engine: what folds the log."""
+    """Rebuilds views of one deployment. engine: folds the log."""
 
     settings: LogSettings
     stores: StoreSettings
@@ -51,8 +51,8 @@ class Rebuilder:
     ) -> Rebuilt:
         """Build the next generation of `view` and make it live.
 
-        Raises RebuildFailed with the phase: the live generation is then as it was, and what was begun is dropped (by
-        the next rebuild, where a store is away). Raises NotPublished where it failed after the swap.
+        Raises RebuildFailed with the phase: then the live generation has not changed, and the new one is dropped (by
+        the next rebuild, if a store is unavailable). Raises NotPublished if it failed after the swap.
         """
         began = time.monotonic()
         with self.building(view, on_step, Options(skip_poison=skip_poison)) as build:
@@ -74,13 +74,13 @@ class Rebuilder:
                 self._swap(build)
             if hand_over:
                 with build.phase("hand-over"):
-                    # the loaders that serve everything see the swap within REFRESH_S; until then these go on
+                    # the regular loaders see the swap within REFRESH_S; until then these continue
                     time.sleep(HAND_OVER_S)
 
     def _go_live_from_log(self, build: Build) -> None:
-        """Catch up from the log and swap: it may be that no live query makes patches of this version.
+        """Catch up from the log and swap, because there may be no live query for this version.
 
-        The generation before serves and is kept up to date by the code of its version, until that code ends.
+        The previous generation serves and is kept up to date by the code of its version, until that code ends.
         """
         with build.phase("top-up"):
             for _ in range(2):  # what came during bulk, then what came during that
@@ -95,7 +95,7 @@ class Rebuilder:
         options: Options,
         on_step: Callable[[Step], None] = lambda _: None,
     ) -> Rebuilt:
-        """Build a view of its own, `name`, from some of the events of `view`; it stays as it is then."""
+        """Build a separate view, `name`, from selected events of `view`; it never changes afterwards."""
         began = time.monotonic()
         with self.building(replace(view, name=name), on_step, options, source=view.name) as build:
             build.load()
@@ -106,9 +106,9 @@ class Rebuilder:
         return build.result
 
     def roll_back(self, view: TableView, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
-        """Make the generation before the live one live again, once it has caught up.
+        """Make the previous generation live again, once it has caught up.
 
-        Raises RebuildFailed where there is none, or the code that runs declares another version.
+        Raises RebuildFailed if there is none, or if this code declares another version.
         """
         began = time.monotonic()
         with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
@@ -127,7 +127,7 @@ class Rebuilder:
         return result
 
     def _before(self, view: TableView) -> Generation:
-        """The generation to roll back to: the one of this code's that was live last."""
+        """The generation to roll back to: the one with this declaration that was live last."""
         current = self.generations.live().get(view.name)
         others = [
             each
@@ -135,15 +135,15 @@ class Rebuilder:
             if each.state != "building" and (current is None or each.generation != current.generation)
         ]
         if not others:
-            raise RebuildFailed(view.name, "start", "there is no generation before the live one")
+            raise RebuildFailed(view.name, "start", "there is no previous generation")
         own = [each for each in others if each.fingerprint == view.fingerprint]
         last = max(own or others, key=lambda each: each.live_at or each.created_at)
         if not own:
             raise RebuildFailed(
                 view.name,
                 "start",
-                f"generation {last.generation} is {last.tag}, and the code declares {view.tag}, or declares it "
-                "otherwise: run the code of that version",
+                f"generation {last.generation} is {last.tag}, but this code has another declaration, {view.tag}: "
+                "run the code of that version",
             )
         return last
 
@@ -155,13 +155,13 @@ class Rebuilder:
         options: Options = DEFAULT,
         source: str | None = None,
     ) -> Iterator[Build]:
-        """A new generation of `view`, registered and still empty, under the lock on rebuilding the view.
+        """A new generation of `view`, registered and still empty, under the rebuild lock of the view.
 
-        Afterwards it is dropped, unless it was made live. source: of a view of some events, the view made from.
+        Afterwards it is dropped, unless it was made live. source: the view that a view made with --as is made from.
         """
         with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
             self._drop_leftovers(view)
-            # `patches` first: whatever is appended to `events` after its end was noted is emitted after this place
+            # `patches` first: patches of events after the noted end of `events` come after the noted end of `patches`
             patch_starts = {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
             bulk_ends = {each: self.log.end(EVENTS, each) for each in range(self.settings.partitions)}
             selection = None if options.selection.is_all else str(options.selection)
@@ -208,13 +208,13 @@ class Rebuilder:
         )
 
     def _swap(self, build: Build) -> None:
-        """Update the registry, which is the swap, then the plain names where they lead to this version."""
+        """Update the registry, which is the swap, then the plain names if they lead to this version."""
         name, generation = build.target.view.name, build.target.generation
         build.lock.check()
         if not self.generations.swap(name, generation, allow_older=build.options.allow_older):
             log.warning(
-                '%s g%d is live for this code; a later version of "%s" is the current one, and keeps the plain names: '
-                "`replay rollback %s` takes them",
+                '%s g%d is live for this code, but a later version of "%s" is current and keeps the plain names; '
+                "`replay rollback %s` moves them back",
                 build.target.view.tag, generation, name, name,
             )  # fmt: skip
             return
@@ -224,28 +224,28 @@ class Rebuilder:
         self.generations.published(name, generation)
 
     def _drop_if_possible(self, view: TableView, drop: Callable[[], None]) -> None:
-        """Drop what is not needed any more; where a store is away, that is left for the next rebuild."""
+        """Drop what is no longer needed; if a store is unavailable, the next rebuild does it."""
         try:
             drop()
         except (ProjectionError, OSError) as error:
-            log.warning('old generations of "%s" are left for the next rebuild to drop: %s', view.name, error)
+            log.warning('could not drop old generations of "%s", the next rebuild drops them: %s', view.name, error)
 
     def _drop_leftovers(self, view: TableView) -> None:
         self.drop(view, [each for each in self.generations.of(view.name) if each.state == "building"])
 
     def _drop_old(self, view: TableView) -> None:
-        """Keep the generation before the live one, for a rollback; drop what is older."""
+        """Keep the previous generation for a rollback; drop older ones."""
         retired = [each for each in self.generations.of(view.name) if each.state == "retired"]
         self.drop(view, sorted(retired, key=lambda each: each.live_at or each.created_at)[:-1])
 
     def drop(self, view: TableView, generations: Sequence[Generation]) -> None:
-        """Drop generations, none of them current, in every store that they were built in."""
+        """Drop generations that are not current, in every store that they were built in."""
         drop(view, generations, self.generations, self.stores)
 
 
 def drop(view: TableView, dropped: Sequence[Generation], generations: Generations, settings: StoreSettings) -> None:
-    """Drop generations of a view, none of them current, in every store that they were built in."""
-    # the registry first: from here on nobody is led to them
+    """Drop generations of a view that are not current, in every store that they were built in."""
+    # the registry first: from here on no reader finds them
     generations.retire(view.name, [each.generation for each in dropped])
     for name in sorted({name for each in dropped for name in each.stores}):
         with closing(open_store(name, settings)) as store:
@@ -256,7 +256,7 @@ def drop(view: TableView, dropped: Sequence[Generation], generations: Generation
 
 
 def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
-    """Drop what killed rebuilds left, of any view; where a store is away, the next rebuild does it."""
+    """Drop the leftovers of interrupted rebuilds of any view; if a store is unavailable, the next rebuild does it."""
     alive = {(each.view, each.generation) for each in generations.being_built()}
     left = [each for each in generations.all() if each.state == "building"]
     for name in sorted({each.view for each in left if (each.view, each.generation) not in alive}):
@@ -264,27 +264,29 @@ def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
             with generations.rebuilding(name):
                 leftovers = [each for each in generations.of(name) if each.state == "building"]
                 drop(placeholder_view(name), leftovers, generations, settings)
-            log.info('dropped what a rebuild of "%s" left', name)
+            log.info('dropped the leftovers of an interrupted rebuild of "%s"', name)
         except ProjectionError as error:
-            log.warning('what a rebuild of "%s" left is left for the next one to drop: %s', name, error)
+            log.warning(
+                'could not drop the leftovers of a rebuild of "%s", the next rebuild drops them: %s', name, error
+            )
 
 
 def placeholder_view(name: str) -> TableView:
-    """A view of which only the name matters: stores drop by name, and its declaration may be gone."""
+    """A view with only a name: stores drop by name, and the view may no longer be declared."""
     return TableView(name=name, key=envelope("id"), key_name="id", columns={}, stores=(Postgres(),))
 
 
 def publish_live(view: TableView, generations: Generations, settings: StoreSettings) -> Generation:
     """Point every plain name of `view` at its current generation.
 
-    Raises GenerationMissing, NotPublished, and ViewDeclarationError where that one is of another version.
+    Raises GenerationMissing, NotPublished, and ViewDeclarationError if the current generation has another version.
     """
     live = generations.live().get(view.name)
     if live is None:
         raise GenerationMissing(view.name)
     if live.tag != view.tag:
         raise ViewDeclarationError(
-            view.name, f"its plain names lead to {live.tag}: publish with the code of that version"
+            view.name, f"its plain names lead to {live.tag}: run `replay publish` with the code of that version"
         )
     with opened(view, settings) as stores:
         publish_everywhere(Target(view, live.generation), stores)

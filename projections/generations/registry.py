@@ -1,7 +1,8 @@
-"""The registry of generations, in PostgreSQL: which were built, and which are live; one transaction is the swap.
+"""The registry of generations, in PostgreSQL: which were built, and which are live. A swap is one transaction.
 
-A view may have a live generation for each of two versions, so that code of the version before serves until it ends:
-the code of a version reads, loads and replays its own. One of them is the current one: the plain names lead to it.
+A view may have a live generation for each of two versions, so that code of the previous version serves until it ends:
+code reads, loads and replays the generation of its own version. One of them is the current one: the plain names lead to
+it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,12 @@ from projections.table.view import TableView
 
 @dataclass(frozen=True)
 class Generation:
-    """One generation of a view, as the registry has it.
+    """One generation of a view in the registry.
 
-    state: building, live (for the code of its version) or retired.
-    bulk_ends: by partition of `events` (as text, from JSON), the offset after the last event of bulk. patch_starts: by
-    partition of `patches`, the offset that loading starts from. stores: where it was built. declaration: its lines.
-    published: whether the plain names lead to it. events, seconds: what bulk read, and how long that took.
-    source, selection: of a view of some of the events.
+    state: building, live (for the code of its version) or retired. bulk_ends: by partition of `events` (as text, from
+    JSON), the offset after the last event of bulk. patch_starts: by partition of `patches`, the offset from which it is
+    loaded. stores: where it was built. declaration: its lines. published: whether the plain names lead to it. events,
+    seconds: how much bulk read, and how long it took. source, selection: of a view made with --as.
     """
 
     view: str
@@ -56,7 +56,7 @@ class Generation:
 
 
 class RebuildLock:
-    """The lock on rebuilding one view; it is released with its connection."""
+    """The rebuild lock of one view; it is released when its connection closes."""
 
     def __init__(self, view: str, connection: psycopg.Connection[Any]) -> None:
         self._view, self._connection = view, connection
@@ -70,15 +70,15 @@ class RebuildLock:
 
 
 class Generations:
-    """The registry of one deployment. Every method raises StoreUnavailable when PostgreSQL does not answer."""
+    """The registry of one deployment. Every method raises StoreUnavailable if PostgreSQL does not answer."""
 
     def __init__(self, url: str, environment: str) -> None:
         self._url, self._environment = url, environment
 
     def prepare(self) -> None:
-        """Create the registry's schema and tables where they are missing."""
+        """Create the registry's schema and tables if they are missing."""
         with self._connect() as connection:
-            # two processes that start at once would both find it missing
+            # two processes that start at the same time would both find it missing
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._lock_name("schema")])
             connection.execute(self._sql(statements.SCHEMA))
 
@@ -87,22 +87,22 @@ class Generations:
         return self._generations(statements.ALL)
 
     def live(self) -> dict[str, Generation]:
-        """The current generation of each view that has one: the plain names lead to it."""
+        """The current generation of each view, to which the plain names lead, by name."""
         return {each.view: each for each in self._generations(statements.LIVE)}
 
     def serving(self, views: Iterable[TableView]) -> dict[str, Generation]:
-        """By name, the generation that code with these declarations reads, of those views that have one."""
+        """By name, the generation that code with these declarations reads, for views that have one."""
         live = self._generations(statements.SERVED)
         found = {view.name: served_by(view, live) for view in views}
         return {name: each for name, each in found.items() if each is not None}
 
     def being_built(self) -> list[Generation]:
-        """The generations that are being built by a process that lives; others in that state are leftovers."""
+        """The generations that a living process builds; other generations in that state are leftovers."""
         building = {each.view: each for each in self._generations(statements.ALL) if each.state == "building"}
         locks = {self._lock_name(view): view for view in building}
         with self._connect() as connection:
             held = connection.cursor(row_factory=scalar_row).execute(statements.HELD, [list(locks)]).fetchall()
-        # the holder of the lock drops earlier leftovers first, so that the last one is its own
+        # the holder of the lock drops earlier leftovers first, so the last one is its own
         return [building[locks[name]] for name in held]
 
     def of(self, view: str) -> list[Generation]:
@@ -139,8 +139,8 @@ class Generations:
     def swap(self, view: str, generation: int, *, allow_older: bool = False) -> bool:
         """Make `generation` live for the code of its version, in one transaction; returns whether it is current now.
 
-        The one before it is retired. A live generation of one other version stays, for code of that version that
-        still runs. allow_older: make it the current one although that is of a later version.
+        The previous one is retired. A live generation of one other version stays, for running code of that version.
+        allow_older: make it the current one even if the current one has a later version.
         """
         with self._connect() as connection:
             current = connection.execute(self._sql(statements.CURRENT), [view]).fetchone()
@@ -155,50 +155,48 @@ class Generations:
             return takes_over
 
     def published(self, view: str, generation: int) -> None:
-        """Note that the plain names lead to `generation` now."""
+        """Record that the plain names now lead to `generation`."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.PUBLISHED), [generation, view])
 
     def measured(self, view: str, generation: int, events: int, seconds: float) -> None:
-        """Note what bulk read and how long it took."""
+        """Record how much bulk read and how long it took."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.MEASURED), [events, seconds, view, generation])
 
     def withdraw(self, view: str) -> None:
-        """Let no generation of `view` be live any more."""
+        """Make no generation of `view` live."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.WITHDRAW), [view])
             connection.execute(self._sql(statements.WITHDRAWN), [view])
 
     def retire(self, view: str, generations: Sequence[int]) -> None:
-        """Let none of `generations` be live for the code of its version, but for the current one."""
+        """Make none of `generations` live, except the current one."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.RETIRE), {"view": view, "generations": list(generations)})
 
     def forget(self, view: str, generation: int) -> None:
-        """Take a generation that is not live out of the registry."""
+        """Remove a generation that is not live from the registry."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.FORGET), [view, generation])
 
     @contextmanager
     def rebuilding(self, view: str) -> Iterator[RebuildLock]:
-        """Hold the lock on rebuilding `view`; raises RebuildFailed, naming the process that holds it already."""
+        """Hold the rebuild lock of `view`; raises RebuildFailed, naming the process that already holds it."""
         lock = [self._lock_name(view)]
-        # PostgreSQL shows 63 bytes of it to the one that is refused
+        # PostgreSQL shows 63 bytes of it to the process that is refused
         name = f"replay, process {os.getpid()} on {socket.gethostname()}"[:63]
         with self._connect(autocommit=True, application_name=name) as connection:
             cursor = connection.cursor(row_factory=scalar_row)
             if not cursor.execute(statements.LOCK, lock).fetchone():
-                holder = cursor.execute(statements.HOLDER, lock).fetchone() or "one that has just ended"
-                raise RebuildFailed(
-                    view, "start", f"another rebuild of it is running ({holder}): wait for it or stop it"
-                )
+                holder = cursor.execute(statements.HOLDER, lock).fetchone() or "a process that has just ended"
+                raise RebuildFailed(view, "start", f"another rebuild is running ({holder}): wait for it or stop it")
             yield RebuildLock(view, connection)
 
     def check(self, view: TableView) -> Generation | None:
-        """The generation that serves `view`, if any; raises ViewDeclarationError where it was declared otherwise.
+        """The generation that serves `view`, if any; raises ViewDeclarationError if it has another declaration.
 
-        One of an earlier version is returned as well: it serves until the new version is built.
+        A generation of an earlier version is returned as well: it serves until the new version is built.
         """
         live = self.serving([view]).get(view.name)
         if live is not None and live.version == view.version and live.fingerprint != view.fingerprint:
@@ -207,7 +205,7 @@ class Generations:
 
     @contextmanager
     def followed(self) -> Iterator[Callable[[], list[Generation]]]:
-        """What is live, of every version, for one who asks again and again: over a connection that stays open."""
+        """The live generations of every version, for frequent requests over a connection that stays open."""
         held: list[psycopg.Connection[Any]] = []
 
         def live() -> list[Generation]:
@@ -254,16 +252,16 @@ class Generations:
 
 
 def served_by(view: TableView, live: Iterable[Generation]) -> Generation | None:
-    """Which of the `live` generations code with this declaration reads: that of its version, or else of the last one
-    before. Never a later one: its columns may mean something else."""
+    """Which of the `live` generations code with this declaration reads: that of its version, else of the latest earlier
+    one. Never of a later version, because its columns may mean something else."""
     usable = [each for each in live if each.view == view.name and each.version <= view.version]
     return max(usable, key=lambda each: each.version, default=None)
 
 
 def _changed(view: TableView, live: Generation) -> str:
-    """Why a live generation of the same version, and another declaration, cannot be this view's."""
+    """Why a live generation of the same version, but with another declaration, cannot be this view's."""
     if live.source is not None:
-        return f'a view of this name was made from "{live.source}" with --as: remove it with `replay drop {view.name}`'
+        return f'a view of this name was made from "{live.source}" with --as: drop it with `replay drop {view.name}`'
     lines = [line for line in difflib.ndiff(live.declaration, view.declaration) if line[0] in "-+"]
     changes = "".join(f"\n  {line}" for line in lines if live.declaration)
-    return f"its declaration changed, but it is still version {view.version}: raise its version{changes}"
+    return f"the declaration changed, but the version is still {view.version}: raise the version{changes}"

@@ -4,7 +4,7 @@ SCHEMA = """
 -- everything that Headwater keeps in this database
 CREATE SCHEMA IF NOT EXISTS {schema};
 
--- every generation of every view; base: log offsets that bulk covered, start: patches offsets to go on from
+-- every generation of every view; base: log offsets that bulk covered, start: patches offsets to start from
 CREATE TABLE IF NOT EXISTS {schema}.generations (
     view        text NOT NULL,
     generation  integer NOT NULL,
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS {schema}.generations (
 
 -- stores: where it was built; declaration: its lines; published: whether the plain names lead to it;
 -- events, seconds: what bulk read and how long it took;
--- source, selection: of a view of some of the events, the view that it was made from, and which events
+-- source, selection: of a view made with --as, its source view and the selected events
 ALTER TABLE {schema}.generations
     ADD COLUMN IF NOT EXISTS stores      jsonb NOT NULL DEFAULT '["postgres", "elasticsearch", "valkey"]',
     ADD COLUMN IF NOT EXISTS declaration jsonb NOT NULL DEFAULT '[]',
@@ -31,10 +31,10 @@ ALTER TABLE {schema}.generations
     ADD COLUMN IF NOT EXISTS source      text,
     ADD COLUMN IF NOT EXISTS selection   text;
 
--- the last number given to a generation of each view: none is given twice, for what writes to one may outlive it
+-- the last number given to a generation of each view: none is used twice, because a writer to one may outlive it
 CREATE TABLE IF NOT EXISTS {schema}.generation_numbers (view text PRIMARY KEY, last integer NOT NULL);
 
--- the current generation of each view; there may be a live one of another version beside it
+-- the current generation of each view; another version may also have a live one
 CREATE TABLE IF NOT EXISTS {schema}.live_views (
     view       text PRIMARY KEY,
     generation integer NOT NULL,
@@ -76,7 +76,7 @@ SELECT generation, version FROM {schema}.generations JOIN {schema}.live_views US
 WHERE view = %s FOR UPDATE
 """
 
-# what a swap leaves live: one generation of one other version, the current one if it is of another
+# what stays live after a swap: one generation of one other version, the current one if it has another version
 OUTDATE = """
 UPDATE {schema}.generations AS old SET state = 'retired'
 FROM {schema}.generations AS new

@@ -1,4 +1,4 @@
-"""Which events go into a view: all of them, or those within offsets, times and a condition."""
+"""Selects the events of a view: all of them, or those within offsets, times and a condition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POSITIONS: Final = re.compile(r"\d+:\d+(,\d+:\d+)*")
 
 @dataclass(frozen=True)
 class Point:
-    """A place in the log: an offset in each partition, or a time in milliseconds since 1970. text: as it was given."""
+    """A point in the log: an offset per partition, or a time in milliseconds since 1970. text: as it was given."""
 
     text: str
     offsets: Mapping[int, int] | None = None
@@ -27,7 +27,7 @@ class Point:
     def parse(cls, text: str, partitions: int) -> Point:
         """`partition:offset,…` with every partition of the log, or an RFC 3339 time with its zone.
 
-        Raises ValueError saying what to write.
+        Raises ValueError with the expected form.
         """
         if POSITIONS.fullmatch(text):
             pairs = [tuple(map(int, each.split(":"))) for each in text.split(",")]
@@ -35,23 +35,23 @@ class Point:
             missing = sorted(set(range(partitions)) - offsets.keys())
             if missing or len(offsets) != len(pairs) or len(offsets) > partitions:
                 raise ValueError(
-                    f'"{text}" must name each of the partitions 0 to {partitions - 1} once, for the log has no order '
-                    "across partitions; or give a time"
+                    f'"{text}" must name each of the partitions 0 to {partitions - 1} once, because the log has no '
+                    "order across partitions; or give a time"
                 )
             return cls(text, offsets=offsets)
         try:
             time = read_time(text)
         except ValueError as error:
             raise ValueError(f'{error}; or positions, such as "0:1042,1:977"') from error
-        # up to the next millisecond: records have whole ones, and both ends of a range are rounded alike
+        # up to the next millisecond: records have whole milliseconds, and both ends of a range are rounded the same way
         return cls(text, time_ms=-((EPOCH - time) // MILLISECOND))
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Events from `since` on, before `until`, that fulfil `where`; all of them by default.
+    """Events from `since` on, before `until`, for which `where` is true; all by default.
 
-    So what ends at a point and what begins there make up the whole, and neither has an event twice.
+    So a selection that ends at a point and one that begins there have every event once together.
 
     where: Spark SQL over `id, type, stream, sequence, time, partition, offset` and `data.<field>`.
     """
@@ -62,7 +62,7 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether it selects all events."""
         return self == Selection()
 
     def ranges(self, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:

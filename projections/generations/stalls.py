@@ -1,4 +1,4 @@
-"""Which part of the read side has stood still for so long that it is restarted."""
+"""Decides which part of the read side has made no progress for so long that it is restarted."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from projections.generations.lag import Lag
 from projections.parts import LIVE, Parts
 
 RESTART_LOOKS: Final = 6
-"""So many looks in a row without a movement: where a batch ends, or a store is slow, it is one or two."""
+"""This many checks in a row without progress: at the end of a batch, or with a slow store, it is one or two."""
 MAX_LOOKS: Final = 360
-"""Between two restarts of a part that no restart helps; the number doubles from one to the next."""
+"""Time between two restarts of a part; it doubles from one restart to the next."""
 
 
 @dataclass
 class Stalls:
-    """What was stalled in the looks so far."""
+    """What was stalled in the checks so far."""
 
     _ends: Mapping[int, int] = field(default_factory=dict)
     _patches: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -25,9 +25,9 @@ class Stalls:
     _needed: dict[str, int] = field(default_factory=dict)
 
     def due(self, lags: Iterable[Lag], ends: Mapping[int, int], parts: Parts) -> dict[str, Lag]:
-        """Take in one look, and return the parts to restart now, each with a view that it holds up.
+        """Add one check, and return the parts to restart now, each with a view that it blocks.
 
-        ends: of each partition of `events`. The looks of a part that is starting do not count.
+        ends: of each partition of `events`. Checks of a part that is starting do not count.
         """
         held: dict[str, Lag] = {}
         for lag in lags:
@@ -46,14 +46,14 @@ class Stalls:
         return due
 
     def looks_needed(self, part: str) -> int:
-        """How many looks of standing still in a row it takes until a part is restarted."""
+        """The number of consecutive checks without progress until a part is restarted."""
         return self._needed.get(part, RESTART_LOOKS)
 
     def _is_held(self, lag: Lag, ends: Mapping[int, int]) -> bool:
-        """Whether something waits and nothing is done, for certain.
+        """Whether there is work and certainly nothing is done.
 
-        Where the owners of partitions are away, there are no heartbeats, and the end of the log may be the mark of a
-        transaction, which no position ever reaches. And a loader may read much that is not for this view.
+        If the owners of partitions do not run, there are no heartbeats, and the end of the log may be a transaction
+        marker, which no position reaches. And a loader may read many patches of other views.
         """
         if lag.standing != "stalled":
             return False

@@ -1,4 +1,4 @@
-"""Brings a generation up to the end of the log from the log itself, whatever `patches` holds of its version."""
+"""Brings a generation up to the end of the log directly from the log, independent of `patches`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def top_up(
     log: EventLog,
     engine: Engine,
 ) -> int:
-    """Apply to a generation that nobody loads every event that it lacks, in the order of the log; returns how many
-    patches that made. Afterwards its ledgers go on from the end of `patches` as it was before.
+    """Apply every missing event, in log order, to a generation that nobody loads; returns the number of patches.
 
-    Raises GenerationMissing where a ledger is gone, and StoreUnavailable.
+    Afterwards its ledgers continue at the end that `patches` had before. Raises GenerationMissing if a ledger is gone,
+    and StoreUnavailable.
     """
-    # `patches` first: whatever is appended to `events` after its end was noted is emitted after this place
+    # `patches` first: patches of events after the noted end of `events` come after the noted end of `patches`
     patch_starts = {each: log.end(PATCHES, each) for each in range(settings.patch_partitions)}
     ends = {each: log.end(EVENTS, each) for each in range(settings.partitions)}
     reached = []

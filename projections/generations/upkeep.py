@@ -1,5 +1,6 @@
-"""Looks after the views of a running read side: says how far behind each is, replays one that lags too far, and
-restarts the part that holds one up."""
+"""Upkeep of the views of a running read side: reports their lag, replays views that are too far behind, and restarts
+parts that make no progress.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +26,18 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10.0
 REPORT_EVERY: Final = 6
-"""Looks; what changes for the worse is logged at once."""
+"""Seconds between checks; a change for the worse is logged immediately."""
 
 RETRY_S: Final = 600.0
-"""Between two replays of a view of which the first failed."""
+"""Time until a failed replay of a view is tried again."""
 
 
 @dataclass
 class Upkeep:
     """The upkeep of one deployment's views.
 
-    replaying: gives, for as long as it is entered, what rebuilds a view; all of them share what is slow to start.
-    rates: decide between patches and a replay, and are measured on the way. parts: what can be restarted here.
+    replaying: a context that returns what rebuilds a view; it is shared because it is slow to start. rates: decide
+    between patches and a replay, and are measured on the way. parts: what can be restarted here.
     """
 
     lags: Lags
@@ -50,23 +51,23 @@ class Upkeep:
     _stalls: Stalls = field(default_factory=Stalls)
 
     def run(self, stop: threading.Event) -> None:
-        """Look until `stop` is set; what goes wrong is logged, and looked at again."""
+        """Check until `stop` is set; errors are logged, and the check is repeated."""
         while not stop.wait(LOOK_S):
             self.try_to_look()
 
     def try_to_look(self) -> None:
-        """Look once; what goes wrong is logged."""
+        """Check once; errors are logged."""
         try:
             self.look()
         except (EventLogError, ProjectionError) as error:
-            log.warning("no look at the views: %s", error)
-        except Exception:  # nobody else looks, and the next time may be better
-            log.exception("no look at the views")
+            log.warning("cannot check the views: %s", error)
+        except Exception:  # nobody else checks, and the next check may succeed
+            log.exception("cannot check the views")
 
     def look(self) -> list[Lag]:
-        """Look once: report what changed, replay the views that need it, and restart what has stood still for long.
+        """Check once: report changes, replay the views that need it, and restart parts that make no progress.
 
-        Returns what was found.
+        Returns the state of the views.
         """
         ends, before = self.lags.ends(), {(each.view, each.store): each for each in self._before}
         looked = time.monotonic()
@@ -88,7 +89,7 @@ class Upkeep:
         ]
         if due:
             self._replay(due)
-            self._looked = None  # a replay takes the processors: what came meanwhile says nothing of the rates
+            self._looked = None  # a replay takes the processors, so what came meanwhile says nothing about the rates
         return found
 
     def _report(self, each: Lag, last: Lag | None) -> None:
@@ -100,14 +101,14 @@ class Upkeep:
     def _restart(self, due: Mapping[str, Lag]) -> None:
         for part, lag in due.items():
             log.warning(
-                "restarting %s: %s in %s has not moved for a minute or more; if that does not help, again in %.0f s",
+                "restarting %s: %s in %s has made no progress for a minute; if it does not help, again in %.0f s",
                 "the live query" if part == LIVE else f"the loaders of {part}",
                 lag.view, lag.store, LOOK_S * self._stalls.looks_needed(part),
             )  # fmt: skip
             self.parts.restart(part)
 
     def _to_replay(self, found: Sequence[Lag], log_size: int) -> list[str]:
-        # at these rates a replay is out of the question for most looks, and the registry need not be asked
+        # at these rates most checks rule out a replay without asking the registry
         if all(each.standing != "lost" and (each.lag_events or 0) < COUNTED_RECORDS for each in found):
             return []
         return to_replay(found, log_size, self.rates, self.lags.generations.all())
@@ -115,18 +116,18 @@ class Upkeep:
     def _replay(self, names: Sequence[str]) -> None:
         with self.replaying() as replay:
             for name in names:
-                log.warning("replaying %s: it is too far behind for patches", name)
+                log.warning("replaying %s: it is too far behind to catch up with patches", name)
                 try:
                     replay(self.lags.views.view(name))
                 except ProjectionError as error:
-                    log.error("%s; trying again in %.0f s", error, RETRY_S)
+                    log.error("%s; retrying in %.0f s", error, RETRY_S)
                     self._not_before[name] = time.monotonic() + RETRY_S
 
 
 def to_replay(lags: Iterable[Lag], log_size: int, rates: Rates, generations: Sequence[Generation]) -> list[str]:
-    """The views that can only be replayed, or that are sooner up to date that way.
+    """The views that only a replay can bring up to date, or that a replay brings up to date sooner.
 
-    log_size: how many offsets `events` holds. generations: tell how fast replays were.
+    log_size: number of offsets of `events`. generations: have the rates of earlier replays.
     """
 
     def quicker(lag: Lag) -> bool:
@@ -138,7 +139,7 @@ def to_replay(lags: Iterable[Lag], log_size: int, rates: Rates, generations: Seq
 
 def _line(lag: Lag) -> tuple[object, ...]:
     position = " ".join(f"{partition}:{offset}" for partition, offset in sorted(lag.position.items()))
-    template = "%s g%s in %s at %s: %s, %s events and %s patches to go, %.1f s behind"
+    template = "%s g%s in %s at %s: %s, %s events and %s patches left, %.1f s behind"
     return (
         template, lag.view, lag.generation, lag.store, position, lag.standing,
         lag.lag_events, lag.lag_patches, lag.freshness_s or 0.0,

@@ -1,4 +1,4 @@
-"""What the read side could not take in, kept with its reason and place."""
+"""The read side's dead letters: records that could not be processed, with the reason and place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLUSH_S = 10.0
 
 
 class DeadLetters:
-    """Appends to `dead-letters`. Keys are places: what is read again is buried once."""
+    """Appends to `dead-letters`. Keys are places, so a record that is read again has one dead letter."""
 
     def __init__(self, settings: LogSettings) -> None:
         self._topic = settings.topic(DEAD_LETTERS)
@@ -26,26 +26,26 @@ class DeadLetters:
         self._refused: list[str] = []
 
     def add_record(self, topic: str, record: Message, reason: str) -> None:
-        """Bury a whole record of `topic` (its short name); raises LogUnavailable where it is not stored."""
+        """Write a dead letter for a record of `topic` (its short name); raises LogUnavailable if it is not stored."""
         place = {"topic": topic, "partition": record.partition(), "offset": record.offset()}
         letter = Letter(reason, time_of(record.timestamp()[1]), record.key(), record.value())
         self.put(f"{topic}/{record.partition()}/{record.offset()}", letter.to_json(**place))
         self.flush()
 
     def add(self, key: str, reason: str, what: bytes) -> None:
-        """Bury a part of a record, under a key of its own; raises LogUnavailable where it is not stored."""
+        """Write a dead letter, with its own key, for a part of a record; raises LogUnavailable if it is not stored."""
         letter = Letter(reason, format_time(datetime.now(UTC)), what, None)
         self.put(key, letter.to_json(topic=key.partition("/")[0]))
         self.flush()
 
     def put(self, key: str, letter: bytes | None) -> None:
-        """Put a letter as it is, or (None) take it away; `flush` tells whether it is stored."""
+        """Put a letter, or (None) remove it; `flush` confirms that it is stored."""
         if self._producer is None:
             self._producer = Producer(self._config)
         self._producer.produce(self._topic, letter, key, on_delivery=self._reported)
 
     def flush(self) -> None:
-        """Wait until everything is stored; raises LogUnavailable where it is not."""
+        """Wait until everything is stored; raises LogUnavailable if it is not."""
         if self._producer is None:
             return
         left = self._producer.flush(FLUSH_S)

@@ -1,4 +1,4 @@
-"""Records of `patches`: what the live query writes and the loaders read."""
+"""Decodes records of `patches`, which the live query writes and the loaders read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from projections.table.patch import Patch, Place
 
 PROGRESS = b"progress/"
 TOO_LARGE = "too_large"
-"""Stands for a patch that Kafka would not take, with its size in bytes."""
+"""Marks a patch that is too large for Kafka; the value is its size in bytes."""
 
 
 class NotAPatch(ValueError):
@@ -22,7 +22,7 @@ class NotAPatch(ValueError):
 def read_into(batch: Batch, key: bytes | None, value: bytes | None, tags: Container[bytes] | None = None) -> None:
     """Add one record to `batch`; raises NotAPatch.
 
-    tags: the views that are loaded (None: all). Patches of others are not even parsed: whoever loads them does.
+    tags: those of the loaded views (None: all). Patches of other views are not even parsed.
     """
     if tags is not None and key and _is_foreign(key, tags):
         return
@@ -31,7 +31,7 @@ def read_into(batch: Batch, key: bytes | None, value: bytes | None, tags: Contai
     try:
         document = orjson.loads(value)
         if TOO_LARGE in document:
-            raise NotAPatch(f"it had {document[TOO_LARGE]} bytes, more than Kafka takes: a rebuild takes it in")
+            raise NotAPatch(f"it had {document[TOO_LARGE]} bytes, more than Kafka allows: rebuild the view to apply it")
         source, offset = _whole(document["p"]), _whole(document["o"])
         if key.startswith(PROGRESS):
             for tag in document["v"]:
@@ -47,16 +47,16 @@ def read_into(batch: Batch, key: bytes | None, value: bytes | None, tags: Contai
 
 def _is_foreign(key: bytes, tags: Container[bytes]) -> bool:
     tag, slash, _ = key.partition(b"/")
-    return bool(slash) and tag not in tags and b"@" in tag  # what has no tag at all is no patch
+    return bool(slash) and tag not in tags and b"@" in tag  # a record without a tag is not a patch
 
 
 def _whole(number: object) -> int:
     if not isinstance(number, int):
-        raise TypeError(f"{number!r} is no whole number")
+        raise TypeError(f"{number!r} is not an integer")
     return number
 
 
 def _fields(found: object) -> State:
     if not isinstance(found, dict):
-        raise TypeError(f"{found!r} are no fields")
+        raise TypeError(f"{found!r} is not an object of fields")
     return found

@@ -33,30 +33,30 @@ log = logging.getLogger(__name__)
 BATCH_RECORDS = 5_000
 POLL_S = 0.1
 GATHER_S = 0.005
-"""A pause after a batch of a few patches: under load the next one is larger, and costs the store little more."""
+"""A pause after a small batch: under load the next batch is larger, and costs the store little more."""
 FEW_RECORDS = 500
 REFRESH_S = 0.5
 LOOK_AGAIN_S = 10.0
-"""Between two looks at generations that cannot be loaded: what was lost may have been put back."""
+"""Time between two checks of generations that cannot be loaded: a lost ledger may have been restored."""
 KAFKA_TIMEOUT_S = 10.0
 FOREVER_MS = 24 * 60 * 60 * 1000
 
 Result = TypeVar("Result")
 
 Targets = Callable[[], Sequence[Target]]
-"""The generations to serve now; raises StoreUnavailable where the registry is away."""
+"""The generations to load now; raises StoreUnavailable if the registry is unavailable."""
 
 
 class Loader:
-    """One loader of one store; run it in a thread or process of its own.
+    """One loader of one store; run it in its own thread or process.
 
     With `partitions` None it shares the partitions of `patches` with the other loaders of the store, through the group
-    `<env>.loader.<store>.<code>`; else it reads the given ones (a rebuild's catch-up). code: names the declarations
-    that it serves, since loaders of other ones do not load the same generations.
+    `<env>.loader.<store>.<code>`; else it reads the given ones (to catch up during a rebuild). code: identifies the
+    declarations, because loaders of other declarations do not load the same generations.
 
-    The store's ledgers say where to read on, not the group: a partition's position is the lowest `next` of all
-    generations served, looked up when the partition is assigned and when a generation appears. What was applied
-    before is skipped by the ledger.
+    The store's ledgers, not the group, decide where to continue: a partition's position is the lowest `next` of all
+    loaded generations, looked up when the partition is assigned and when a generation appears. The ledger skips what is
+    already applied.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class Loader:
         self.failed = False
         self._store, self._targets, self._settings = store, targets, settings
         self._known: tuple[Target, ...] = ()
-        """What the registry said last."""
+        """The generations in the registry, as of the last read."""
         self._serving: tuple[Target, ...] = ()
-        """Those of them that can be loaded."""
+        """Those that can be loaded."""
         self._owned: set[int] = set(partitions or ())
         self._must_reposition = True
         self._refreshed = self._looked = float("-inf")
@@ -83,7 +83,7 @@ class Loader:
         self._connect()
 
     def run(self, stop: threading.Event) -> None:
-        """Load until `stop` is set, however long the store is away."""
+        """Load until `stop` is set, however long the store is unavailable."""
         try:
             while not stop.is_set():
                 self.step(stop)
@@ -101,7 +101,7 @@ class Loader:
         self._consumer.close()
 
     def step(self, stop: threading.Event) -> None:
-        """Look for new generations where it is time, then apply what has come."""
+        """Check for new generations if it is time, then apply new patches."""
         self._refresh()
         if self.stats.due():
             log.info("%s", self.stats.report(self._store.name))
@@ -116,13 +116,13 @@ class Loader:
         try:
             self._apply(batches, stop)
         except (GenerationMissing, LedgerWentBack) as error:
-            # dropped since the registry was read, or the store lost something: look again, and read these again
+            # dropped since the registry was read, or the store lost something: check again, and read these again
             log.warning("%s: %s", self._store.name, error)
             self._refreshed, self._must_reposition = float("-inf"), True
             return
         for partition, batch in batches.items():
             self.stats.positions[partition] = batch.next_offset
-        if 1 < len(records) < FEW_RECORDS:  # one alone is not load, many are a backlog
+        if 1 < len(records) < FEW_RECORDS:  # one patch is no load, many are a backlog
             stop.wait(GATHER_S)
 
     def _connect(self) -> None:
@@ -140,7 +140,7 @@ class Loader:
         try:
             serving = tuple(self._targets())
         except StoreUnavailable as error:
-            log.warning("keeping to the generations known: %s", error)
+            log.warning("keeping the known generations: %s", error)
             return
         if serving != self._known or (self._must_reposition and serving):
             log.info("%s serves %s", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in serving))
@@ -150,13 +150,13 @@ class Loader:
             self._look_again()
 
     def _look_again(self) -> None:
-        """Serve everything again if one of the generations that were left out can be loaded by now."""
+        """Load all generations again if one that was left out can be loaded now."""
         self._looked = time.monotonic()
         try:
             left_out = [target for target in self._known if target not in self._serving]
             back = [target for target in left_out if self._problem(self._store.ledgers(target)) is None]
         except (StoreUnavailable, LogUnavailable) as error:
-            log.warning("no look at what cannot be loaded: %s", error)
+            log.warning("cannot check the generations that were left out: %s", error)
             return
         if back:
             log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
@@ -173,7 +173,7 @@ class Loader:
         return True
 
     def _reposition(self, stop: threading.Event) -> None:
-        """Read on from the lowest `next` of all generations served; with none, nothing is read."""
+        """Continue from the lowest `next` of all loaded generations; with none, nothing is read."""
         ledgers = [self._retrying(stop, self._ledger, target) for target in self._serving]
         self._serving = tuple(t for t, ledger in zip(self._serving, ledgers, strict=True) if ledger)
         self._looked = time.monotonic()
@@ -193,7 +193,7 @@ class Loader:
         self._must_reposition = False
 
     def _ledger(self, target: Target) -> Mapping[int, Ledger]:
-        """The ledgers of a generation that can be loaded; none where only a rebuild helps, which is said in the log."""
+        """The ledgers of a generation that can be loaded; empty, with a log line, if only a rebuild helps."""
         ledger = self._store.ledgers(target)
         problem = self._problem(ledger)
         if problem is None:
@@ -208,20 +208,18 @@ class Loader:
             return "has lost its ledger"
         for partition in self._owned:
             if ledger[partition].next_offset < (first := self._first_kept(partition)):
-                return (
-                    f"needs patches {ledger[partition].next_offset} to {first} of partition {partition}, deleted by now"
-                )
+                return f"needs deleted patches {ledger[partition].next_offset} to {first} of partition {partition}"
         return None
 
     def _first_kept(self, partition: int) -> int:
-        """The lowest offset that retention has left in a partition of `patches`."""
+        """The lowest offset of a partition of `patches` that retention has left."""
         place = TopicPartition(self._settings.topic(PATCHES), partition)
         with translated('asking for the start of "patches"', partition):
             marks = self._consumer.get_watermark_offsets(place, timeout=KAFKA_TIMEOUT_S)
         return 0 if marks is None else int(marks[0])
 
     def _poll(self) -> list[Message]:
-        # `consume` waits for the whole number it is asked for: take the first, then what is there already
+        # `consume` waits for the whole number of records: take the first, then those that are there already
         first = self._consumer.poll(POLL_S)
         if first is None:
             self._reconnect_if_lost()
@@ -234,7 +232,7 @@ class Loader:
                 raise KafkaException(error)
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 log.warning("reading patches: %s", error)
-        # records of a partition that was given up, or read before a rewind, are read again by whom it belongs to
+        # records of a partition that was given up, or read before a rewind, are read again
         return [r for r in records if r.error() is None and self._expected(r)]
 
     def _reconnect_if_lost(self) -> None:
@@ -271,17 +269,17 @@ class Loader:
         try:
             self._retrying(stop, self._store.apply, self._serving, batches)
         except Unloadable as error:
-            log.warning("a patch cannot be loaded into %s (%s): applying one at a time", self._store.name, error)
+            log.warning("%s refused a patch (%s): applying patches one at a time", self._store.name, error)
             self._apply_singly(batches, stop)
         self.stats.batches += 1
         self.stats.load_s.append(time.monotonic() - began)
 
     def _apply_singly(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
-        """Apply each patch alone; those that the store refuses are dead letters, and the rest goes on."""
+        """Apply each patch alone; those that the store refuses become dead letters, and the rest continues."""
         for partition, batch in batches.items():
             for tag, patches in batch.patches.items():
                 for patch in patches:
-                    # `next` stays behind until the end: a crash here reads the batch again
+                    # `next` stays until the end: after a crash here, the batch is read again
                     single = Batch(batch.first_offset, {tag: [patch]}, first_offset=batch.first_offset)
                     try:
                         self._retrying(stop, self._store.apply, self._serving, {partition: single})
@@ -294,12 +292,12 @@ class Loader:
             self._retrying(stop, self._store.apply, self._serving, {partition: rest})
 
     def _add_dead_letter(self, record: Message, reason: str) -> None:
-        log.warning("patches/%s/%s is no patch: %s", record.partition(), record.offset(), reason)
+        log.warning("record patches/%s/%s is not a patch: %s", record.partition(), record.offset(), reason)
         self._dead_letters.add_record(PATCHES, record, reason)
         self.stats.dead_letters += 1
 
     def _retrying(self, stop: threading.Event, call: Callable[..., Result], *args: object) -> Result:
-        """Call until the store answers or `stop` is set, and then raise StoreUnavailable."""
+        """Call until the store answers; raises StoreUnavailable once `stop` is set."""
         return Retrying(
             retry=retry_if_exception_type(StoreUnavailable),
             wait=wait_exponential_jitter(multiplier=0.05, max=2.0),
@@ -331,7 +329,7 @@ def _consumer_settings(settings: LogSettings, store: str, code: str) -> dict[str
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
         "partition.assignment.strategy": "range",
-        # a store may be away for hours: waiting for it is not being dead
+        # a store may be unavailable for hours: a loader that waits for it is not dead
         "max.poll.interval.ms": FOREVER_MS,
         "session.timeout.ms": 6_000,
         "fetch.wait.max.ms": 50,

@@ -1,4 +1,4 @@
-"""What a loader has done, as it says in its log once a minute."""
+"""The statistics of a loader, logged once per minute."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ KEPT_LOADS: Final = 1_000
 class LoaderStats:
     """Counts since the loader started; read from other threads.
 
-    positions: by partition, the `patches` offset to read next, once what comes before is in the store. load_s: how
-    long the store took for each of the last batches.
+    positions: by partition, the next `patches` offset, once everything before it is in the store. load_s: how long the
+    store took for each of the latest batches.
     """
 
     patches: int = 0
@@ -29,18 +29,18 @@ class LoaderStats:
     _reported: float = field(default_factory=time.monotonic)
 
     def due(self) -> bool:
-        """Whether it is time for a report; true once each time."""
+        """Whether a report is due; true once each time."""
         if time.monotonic() - self._reported < REPORT_S:
             return False
         self._reported = time.monotonic()
         return True
 
     def report(self, store: str) -> str:
-        """One line: what was loaded since the start, and how long the store took lately."""
+        """One line: what was loaded since the start, and how long the store took recently."""
         times = sorted(self.load_s) or [0.0]
         median, slow = statistics.median(times), times[int(len(times) * 0.99)]
         return (
-            f"{store}: {self.patches} patches in {self.batches} batches, a batch loaded in {median * 1000:.1f} ms "
-            f"(p50) and {slow * 1000:.1f} ms (p99) lately; {self.dead_letters} dead letters, "
+            f"{store}: {self.patches} patches in {self.batches} batches; recent batches took {median * 1000:.1f} ms "
+            f"(p50) and {slow * 1000:.1f} ms (p99); {self.dead_letters} dead letters, "
             f"{self.waits_for_store} waits for the store"
         )

@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 
 SHOWN_CHARACTERS: Final = 500
 LOOK_S: Final = 0.25
-"""How often progress is looked at; tasks report once a second."""
+"""Time between progress reports; Spark's tasks report once per second."""
 
 NAMED_POISON: Final = 1_000
-"""Of one task at most: poison records are counted all, and written to `dead-letters` as far as they are named."""
+"""Of one task at most: all unreadable records are counted, but only this many are named and become dead letters."""
 
 JVM_DIED: Final = (
-    "Spark's JVM has ended, and what it said last is above; where that is an OutOfMemoryError, give it more memory "
+    "Spark's JVM has ended, its last output is above; if it is an OutOfMemoryError, give Spark more memory "
     "(HEADWATER_SPARK_MEMORY)"
 )
 
@@ -64,13 +64,13 @@ def bulk_load(
 ) -> BulkResult:
     """Fold the events in `ranges` (by source partition: start, end exclusive) and write the rows through `writers`.
 
-    writers: one a store; the rows are folded once, and kept on disk meanwhile where there is more than one.
-    on_progress: called from another thread with (log records read, offsets in all); the first may end below the second,
-    for offsets have gaps. selection: of the events in `ranges`. skip_poison: send to `dead-letters`, as the live query
-    does, what cannot be read; otherwise it raises PoisonEvent, after the other rows are written. slice_offsets: see
-    Slices. start_over: removes what the writers wrote; called where the log turns out to hold tombstones, before all is
-    written again without what they erase. Raises BulkLoadFailed where the job dies; what was folded then is used by the
-    next load.
+    writers: one per store; the rows are folded once, and kept on disk meanwhile if there are several. on_progress:
+    called from another thread with (log records read, total offsets); offsets have gaps, so the first may stay below
+    the second. selection: of the events in `ranges`. skip_poison: send unreadable records to `dead-letters`, like the
+    live query; otherwise they raise PoisonEvent, after the other rows are written. slice_offsets: see Slices.
+    start_over: deletes the written rows; called if the log turns out to have tombstones, before all rows are written
+    again without the erased events. Raises BulkLoadFailed if the job fails; the next load reuses the slices that were
+    folded.
     """
     total = sum(end - start for start, end in ranges.values())
     started = time.monotonic()
@@ -98,7 +98,7 @@ def bulk_load(
 
 @dataclass(frozen=True)
 class _Load:
-    """What is folded, and where it goes; see `bulk_load`."""
+    """What is folded, and where it is written; see `bulk_load`."""
 
     slices: Slices
     ranges: Mapping[int, tuple[int, int]]
@@ -106,13 +106,13 @@ class _Load:
     on_progress: Callable[[int, int], None]
 
     def run(self, start_over: Callable[[], None]) -> list[Row]:
-        """Fold and write; once more where that has met tombstones. Returns what the tasks of one store tell."""
+        """Fold and write; a second time if the fold met tombstones. Returns the reports of the tasks of one store."""
         erasures = Erasures(self.slices.settings)
         if not erasures.are_known:
             tasks = self._fold_and_write(None)
             if not any(task.erases for task in tasks):
                 return tasks
-            log.info("%s: folding again, without what tombstones in the log erase", self.slices.view.tag)
+            log.info("%s: folding again without the events that tombstones erase", self.slices.view.tag)
             start_over()
         erased = erasures.of(self.slices.session, self.ranges)
         try:
@@ -135,7 +135,7 @@ class _Load:
 
 @contextmanager
 def _kept(rows: DataFrame, kept: bool) -> Iterator[None]:
-    """Rows that are read more than once are folded once."""
+    """Fold rows once that are read several times."""
     if not kept:
         yield
         return
@@ -161,7 +161,7 @@ def _poison_event(
 def _write_dead_letters(
     session: SparkSession, settings: LogSettings, view: TableView, places: Sequence[tuple[int, int]]
 ) -> None:
-    """Write the letters that the live query writes of these records."""
+    """Write the same dead letters as the live query writes for these records."""
     ranges: dict[int, tuple[int, int]] = {}
     for partition, offset in places:
         first, _ = ranges.get(partition, (offset, 0))
@@ -176,14 +176,14 @@ def _write_dead_letters(
 
 
 def _last_cause(trace: str) -> str:
-    """The line of a trace, Spark's or Python's, that says what happened; all of it is in the chained error."""
+    """The line of a trace, of Spark or Python, that says what happened; the chained error has the whole trace."""
     lines = [line.strip() for line in trace.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
     messages = [line for line in lines if not line.startswith(("SQLSTATE", "JVM stacktrace", "Traceback"))]
     return (messages or [trace])[-1][:500]
 
 
 def _write_with(writer: BulkWriter, key: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What an executor does with the rows of one partition: write them, and tell how many and what was wrong."""
+    """Runs in an executor on the rows of one partition: writes them, and reports their number and the problems."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         poison: list[str] = []
@@ -242,7 +242,7 @@ def _watched(session: SparkSession, total: int, on_progress: Callable[[int, int]
 
 
 def _records_read(session: SparkSession, group: str) -> int:
-    """Input records of every stage of the group's jobs, as far as tasks have reported."""
+    """Input records of every stage of the group's jobs, as reported by tasks."""
     tracker, store = session.sparkContext.statusTracker(), session.sparkContext._jsc.sc().statusStore()
     jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
     stages = {stage for job in jobs if job is not None for stage in job.stageIds}

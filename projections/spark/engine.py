@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparkEngine:
-    """An Engine; session: starts Spark when it is first needed."""
+    """An Engine; session: starts Spark at its first use."""
 
     settings: LogSettings
     session: Callable[[], SparkSession]
@@ -56,6 +56,6 @@ class SparkEngine:
         from projections.spark.patch_sql import patch_records  # noqa: PLC0415
 
         made = patch_records(read_ranges(self.session(), self.settings, ranges), [view], self.settings)
-        # nothing is shuffled: rows come as they were read
+        # nothing is shuffled: rows come in the order in which they were read
         for row in made.where(made.topic == self.settings.topic(PATCHES)).toLocalIterator():
             yield row["key"], row["value"], row["partition"]

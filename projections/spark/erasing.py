@@ -1,8 +1,7 @@
-"""Events that a later tombstone erases, left out of a bulk fold at once: compaction removes them some day.
+"""Leaves out events that a later tombstone erases, even before compaction removes them.
 
-Tombstones are rare, and to look for them first costs a scan of the log. So a fold that does not know of any tells
-whether it has met one (`folding.ERASES`), and is then made again; from there on, replays look first, until the log
-holds none.
+Tombstones are rare, and looking for them first costs a scan of the log. So a fold that knows of none reports whether it
+met one (`folding.ERASES`), and is then repeated. From then on, replays look first, until the log has no tombstones.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ log = logging.getLogger(__name__)
 _KEY, _PARTITION, _UNTIL = "_erased_key", "_erased_partition", "_erased_until"
 
 NOTE: Final = "erasures.txt"
-"""No view has a name with a dot."""
+"""View names contain no dot."""
 
 
 @dataclass(frozen=True)
 class Erasures:
-    """The tombstones of one deployment's log, and a note of whether there are any."""
+    """The tombstones of one deployment's log, and a note whether there are any."""
 
     settings: LogSettings
 
@@ -47,11 +46,11 @@ class Erasures:
             return False
 
     def keep(self, met: bool) -> None:
-        """Note for the next replay whether there were any; without the note, that one folds twice."""
+        """Note for the next replay whether there are tombstones; without the note, it may have to fold twice."""
         try:
             if met:
                 self._note.parent.mkdir(parents=True, exist_ok=True)
-                # a topic that was deleted and made anew has the same name, and other events
+                # a topic that was deleted and created again has the same name, but other events
                 self._note.write_text(topic_id(self.settings, EVENTS))
             else:
                 self._note.unlink(missing_ok=True)
@@ -59,9 +58,9 @@ class Erasures:
             log.warning("the next replay may fold twice: %s", error)
 
     def of(self, session: SparkSession, ranges: Ranges) -> DataFrame:
-        """Each key that a tombstone in `ranges` erases, with its partition and the offset of the last one.
+        """Each key that a tombstone in `ranges` erases, with its partition and the offset of the last tombstone.
 
-        It is read once, and kept until `unpersist`.
+        It is read once, and cached until `unpersist`.
         """
         return erased(read_ranges(session, self.settings, ranges)).persist()
 
@@ -71,7 +70,7 @@ class Erasures:
 
 
 def erased(records: DataFrame) -> DataFrame:
-    """What the tombstones among Kafka's records erase: see `Erasures.of`."""
+    """The keys that the tombstones among Kafka's records erase: see `Erasures.of`."""
     tombstones = records.where(TOMBSTONE_ROW).selectExpr(
         f"`partition` as {_PARTITION}", f"key as {_KEY}", f"`offset` as {_UNTIL}"
     )
@@ -79,7 +78,7 @@ def erased(records: DataFrame) -> DataFrame:
 
 
 def remaining(records: DataFrame, erased: DataFrame) -> DataFrame:
-    """Kafka's records without those that `erased` names; what was recorded after the tombstone stays."""
+    """Kafka's records without those that `erased` names; records after the tombstone stay."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     # Spark does not know how few they are, and would sort the log

@@ -1,4 +1,4 @@
-"""The parsed log: Kafka's records as columns that expressions read, each JSON document parsed once."""
+"""The parsed log: Kafka's records as columns that expressions read; each JSON document is parsed once."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _OBJECT_ROW = "startswith(ltrim(record), '{') and endswith(rtrim(record), '}')"
 class LogSchema:
     """What some views need of the log, and as which types.
 
-    events: the event classes that any of them handles, by type. parsed: the type that each field of `data` is parsed
-    as, by name. A field that two events declare differently is parsed as text; `Field.spark` casts it. older: what
-    the fields that changed are made of in older versions; empty where no view reads one.
+    events: the event classes that any of the views handles, by type. parsed: the type that each field of `data` is
+    parsed as, by name. A field that two events declare differently is parsed as text; `Field.spark` casts it. older:
+    the lineage of the changed fields in older versions; empty if no view reads one.
     """
 
     events: dict[str, type[Event]]
@@ -41,7 +41,7 @@ class LogSchema:
 
     @classmethod
     def of(cls, views: Sequence[TableView], *, every_field: bool = False) -> LogSchema:
-        """The schema that serves all of `views`; every_field: also what they do not read of the events they handle."""
+        """The schema for all of `views`; every_field: include fields that they do not read of their events."""
         events: dict[str, type[Event]] = {}
         kinds: dict[str, set[ColumnType]] = {}
         read: dict[str, set[str]] = {}
@@ -63,40 +63,40 @@ class LogSchema:
 
     @property
     def ddl(self) -> str:
-        """The schema of a record's document, in Spark's words; fields that no view reads are skipped over."""
+        """The schema of a record's document in Spark's syntax; fields that no view reads are skipped."""
         data = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in self.parsed.items())
         version = ("dataversion bigint",) if self.events else ()
         return ", ".join((*ENVELOPE, *version, f"data struct<{data}>") if data else (*ENVELOPE, *version))
 
 
 def _older(event: type[Event], names: tuple[str, ...]) -> dict[int, Lineages]:
-    """What the fields `names` are made of in each older version that recorded some of them in another way."""
+    """The lineage of the fields `names` in each older version that recorded one of them in another way."""
     found = {version: event.history.changed(version, names) for version in range(1, event.version)}
     return {version: changed for version, changed in found.items() if changed}
 
 
 REFUSAL = f"""
 case
-  when not is_text then 'not an event: the record is no UTF-8 text'
+  when not is_text then 'not an event: the record is not UTF-8 text'
   when document.specversion is null then 'not an event: malformed JSON, or no "specversion"'
   when not is_object then 'not an event: the record is not one JSON object'
   when document.specversion <> '{SPEC_VERSION}'
     then 'not an event: "specversion" is not "{SPEC_VERSION}"'
-  when coalesce(document.id, '') = '' then 'not an event: "id" is missing, where text belongs'
-  when coalesce(document.type, '') = '' then 'not an event: "type" is missing, where text belongs'
-  when coalesce(document.subject, '') = '' then 'not an event: "subject" is missing, where text belongs'
+  when coalesce(document.id, '') = '' then 'not an event: "id" is missing'
+  when coalesce(document.type, '') = '' then 'not an event: "type" is missing'
+  when coalesce(document.subject, '') = '' then 'not an event: "subject" is missing'
   when coalesce(document.sequence, 0) < 1
-    then 'not an event: "sequence" is missing, where a whole number of at least 1 belongs'
+    then 'not an event: "sequence" is missing, or less than 1'
 end"""
-"""Why a record is no event (null: it is one). Heartbeats and tombstones are none either, and no fault."""
+"""Why a record is not an event (null: it is one). Heartbeats and tombstones are not events, but no error either."""
 
 
 def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
     """Kafka's records as events: `id, type, stream, sequence, time, partition, offset, record, timestamp_ms, data`.
 
-    `data` has the fields of each event's current version; `data_version` is the one that was recorded. Beside these
-    stand Kafka's `key` (text) and `value` (bytes), whether it is a `tombstone` or a `heartbeat`, and `refusal`: why the
-    record is no event.
+    `data` has the fields of each event's current version; `data_version` is the recorded version. Further columns are
+    Kafka's `key` (text) and `value` (bytes), whether it is a `tombstone` or a `heartbeat`, and `refusal`: why the
+    record is not an event.
     """
     raw = records.selectExpr(
         "cast(key as string) as key",
@@ -107,7 +107,7 @@ def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
         "`offset`",
         "timestamp as time",
     )
-    # what is asked of the whole text is asked here, so that the text is not copied on with the document
+    # checks of the whole text are made here, so that the text is not copied on with the document
     document = raw.selectExpr(
         "*",
         f"{_HEARTBEAT_ROW} as heartbeat",
@@ -140,7 +140,7 @@ def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
 
 
 def unreadable(event: type[Event], required: Sequence[str | ItemField]) -> str:
-    """Spark SQL of the condition that an event cannot be read: its version is unknown, or one of `required` is null."""
+    """Spark SQL of the condition that an event cannot be read: unknown version, or a null in `required`."""
     known = "<> 1" if event.version == 1 else f"not between 1 and {event.version}"
     names = (f"data.{identifier(each)} is null" for each in required if isinstance(each, str))
     items = missing_items([each for each in required if not isinstance(each, str)])
@@ -148,7 +148,7 @@ def unreadable(event: type[Event], required: Sequence[str | ItemField]) -> str:
 
 
 def unreadable_reason(event: type[Event], required: Sequence[str | ItemField]) -> str:
-    """Spark SQL of the reason why an event cannot be read: its version, or which of its required fields are null."""
+    """Spark SQL of the reason why an event cannot be read: its version, or the required fields that are null."""
     name, known = f'"{event.type}" ', event.version
     unsaid = literal(name + NO_VERSION)
     newer = f"concat({literal(name + 'has version ')}, data_version, {literal(', ' + newer_version(known))})"

@@ -19,18 +19,19 @@ POISON = "_poison"
 """Column that is null in rows of the view; else the position of an unreadable record, `partition:offset`, or ERASES."""
 
 ERASES = "erases"
-"""In POISON: there are tombstones, which may erase what was folded."""
+"""In POISON: there are tombstones, which may erase folded events."""
 
 MARKER = "_objects"
-"""Column without meaning. Spark would sort before each aggregation of text; it hashes where one aggregate is a list.
-Its size, because a row without one has to bring the same type, and a null list is slow on its way to Python."""
+"""Column without meaning. Spark would sort before each aggregation of text; it hashes if one aggregate is a list. The
+size, because a row without a list must have the same type, and a null list is slow on its way to Python.
+"""
 
 GROUPED_IN_MEMORY = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 MAX_GROUPS = 150_000
 LISTED_BYTES = 16 * 1024 * 1024
-"""Of one task, for the lists of its groups: more in memory is no faster."""
+"""Of one task, for the lists of its groups; more memory is not faster."""
 ENTRY_BYTES = 16
-"""Room that Spark takes at once for each entry that a list may have."""
+"""Memory that Spark allocates for each possible entry of a list."""
 
 _KIND, _AT = "_kind", "_at"
 
@@ -38,8 +39,8 @@ _KIND, _AT = "_kind", "_at"
 def folded(records: DataFrame, view: TableView) -> DataFrame:
     """Kafka's records of `events` as rows: the key, every state field by name, `POISON` and `MARKER`.
 
-    Rows without a key stand for what the view does not handle: drop them where they are written. (A filter here
-    would be pushed down to the scan, and every document parsed twice.)
+    Rows without a key are events that the view does not handle: drop them when writing. (A filter here would be pushed
+    down to the scan, and every document parsed twice.)
     """
     schema = LogSchema.of([view])
     kinds = lifts(view, schema)
@@ -49,21 +50,21 @@ def folded(records: DataFrame, view: TableView) -> DataFrame:
 def groups_in_memory(view: TableView) -> int:
     """Groups that one task may keep in memory before it sorts and spills (GROUPED_IN_MEMORY).
 
-    A limited list takes room for its limit in every group, however few entries it has there.
+    A limited list takes memory for its limit in every group, however few entries it has.
     """
     limits = sum(monoid.limit for monoid in view.layout.monoids if isinstance(monoid, Ranked | Keyed))
     return max(100, min(MAX_GROUPS, LISTED_BYTES // (ENTRY_BYTES * limits))) if limits else MAX_GROUPS
 
 
 def combined(lifted: DataFrame, view: TableView) -> DataFrame:
-    """A row for each key (and for each POISON): what events bring, or folds of them, combined by the view's monoids."""
+    """A row per key (and per POISON): events, or folds of them, combined by the view's monoids."""
     scalars = [monoid for monoid in view.layout.monoids if isinstance(monoid, Scalar)]
     if view.per_event and len(scalars) == len(view.layout.monoids):
         return _alone(lifted, view.key_name, scalars)
     lists = [monoid for monoid in view.layout.monoids if isinstance(monoid, Grouped)]
     if not lists:
         return _grouped(lifted, [view.key_name, POISON], _aggregates(view))
-    # one row for the event, one for each entry that it brings to a list: all grouped in the same pass
+    # one row per event, and one per entry that it brings to a list: all grouped in the same pass
     others = [each.name for each in view.layout.fields if not any(each is monoid.field for monoid in lists)]
     exploded = lifted.selectExpr(
         identifier(view.key_name), POISON, *map(identifier, others), f"explode({_parts(lists)}) as part"
@@ -86,7 +87,7 @@ def combined(lifted: DataFrame, view: TableView) -> DataFrame:
     ]
     entries = _grouped(exploded, [view.key_name, POISON, _AT, *keys], [*_aggregates(view), *combined])
     gathered = [_gathered(at, monoid) for at, monoid in enumerate(lists)]
-    # what is not a list is whole already, in the one group that holds no entries
+    # other columns are complete in the one group without entries
     rest = [f"any_value(if({_AT} < 0, {identifier(name)}, null), true) as {identifier(name)}" for name in others]
     return _grouped(entries.drop(MARKER), [view.key_name, POISON], [*rest, *gathered])
 
@@ -104,9 +105,9 @@ def fault(records: DataFrame, view: TableView) -> str:
 
 
 def _kinds(kinds: Mapping[str | None, Lifted]) -> list[str]:
-    """First columns of one event: which kind it is, by number (null: nothing to this view), and POISON.
+    """First columns of one event: its kind, as a number (null: the view ignores it), and POISON.
 
-    A number, because every state field asks for it: comparing the type's text each time costs a tenth of a replay.
+    A number, because every state field uses it: comparing the type's text each time costs a tenth of a replay.
     """
     unread = "tombstone or heartbeat"
     named = " ".join(f"when {literal(name)} then {at}" for at, name in enumerate(kinds) if name is not None)
@@ -127,7 +128,7 @@ def _kinds(kinds: Mapping[str | None, Lifted]) -> list[str]:
 
 
 def _lifted(view: TableView, kinds: Mapping[str | None, Lifted]) -> list[str]:
-    """Columns of one event: the key, POISON, and each state field, null where it is untouched."""
+    """Columns of one event: the key, POISON, and each state field, null if the event does not change it."""
     numbered = dict(enumerate(kinds.values()))
     columns = [f"{_by_kind({at: kind.key for at, kind in numbered.items()})} as {identifier(view.key_name)}", POISON]
     for each in view.layout.fields:
@@ -137,7 +138,7 @@ def _lifted(view: TableView, kinds: Mapping[str | None, Lifted]) -> list[str]:
 
 
 def _by_kind(texts: Mapping[int, str]) -> str:
-    """`texts` by the event's kind as one expression; kinds with one text share a branch."""
+    """`texts` by the event's kind as one expression; kinds with the same text share a branch."""
     same: dict[str, list[str]] = {}
     for kind, text in texts.items():
         same.setdefault(text, []).append(str(kind))
@@ -146,19 +147,19 @@ def _by_kind(texts: Mapping[int, str]) -> str:
 
 
 def _parsed(records: DataFrame, view: TableView, kinds: Mapping[str | None, Lifted], schema: LogSchema) -> DataFrame:
-    """The log, a row for each event; or for each item of it, beside `ITEM` and `INDEX`, where its kind has items."""
+    """The log with a row per event; or per item of the event, with `ITEM` and `INDEX`, if its kind has items."""
     parsed = parse(records, schema).selectExpr(*_kinds(kinds))
     lists = {at: kind.items for at, kind in enumerate(kinds.values()) if kind.items is not None}
     if not lists:
         return parsed
-    # a record that cannot be read stays in sight, as one row
+    # a record that cannot be read stays, as one row
     items = f"coalesce({_by_kind(lists)}, array())"
     rows = f"if({POISON} is null and {_KIND} is not null, {items}, {single_item(item_kinds(view))})"
     return parsed.selectExpr("*", f"posexplode({rows}) as ({INDEX}, {ITEM})")
 
 
 def _counted(parsed: DataFrame, kinds: Mapping[str | None, Lifted]) -> DataFrame:
-    """The same, where events that the view filters out are of no kind."""
+    """The same, but events that the view filters out have no kind."""
     conditions = {at: kind.condition for at, kind in enumerate(kinds.values()) if kind.condition is not None}
     if not conditions:
         return parsed
@@ -177,7 +178,7 @@ def _grouped(frame: DataFrame, keys: Sequence[str], aggregates: Sequence[str]) -
 
 
 def _alone(lifted: DataFrame, key: str, scalars: Sequence[Scalar]) -> DataFrame:
-    """Each event as a row: there is nothing to group, and nothing to send from task to task."""
+    """Each event as a row: nothing is grouped, and nothing is shuffled."""
     names = {each.name: identifier(each.name) for monoid in scalars for each in monoid.fields}
     columns = [
         f"{text} as {identifier(name)}" for monoid in scalars for name, text in monoid.spark_alone(names).items()
@@ -186,7 +187,7 @@ def _alone(lifted: DataFrame, key: str, scalars: Sequence[Scalar]) -> DataFrame:
 
 
 def _aggregates(view: TableView) -> list[str]:
-    """Every state field combined by its monoid, but for lists that are grouped by their entries' keys."""
+    """Every state field combined by its monoid, except lists that are grouped by their entries' keys."""
     names = {each.name: identifier(each.name) for each in view.layout.fields}
     return [
         f"{text} as {identifier(name)}" for monoid in view.layout.monoids for name, text in monoid.spark(names).items()
@@ -194,7 +195,7 @@ def _aggregates(view: TableView) -> list[str]:
 
 
 def _parts(lists: Sequence[Grouped]) -> str:
-    """The array of what an event's row becomes: itself, then an entry at a time, each with the number of its list."""
+    """The array of rows of an event's row: itself, then one per entry, each with the number of its list."""
 
     def part(number: str, entry: int | None, text: str) -> str:
         fields = (
@@ -211,7 +212,7 @@ def _parts(lists: Sequence[Grouped]) -> str:
 
 
 def _gathered(at: int, monoid: Grouped) -> str:
-    """The aggregate that gathers the entries of one list; null where no event brought any."""
+    """The aggregate that collects the entries of one list; null if no event brought any."""
 
     def struct(fields: Sequence[StateField]) -> str:
         members = ", ".join(f"{_column(at, each.name)} as {identifier(each.name)}" for each in fields)

@@ -1,4 +1,4 @@
-"""The log as a batch: what lies within offsets, read by as many tasks as there are cores, or more."""
+"""The log as a batch: a range of offsets, read by at least as many tasks as there are cores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ranges = Mapping[int, tuple[int, int]]
 _SOURCE: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "read_committed",
     "kafka.max.poll.records": "5000",
-    # at the end of a partition the reader has asked for more before it stops, and waits for that answer
+    # at the end of a partition, the reader has requested more before it stops, and waits for the answer
     "kafka.fetch.max.wait.ms": "10",
     "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
     "kafka.fetch.max.bytes": str(32 * 1024 * 1024),
@@ -26,17 +26,17 @@ _SOURCE: Final[Mapping[str, str]] = {
     "failOnDataLoss": "true",
 }
 TASK_EVENTS: Final = 250_000
-"""Log offsets of one task at most: progress is told task by task."""
+"""Offsets per task at most: progress is reported per task."""
 
 
 def connection(settings: LogSettings) -> dict[str, str]:
-    """Options of Spark's Kafka source and sink: where Kafka is, and what it asks of its clients."""
+    """Options of Spark's Kafka source and sink: the address, and the security settings."""
     config = {"bootstrap.servers": settings.bootstrap, **settings.security.for_java()}
     return {f"kafka.{name}": value for name, value in config.items()}
 
 
 def read_ranges(session: SparkSession, settings: LogSettings, ranges: Ranges) -> DataFrame:
-    """The committed records of `events` within these offsets, as Spark's Kafka source gives them."""
+    """The committed records of `events` in these offsets, in the form of Spark's Kafka source."""
     topic = settings.topic(EVENTS)
     total = sum(end - start for start, end in ranges.values())
     assigned = [each for each, (start, end) in ranges.items() if end > start]

@@ -1,7 +1,7 @@
-"""The live query: every event becomes the patches of all table views that handle it, in real-time mode.
+"""The live query: turns every event into the patches of all views that handle it, in real-time mode.
 
-It is at-least-once, and loaders remove duplicates: after a death it goes on from Spark's checkpoint, or from offsets
-that the caller knows to be safe, and writes some patches again.
+It is at-least-once, and loaders remove duplicates: after a failure it continues from Spark's checkpoint, or from safe
+offsets that the caller knows, and repeats some patches.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ log = logging.getLogger(__name__)
 _LOOK_S: Final = 1
 
 SPARE_THREADS = 2
-"""Threads of a local session beyond the source's partitions, each of which the live query holds one for."""
+"""Threads of a local session in addition to one per source partition."""
 
 _SOURCE: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "read_committed",
-    # an idle reader asks again after this time, and a batch ends no sooner
+    # an idle reader asks again after this time, and a batch cannot end sooner
     "kafka.fetch.max.wait.ms": "50",
     "kafka.max.poll.records": "5000",
-    # offsets are missing wherever the log was compacted or a transaction ended, and Spark skips these; it fails only
-    # where the log starts later than it should, and to go on would lose events in silence
+    # offsets are missing after compaction and at the end of transactions, and Spark skips these; it fails only if
+    # the log starts later than it should, because continuing would lose events silently
     "failOnDataLoss": "true",
 }
 NEVER: Final = 2**31 - 1
@@ -50,17 +50,17 @@ SINK: Final[Mapping[str, str]] = {
     "kafka.linger.ms": "2",
     "kafka.batch.size": str(128 * 1024),
     "kafka.max.request.size": str(4 * 1024 * 1024),
-    # never given up: the producer would send what follows a batch that expired, and loaders would go on past the gap;
-    # so a partition without a leader holds the query up, and is written in order once it has one
+    # no limit: the producer would send the records after an expired batch, and loaders would skip the gap; so a
+    # partition without a leader delays the query, and is written in order afterwards
     "kafka.delivery.timeout.ms": str(NEVER),
     "kafka.retries": str(NEVER),
-    # with idempotence, up to five keep their order
+    # idempotence keeps the order of up to five
     "kafka.max.in.flight.requests.per.connection": "5",
 }
 
 
 def checkpoint_directory(settings: LogSettings, views: Sequence[TableView], cluster_id: str) -> Path:
-    """Where the live query of these views keeps its offsets; another set of views, or another layout, starts afresh."""
+    """The folder for the offsets of a live query of these views; other views or another layout have another folder."""
     parts = sorted(f"{view.tag} {view.fingerprint}" for view in views)
     parts += [str(settings.partitions), str(settings.patch_partitions)]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
@@ -77,11 +77,11 @@ def run_live(
     on_running: Callable[[], None] = lambda: None,
     batch: str = "10 minutes",
 ) -> None:
-    """Turn events into patches until the query is stopped; raises LiveQueryFailed when it dies.
+    """Turn events into patches until the query is stopped; raises LiveQueryFailed if it fails.
 
     checkpoint: see `checkpoint_directory`. starting_offsets: by source partition, where to begin if there is no
-    checkpoint (None: the earliest). on_running: called once, when the first batch takes in events. batch: how often
-    the query notes its place; it stalls for a moment then, and repeats at most this much after a death.
+    checkpoint (None: the earliest). on_running: called once, when the first batch reads events. batch: how often the
+    query stores its offsets; it pauses shortly then, and repeats at most this much after a failure.
     """
     query = start_live(session, views, settings, checkpoint=checkpoint, starting_offsets=starting_offsets, batch=batch)
     log.info(
@@ -104,12 +104,12 @@ def run_live(
 
 
 def _ended(query: StreamingQuery, timeout_s: float) -> bool:
-    """Wait for the query's end, which raises where it is a death; the annotation of Spark's own takes whole seconds."""
+    """Wait for the query's end, which raises if it failed; Spark's own annotation allows whole seconds only."""
     return bool(query.awaitTermination(timeout_s))  # type: ignore[arg-type]
 
 
 def _takes_in(session: SparkSession, partitions: int) -> bool:
-    """Whether a reader of every source partition is at work."""
+    """Whether a reader is running for every source partition."""
     tracker = session.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
     return any(stage is not None and stage.numActiveTasks >= partitions for stage in stages)

@@ -1,4 +1,4 @@
-"""The live query's text: from one event to the records of `patches` and `dead-letters`."""
+"""The SQL of the live query: from one event to the records of `patches` and `dead-letters`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SENDABLE_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
-"""Of a key and a value together: Kafka counts the framing as well."""
+"""Of a key and a value together; Kafka also counts the framing."""
 SHOWN_KEY: Final = 1_000
 """Characters."""
 
@@ -27,16 +27,16 @@ _RECORD: Final = "struct<topic: string, key: string, value: string, `partition`:
 
 
 def patch_records(records: DataFrame, views: Sequence[TableView], settings: LogSettings) -> DataFrame:
-    """The records that Kafka's records of `events` become: `topic, key, value, partition`."""
+    """The output of Kafka's records of `events`: `topic, key, value, partition`."""
     schema = LogSchema.of(views)
     made = parse(records, schema).selectExpr(f"explode({records_of_event(views, schema, settings)}) as made")
     return made.selectExpr("made.topic as topic", "made.key as key", "made.value as value", "made.`partition`")
 
 
 def sendable(made: DataFrame) -> DataFrame:
-    """The same records, but for those that Kafka would not take: in their place stands how large they are.
+    """The same records; one that is too large for Kafka is replaced by its size.
 
-    The query would die of one, again and again; a loader buries what stands for it.
+    Otherwise the query would fail repeatedly; a loader makes the replacement a dead letter.
     """
     size = "octet_length(key) + octet_length(value)"
     key, value = f"left(key, {SHOWN_KEY})", f"concat('{{\"{TOO_LARGE}\":', {size}, '}}')"
@@ -47,7 +47,7 @@ def sendable(made: DataFrame) -> DataFrame:
 
 
 def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:
-    """Spark SQL of the array of records that one record of `events` becomes."""
+    """Spark SQL of the array of output records of one record of `events`."""
     lifted = {view.tag: lifts(view, schema) for view in views}
     branches = "\n".join(
         f"  when type = {literal(name)} then {_of_type(name, lifted, settings)}" for name in sorted(schema.events)
@@ -61,7 +61,7 @@ def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: Lo
 
 
 def _of_type(event_type: str | None, lifted: dict[str, dict[str | None, Lifted]], settings: LogSettings) -> str:
-    """The array for an event of this type (None: one that no view names)."""
+    """The array for an event of this type (None: a type that no view names)."""
     made, exploded, required = list[str](), list[str](), set[str | ItemField]()
     event = None
     for tag, kinds in lifted.items():
@@ -100,7 +100,7 @@ def _partition(key: str, settings: LogSettings) -> str:
 
 
 def _progress(views: Sequence[TableView], settings: LogSettings) -> str:
-    """Of these views only: the emitter of another version may be further on, or not as far."""
+    """Only of these views: the live query of another version may have other progress."""
     tags = ", ".join(literal(view.tag) for view in views)
     value = f"to_json(struct(`partition` as p, `offset` as o, timestamp_ms as t, array({tags}) as v))"
     made = (
@@ -114,7 +114,7 @@ def _dead_letter(reason: str, settings: LogSettings) -> str:
     """The letter is the same each time it is written, so that a restart leaves one."""
     large = f"octet_length(value) > {VALUE_BYTES}"
     full_reason = (
-        f"if({large}, concat({reason}, ' (too large to be kept here: ', octet_length(value), ' bytes)'), {reason})"
+        f"if({large}, concat({reason}, ' (value not kept: ', octet_length(value), ' bytes are too large)'), {reason})"
     )
     fields = (
         f"{literal(EVENTS)} as topic, `partition`, `offset`, {full_reason} as reason, time, "
@@ -125,7 +125,7 @@ def _dead_letter(reason: str, settings: LogSettings) -> str:
 
 
 def _base64(content: str) -> str:
-    """Spark breaks the lines; a letter has one."""
+    """Spark breaks the lines; a letter has one line."""
     return f"translate(base64({content}), '\\r\\n', '')"
 
 

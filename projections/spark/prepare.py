@@ -1,4 +1,4 @@
-"""Making the archive of Spark's classes: a session folds and streams a little while its JVM records what it loads."""
+"""Makes the archive of Spark's classes: a session folds and streams briefly while its JVM records loaded classes."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ DUMP_S: Final = 300.0
 
 
 def make_archive() -> Path | None:
-    """Make the archive where it is absent, in about half a minute; returns it.
+    """Make the archive if it is missing, in about half a minute; returns it.
 
-    None, and a warning, where this installation cannot be written to, or where its Java makes none.
+    None, with a warning, if this installation is not writable, or if its Java cannot make one.
     """
     if archive := class_archive.found():
         return archive
-    log.info("making an archive of Spark's classes, so that Spark starts sooner from now on")
-    shutil.rmtree(class_archive.FOLDER, ignore_errors=True)  # those of earlier versions
+    log.info("making an archive of Spark's classes, which halves Spark's start time")
+    shutil.rmtree(class_archive.FOLDER, ignore_errors=True)  # archives of earlier versions
     try:
         class_archive.FOLDER.mkdir(parents=True)
     except OSError as error:
-        log.warning("no archive of Spark's classes, it starts without one and slower: %s", error)
+        log.warning("cannot make an archive of Spark's classes, so Spark starts slower: %s", error)
         return None
     made = class_archive.FOLDER / f"{os.getpid()}.part"
     recording = (f"-XX:ArchiveClassesAtExit={made}", class_archive.SILENT)
@@ -52,13 +52,15 @@ def make_archive() -> Path | None:
     finally:
         end(session, DUMP_S)
     if not made.exists():
-        log.warning("no archive of Spark's classes, it starts without one and slower: '%s' makes none", locate_java())
+        log.warning(
+            "cannot make an archive of Spark's classes, so Spark starts slower: '%s' does not support it", locate_java()
+        )
         return None
     return made.replace(class_archive.FOLDER / f"{class_archive.stem()}.{made.stat().st_size}.jsa")
 
 
 def _exercise(session: SparkSession) -> None:
-    """Fold and stream a little, without a server, so that the classes for it are loaded."""
+    """Fold and stream a little, without a server, so that the needed classes are loaded."""
     views = list(ViewRegistry.load().views.values())
     for view in views[:2]:
         folded(_records(session.range(1000)), view).mapInArrow(_counted, "rows bigint").collect()
@@ -72,7 +74,7 @@ def _exercise(session: SparkSession) -> None:
 
 
 def _records(numbers: DataFrame) -> DataFrame:
-    """Records as Kafka's source gives them, of which no view can read one; that it tries is enough."""
+    """Records in the form of Kafka's source; no view can read them, but trying to is enough."""
     event = Envelope("thing/1/1", "thing.done", "thing/1", datetime.now(UTC), {"done": True}, sequence=1)
     return numbers.selectExpr(
         f"cast({literal(event.id)} as binary) as key",

@@ -1,4 +1,4 @@
-"""A selection of events, on Kafka's records."""
+"""Applies a selection of events to Kafka's records."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _RECORD = (
 
 
 def selected(records: DataFrame, view: TableView, selection: Selection) -> DataFrame:
-    """Those of Kafka's records of `events` that `selection` names by time and condition; offsets are the reader's.
+    """Kafka's records of `events` that match the time and condition of `selection`; the reader applies its offsets.
 
-    The condition may read fields that the view does not. A record that is no event stays, for it is not known what it
-    would have been; a tombstone stays whatever its time is, for it erases what is older. Raises WrongCondition.
+    The condition may use fields that the view does not read. A record that is not an event stays, because its event is
+    unknown; a tombstone stays whatever its time is, because it erases an older event. Raises WrongCondition.
     """
     if selection.since is not None and selection.since.time_ms is not None:
         records = records.where(f"{TOMBSTONE_ROW} or unix_millis(timestamp) >= {selection.since.time_ms}")

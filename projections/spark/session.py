@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 # A query over many views compiles to methods over 8,000 bytes of bytecode, which the JVM would only interpret.
 _HUGE_METHODS = "-XX:-DontCompileHugeMethods"
-# The optimising compiler took half of a short replay's processor time: only what is hot for long is worth it. The
-# live query is, and without optimised code it is late under load.
+# The optimising compiler took half of a short replay's processor time: only long-running code is worth it, such as
+# the live query, which lags under load without optimised code.
 _LATE_OPTIMISING = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
@@ -29,8 +29,8 @@ _LATE_OPTIMISING = (
 )
 _JAVA_OPTIONS = (_HUGE_METHODS, "-XX:+UseParallelGC", "-XX:-UsePerfData")
 
-# Each batch query reads with consumers of its own, which Spark keeps for 5 minutes, with what they have fetched:
-# 120 MB a replay of 2,000,000 events. After some fifteen within that time no heap was left to work in.
+# Each batch query reads with its own consumers, which Spark keeps for 5 minutes, with fetched records: 120 MB per
+# replay of 2,000,000 events. After about fifteen replays in that time the heap was full.
 _CONSUMER_POOLS = {
     f"spark.kafka.consumer.{pool}.{setting}": "5s"
     for pool in ("cache", "fetchedData.cache")
@@ -38,16 +38,16 @@ _CONSUMER_POOLS = {
 }
 
 TASK_ATTEMPTS = 4
-"""How often a local session runs a task before its job fails, as a cluster does: writers replace what they wrote."""
+"""How often a local session runs a task before its job fails, as on a cluster: writers replace their earlier writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """How Spark runs.
 
-    master: where (`SPARK_MASTER`); empty: in this process's own JVM, with as many threads as asked for.
-    memory: of the driver, and on a cluster of each executor (`HEADWATER_SPARK_MEMORY`, such as `2g`).
-    java: more options of the driver's JVM.
+    master: where (`SPARK_MASTER`); empty: in this process's own JVM, with the requested number of threads. memory: of
+    the driver, and on a cluster of each executor (`HEADWATER_SPARK_MEMORY`, such as `2g`). java: further options of the
+    driver's JVM.
     """
 
     master: str = ""
@@ -68,7 +68,7 @@ class SparkSettings:
         return not self.master or self.master == "local" or self.master.startswith("local[")
 
     def options(self, threads: int, *, lasting: bool = False) -> dict[str, str]:
-        """Spark's configuration for a session with this many threads where it is local; lasting: see start_session."""
+        """Spark's configuration for a session with this many threads if it is local; lasting: see start_session."""
         jars = [str(jar) for jar in spark_jars()]
         optimising = () if lasting else _LATE_OPTIMISING
         java = " ".join((*_JAVA_OPTIONS, *optimising, f"-Dlog4j2.configurationFile={_LOG4J}"))
@@ -89,22 +89,22 @@ class SparkSettings:
             "spark.sql.sources.useV1SourceList": "",
             **_CONSUMER_POOLS,
             "spark.executor.heartbeatInterval": "1s",
-            # a constant may hold "${…}": it is text
+            # a constant may contain "${…}": it is text
             "spark.sql.variable.substitute": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-            # the default starts a process for each file
+            # the default starts a process per file
             "spark.sql.streaming.checkpointFileManagerClass": (
                 "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
             ),
             "spark.pyspark.python": sys.executable,
-            # executors on this machine import what this process can, the user's own packages too
+            # executors on this machine import the same modules as this process, including the user's packages
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path),
         }
         if self.is_local:
             return options | {
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.driver.host": "127.0.0.1",
-                # on the JVM's own classpath the connector starts faster than through a class loader of Spark's
+                # on the JVM's own classpath the connector starts faster than through Spark's class loader
                 "spark.driver.extraClassPath": os.pathsep.join(jars),
             }
         loopback = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -114,13 +114,13 @@ class SparkSettings:
 def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: bool = False) -> SparkSession:
     """The session of this process.
 
-    threads: of a local master; the live query holds one for each source partition, so give it two more than these.
-    lasting: it will compute the same for hours, so that its code is worth optimising soon.
+    threads: of a local master; the live query uses one per source partition, so give it two more than these. lasting:
+    it will run the same code for hours, so the code is optimised soon.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415  (half a second that only those who need Spark pay)
 
     if settings.is_local:
-        # without it Spark looks for an address of this machine that others can reach, and warns when it finds none
+        # without it Spark looks for an address of this machine that others can reach, and warns if it finds none
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     for option, value in settings.options(threads, lasting=lasting).items():
@@ -130,8 +130,7 @@ def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: 
 
 @contextmanager
 def lazy_session(settings: SparkSettings, *, name: str, threads: int) -> Iterator[Callable[[], SparkSession]]:
-    """A session that starts when it is first asked for, and again where its JVM has died; afterwards it is stopped, and
-    its JVM ended with it."""
+    """A session that starts at its first use, and again if its JVM has died. At the end it is stopped with its JVM."""
     started: list[SparkSession] = []
 
     def session() -> SparkSession:
@@ -156,7 +155,7 @@ def _has_died() -> bool:
 
 
 def end(session: SparkSession, within_s: float = 30.0) -> None:
-    """Stop a session and its JVM, which would else stay, with all its memory, as long as this process."""
+    """Stop a session and its JVM, which would otherwise keep its memory until this process ends."""
     from py4j.protocol import Py4JError  # noqa: PLC0415
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415

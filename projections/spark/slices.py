@@ -1,7 +1,7 @@
-"""A long log folded slice by slice, each kept as Parquet until all are loaded: a replay that dies goes on from there.
+"""Folds a long log in slices, each kept as Parquet until all are loaded: an interrupted replay reuses them.
 
-A fold is a monoid, so the fold of a log is the fold of its slices' folds. Kept only where the session is local: its
-executors write to the disk of this process. A log of one slice keeps nothing, and costs nothing.
+A fold is a monoid, so the fold of a log is the fold of its slices' folds. Slices are kept only if the session is local,
+because only then executors write to the disk of this process. A log of one slice keeps nothing.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SLICE_OFFSETS: Final = 20_000_000
-"""Of all partitions together; a minute or so of folding on two cores."""
+"""Of all partitions together; about a minute of folding on two cores."""
 KEPT_S: Final = 24 * 60 * 60
-"""Less than tombstones are kept for: what was erased since is found in the log."""
+"""Shorter than the retention of tombstones, so that later erasures are found in the log."""
 _ENTRY: Final = "_entry"
 
 
@@ -48,8 +48,8 @@ _ENTRY: Final = "_entry"
 class Slices:
     """The slices of one view's replay.
 
-    size: offsets of a slice, in all partitions together. Slices lie at fixed offsets, so that a later replay, of a
-    longer log, finds those of an earlier one. erased: events to leave out (see `erasing`); None where none is known.
+    size: offsets of a slice, in all partitions together. Slices begin at fixed offsets, so that a later replay of a
+    longer log finds those of an earlier one. erased: events to leave out (see `erasing`); None if none is known.
     """
 
     session: SparkSession
@@ -60,7 +60,7 @@ class Slices:
     erased: DataFrame | None = None
 
     def fold(self, ranges: Ranges) -> DataFrame:
-        """The rows of the events in `ranges`, as `folded` gives them; slices that are kept are not folded again."""
+        """The rows of the events in `ranges`, as from `folded`; kept slices are not folded again."""
         step = max(1, self.size // max(1, len(ranges)))
         whole = min((end // step for _, end in ranges.values()), default=0)
         if whole == 0 or not self._is_local:
@@ -75,7 +75,7 @@ class Slices:
         return recombined(kept, self.view)
 
     def forget(self) -> None:
-        """Remove what is kept: the replay has succeeded."""
+        """Delete the kept slices: the replay has succeeded."""
         shutil.rmtree(self._of_view, ignore_errors=True)
 
     def _keep(self, number: int, part: Ranges, ranges: Ranges) -> None:
@@ -85,7 +85,7 @@ class Slices:
             return
         shutil.rmtree(folder, ignore_errors=True)
         self._fold(part).write.parquet(str(folder / "rows"))
-        # written last: a folder with it is complete
+        # written last: a folder with this file is complete
         ends = {str(partition): end for partition, (_, end) in ranges.items()}
         (folder / "ends.json").write_text(json.dumps(ends))
 
@@ -96,7 +96,7 @@ class Slices:
         return folded(selected(records, self.view, self.selection), self.view)
 
     def _forget_what_is_old(self, ranges: Ranges) -> None:
-        """Events may have been erased since a slice was folded: then none is used."""
+        """If events may have been erased since a slice was folded, no slice is used."""
         noted = list(self._folder.glob("*/ends.json"))
         if not noted:
             return
@@ -105,7 +105,7 @@ class Slices:
             since = {each: (min(seen.get(str(each), 0) for seen in ends), end) for each, (_, end) in ranges.items()}
             if not self._erases(since):
                 return
-        log.info("%s: what an earlier replay has folded is too old to be used", self.view.tag)
+        log.info("%s: the slices of an earlier replay are too old to be used", self.view.tag)
         self.forget()
 
     def _erases(self, ranges: Ranges) -> bool:
@@ -123,9 +123,9 @@ class Slices:
 
     @property
     def _folder(self) -> Path:
-        # a topic that was deleted and made anew has the same name, and other events
+        # a topic that was deleted and created again has the same name, but other events
         what = [self.view.fingerprint, str(self.selection), str(self.size), topic_id(self.settings, EVENTS)]
-        # other code may fold the same declaration into other fields: slices of both must not meet
+        # other code may fold the same declaration into other fields, so their slices must not be mixed
         what += ["with what is erased" if self.erased is None else "without what is erased", code_digest()]
         digest = hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
         return self._of_view / digest
@@ -133,7 +133,7 @@ class Slices:
 
 @cache
 def code_digest() -> str:
-    """Names the code that folds: this package, what it takes from `commands`, and Spark."""
+    """Identifies the code that folds: this package, what it uses of `commands`, and Spark."""
     from pyspark import __version__  # noqa: PLC0415
 
     digest = hashlib.sha256(__version__.encode())
@@ -145,11 +145,11 @@ def code_digest() -> str:
 
 
 def recombined(folds: DataFrame, view: TableView) -> DataFrame:
-    """Folds of parts of a log, as `folded` gives them, as the fold of all of it."""
+    """Combines folds of parts of a log, as from `folded`, into the fold of the whole."""
     ranked = {identifier(each.field.name) for each in view.layout.monoids if isinstance(each, Ranked)}
     if not ranked:
         return combined(folds, view)
-    # of a ranked list, an event brings one entry: so must each row here
+    # of a ranked list, an event brings one entry, so each row here must have one as well
     longest = f"greatest(1, 1, {', '.join(f'coalesce(size({each}), 0)' for each in ranked)})"
     numbered = folds.selectExpr("*", f"explode(sequence(0, {longest} - 1)) as {_ENTRY}")
     fields = (
@@ -162,7 +162,7 @@ def recombined(folds: DataFrame, view: TableView) -> DataFrame:
 
 
 def _part(ranges: Ranges, start: int, end: int | None) -> Mapping[int, tuple[int, int]]:
-    """What of `ranges` lies between two offsets, the same in every partition."""
+    """The part of `ranges` between two offsets, the same in every partition."""
     parts = {}
     for partition, (first, last) in ranges.items():
         low = max(first, start)

@@ -1,7 +1,7 @@
-"""The histories of events as Spark SQL: what older versions recorded, as the fields of the current one.
+"""The histories of events as Spark SQL: older versions are read as the current version.
 
-Only rows of older versions pay. They are parsed a second time, for the fields that changed, as variants: these know
-which type the JSON had, so one field may have had several. `commands/declaring/upcasting.py` is the meaning of it.
+This costs only rows of older versions. They are parsed a second time, for the changed fields, as variants: these keep
+the JSON type, so one field may have had several. `commands/declaring/upcasting.py` defines the semantics.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from projections.table.types import PYTHON_TYPES, SPARK_TYPES, ColumnType
 
 Lineages = Mapping[str, Lineage]
 Older = Mapping[str, Mapping[int, Lineages]]
-"""By event type and older version, what the changed fields are made of."""
+"""By event type and older version, the lineage of the changed fields."""
 
 VARIANTS, TEXTS = "older_variants", "older_texts"
-"""Columns with the fields of older versions: as variants, and as texts of JSON where the field is no scalar."""
+"""Columns with the fields of older versions: as variants, and as JSON texts if the field is not a scalar."""
 
 _TYPE_OF: Final[Mapping[Kind, str]] = {
     str: "= 'STRING'",
@@ -42,7 +42,7 @@ _TYPE_OF: Final[Mapping[Kind, str]] = {
 
 
 def recorded_columns(older: Older, kinds: Mapping[str, Mapping[str, Kind]]) -> list[str]:
-    """The columns that hold what older versions recorded; null in every other row. kinds: of fields, by event type."""
+    """The columns with the recorded fields of older versions; null in other rows. kinds: of fields, by event type."""
     names: dict[str, set[str]] = {VARIANTS: set(), TEXTS: set()}
     for event_type, versions in older.items():
         for lineages in versions.values():
@@ -62,7 +62,7 @@ def recorded_columns(older: Older, kinds: Mapping[str, Mapping[str, Kind]]) -> l
 def current_data(
     older: Older, kinds: Mapping[str, Mapping[str, Kind]], parsed: Mapping[str, ColumnType], data: str
 ) -> str:
-    """Spark SQL of an event's data in the current version; `data` is that of the document, parsed as `parsed` says."""
+    """Spark SQL of an event's data in the current version; `data` is that of the document, parsed as in `parsed`."""
     branches = []
     for event_type, versions in older.items():
         for version, lineages in versions.items():
@@ -82,7 +82,7 @@ def _is_row(event_type: str, version: int) -> str:
 
 
 def _recorded(lineage: Lineage, kind: Kind) -> Iterator[tuple[str, Kind]]:
-    """The recorded fields that a lineage starts from, with the kind that each must have."""
+    """The recorded fields that a lineage starts from, with their required kinds."""
     match lineage:
         case Recorded():
             yield lineage.name, kind
@@ -97,13 +97,13 @@ def _recorded(lineage: Lineage, kind: Kind) -> Iterator[tuple[str, Kind]]:
 
 
 def _final(lineage: Lineage, kind: Kind) -> str:
-    """Spark SQL of a field. Infinity goes through every step, and is no value in the end."""
+    """Spark SQL of a field. Infinity passes through every step, and becomes null at the end."""
     made = compiled(lineage, kind)
     return f"if(abs({made}) <= 1.7976931348623157E308D, {made}, null)" if kind is float else made
 
 
 def compiled(lineage: Lineage, kind: Kind) -> str:
-    """Spark SQL of what a lineage makes, which must be of this kind: null where it is not."""
+    """Spark SQL of a lineage, which must result in this kind: null if it does not."""
     match lineage:
         case Recorded():
             return _typed(lineage.name, kind)
@@ -168,6 +168,6 @@ def _double(number: float) -> str:
 
 
 def _matching(text: str, pattern: str) -> str:
-    """The text if all of it matches, else an empty one."""
+    """The text if all of it matches, else an empty text."""
     whole = literal(f"\\A(?:{pattern})\\z")
     return f"regexp_extract({text}, {whole}, 0)"

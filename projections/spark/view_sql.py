@@ -13,12 +13,12 @@ from projections.table.view import TableView, item_kinds, required_fields
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """What one kind of event does to a row of a view, as Spark SQL over the parsed log.
+    """The effect of one kind of event on a row of a view, as Spark SQL over the parsed log.
 
-    key: of the row. fields: by state field, in the layout's order; untouched ones are absent. event: its class (None:
+    key: of the row. fields: by state field, in the layout's order; unchanged fields are absent. event: its class (None:
     any that the view does not name). required: fields of `data` that must not be null. condition: whether the event
-    counts (None: always). items: the list whose items bring a patch each, and are what key, fields and condition read
-    as `item` and `i` (None: one patch). An event without a list has one item then, which is null.
+    counts (None: always). items: the list whose items make one patch each, and are read by key, fields and condition as
+    `item` and `i` (None: one patch). An event without a list has one item, which is null.
     """
 
     key: str
@@ -30,12 +30,12 @@ class Lifted:
 
     @property
     def unreadable(self) -> str | None:
-        """The condition that the event cannot be read; None where any can."""
+        """The condition that the event cannot be read; None if all can."""
         return None if self.event is None else unreadable(self.event, self.required)
 
 
 def lift(view: TableView, event: type[Event] | None, schema: LogSchema) -> Lifted:
-    """What `event` (None: any that the view does not name) does to its row. `reference.lift` is its meaning."""
+    """The effect of `event` (None: any that the view does not name) on its row. `reference.lift` defines it."""
     case: Case = EVERY if event is None else event
     condition, found = view.condition(case), view.list_of(case)
     items = None
@@ -52,6 +52,6 @@ def lift(view: TableView, event: type[Event] | None, schema: LogSchema) -> Lifte
 
 
 def lifts(view: TableView, schema: LogSchema) -> dict[str | None, Lifted]:
-    """Every kind of event that the view handles, by type; None stands for all others, where it handles every."""
+    """Every kind of event that the view handles, by type; None stands for all others, if it handles all events."""
     found: dict[str | None, Lifted] = {name: lift(view, event, schema) for name, event in view.events.items()}
     return found | {None: lift(view, None, schema)} if view.handles_every else found

@@ -1,1 +1,1 @@
-"""Where views live: one file per store, behind the Protocol in `store.py`."""
+"""The stores of views: one file per store, behind the Protocol in `store.py`."""

@@ -1,4 +1,4 @@
-"""Rows as documents, for stores that combine in Python: what is shown, what is kept, what has been applied."""
+"""Rows as documents, for stores that combine in Python: visible columns, state fields, and the guard."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from projections.table.types import ColumnType
 from projections.table.view import TableView
 
 Guard = dict[int, Place]
-"""The highest place applied to one row, by source partition."""
+"""The highest place that was applied to one row, by source partition."""
 
 
 @dataclass(frozen=True)
 class DocumentForm:
-    """What of a view a document needs; unlike the view itself it can be pickled to executors.
+    """What documents need of a view; unlike a view, it can be pickled to executors.
 
-    kinds: the type of every state field. columns: what is shown beside the key, by name.
+    kinds: the type of every state field. columns: the visible columns besides the key, by name.
     """
 
     key_name: str
@@ -43,12 +43,12 @@ class DocumentForm:
 
 
 def is_deleted(state: State) -> bool:
-    """Whether the row is out of sight."""
+    """Whether the row is deleted."""
     return bool(state.get(DELETED))
 
 
 def take_new_patches(guard: Guard, patches: Iterable[Patch]) -> list[Patch]:
-    """The patches that a row has not yet; the guard takes them in."""
+    """The patches that a row does not have yet; the guard is updated."""
     fresh = []
     for patch in patches:
         seen = guard.get(patch.source)
@@ -64,7 +64,7 @@ def guard_to_json(guard: Guard) -> dict[str, list[int]]:
 
 
 def guard_from_json(found: Mapping[str, list[int]] | None) -> Guard:
-    """The guard in this JSON; empty where there is none."""
+    """The guard in this JSON text; empty if there is none."""
     return {int(source): Place(*place) for source, place in (found or {}).items()}
 
 

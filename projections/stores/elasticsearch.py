@@ -23,20 +23,20 @@ from projections.table.patch import Patch
 from projections.table.reference import combine
 
 ATTEMPTS: Final = 20
-"""How often a document is read again because another writer was faster; there are hardly ever two writers."""
+"""How often a document is read again because another writer was faster; there are rarely two writers."""
 
 Row = tuple[State, Guard, Version | None]
-"""A row as it was read; without a version it is not there yet."""
+"""A row as it was read; without a version it does not exist yet."""
 
 
 class ElasticsearchStore:
     """Views in one Elasticsearch; for one thread.
 
-    Documents are written first, their ledger afterwards: a crash between the two applies patches again, and the guard
-    in each document skips them. The versions of the ledgers are read together with the rows: nothing is written to rows
-    that were restored from a snapshot before the ledger that was restored with them is read.
+    Documents are written first, their ledger afterwards: after a crash in between, patches are applied again, and the
+    guard in each document skips them. The versions of the ledgers are read together with the rows. So nothing is
+    written to rows that were restored from a snapshot, before the restored ledger is read.
 
-    fault: called with the name of each moment in `apply` at which a crash must do no harm; for tests.
+    fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
     """
 
     name = "elasticsearch"
@@ -87,7 +87,7 @@ class ElasticsearchStore:
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
         with translated():
-            # none of a generation whose index somebody deleted: only a rebuild helps it
+            # none if somebody deleted the index of a generation: only a rebuild helps
             if not self._client.indices.exists_alias(name=write_alias(self._index(target))):
                 return {}
         return {partition: deepcopy(held.ledger) for partition, held in self._ledgers.look_up(target).items()}
@@ -102,14 +102,14 @@ class ElasticsearchStore:
         self._ledgers.settle()
 
     def close(self) -> None:
-        """Let go of the connection; progress that is not in a ledger yet is read again."""
+        """Close the connection; progress that is not in a ledger yet is read again."""
         self._ledgers.forget()
         if self._opened is not None:
             self._opened.close()
             self._opened = None
 
     def _apply(self, target: Target, batches: Mapping[int, Batch]) -> bool:
-        """Write the rows of one generation and advance the ledgers in memory; returns whether there were any rows."""
+        """Write the rows of one generation and advance the ledgers in memory; returns whether there were rows."""
         for _ in range(ATTEMPTS):
             known = self._ledgers.known(target)
             ledgers.check(NAME, target, {partition: held.ledger for partition, held in known.items()}, batches)
@@ -130,7 +130,7 @@ class ElasticsearchStore:
             for partition, ledger in advanced.items():
                 known[partition].ledger, known[partition].dirty = ledger, True
             return bool(fresh)
-        raise StoreUnavailable(NAME, f'others keep writing the ledgers of "{target.view.name}"')
+        raise StoreUnavailable(NAME, f'the ledgers of "{target.view.name}" lost {ATTEMPTS} compare-and-set races')
 
     def _write_rows(self, target: Target, patches: dict[str, list[Patch]], versions: Mapping[int, Version]) -> None:
         form = DocumentForm.of(target.view)
@@ -152,14 +152,14 @@ class ElasticsearchStore:
             if not operations:
                 return
             outcomes = send(self._client, self._index(target), operations)
-            # those that went through are not read again: their guards would say so
+            # written rows are not read again, because their guards would skip the patches
             patches = {key: patches[key] for key, status in zip(written, outcomes, strict=True) if status == CONFLICT}
             if not patches:
                 return
         raise StoreUnavailable(NAME, f'document "{next(iter(patches))}" lost {ATTEMPTS} compare-and-set races')
 
     def _read_rows(self, target: Target, keys: Sequence[str], versions: Mapping[int, Version]) -> dict[str, Row]:
-        """The rows of these keys; raises LedgerChanged where a ledger has another version than this process knows."""
+        """The rows of these keys; raises LedgerChanged if a ledger has another version than this process knows."""
         requests = self._ledgers.version_requests(target, versions)
         requests += [{"_index": self._index(target), "_id": document_id(key)} for key in keys]
         with translated():

@@ -1,4 +1,4 @@
-"""Elasticsearch's answers: to many items at once, each may have failed for a reason of its own."""
+"""Elasticsearch's answers to requests with many items, each of which may fail for its own reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSED: Final = frozenset(
         "illegal_argument_exception",
     }
 )
-"""What a document brings: tried again, it would be refused again. Anything else is waited for."""
+"""Errors caused by the document: a retry would fail again. For other errors, the caller waits."""
 
 
 class IndexGone(StoreUnavailable):
@@ -43,8 +43,8 @@ def translated() -> Iterator[None]:
 def documents(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What `mget` found and did not find, in the order of the ids.
 
-    Raises IndexGone, and StoreUnavailable where a document could not be read, as while its shard is not assigned: that
-    says nothing of whether it is there.
+    Raises IndexGone, and StoreUnavailable if a document could not be read, for example because its shard is not
+    assigned: then it is not known whether the document exists.
     """
     for each in answer["docs"]:
         if "error" in each:
@@ -55,11 +55,11 @@ def documents(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 def statuses(answer: Mapping[str, Any]) -> list[int]:
     """The status of each item of a `bulk`: success or CONFLICT.
 
-    Raises IndexGone, Unloadable where a document does not fit the mapping, StoreUnavailable for what else went wrong.
+    Raises IndexGone, Unloadable if a document does not match the mapping, and StoreUnavailable for other errors.
     """
     outcomes = [outcome for item in answer["items"] for outcome in item.values()]
     failed = [each for each in outcomes if each["status"] >= 300 and each["status"] != CONFLICT]
-    for outcome in sorted(failed, key=lambda each: not _is_of_data(each)):  # what is refused can be left out
+    for outcome in sorted(failed, key=lambda each: not _is_of_data(each)):  # refused items can be left out
         error = outcome.get("error", {})
         if _is_of_data(outcome):
             raise Unloadable(NAME, _reason(error))
@@ -71,7 +71,7 @@ def _is_of_data(outcome: Mapping[str, Any]) -> bool:
     error = outcome.get("error", {})
     if outcome["status"] == TOO_LARGE:
         return True
-    # two indexes behind one write alias, as a restored copy makes them, are no fault of the document
+    # two indexes behind one write alias, as after a restore, are not caused by the document
     of_the_alias = error.get("type") == "illegal_argument_exception" and "alias" in str(error.get("reason"))
     return outcome["status"] == 400 and error.get("type") in REFUSED and not of_the_alias
 

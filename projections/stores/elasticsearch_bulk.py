@@ -1,4 +1,4 @@
-"""The bulk path into Elasticsearch, and how a row is written there."""
+"""The bulk path into Elasticsearch, and the form of its documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANSWER: Final = ("items.*.status", "items.*.error.type", "items.*.error.reason",
 
 @dataclass(frozen=True)
 class ElasticsearchWriter:
-    """Indexes the rows of one Spark partition; a repeated one writes the same documents again."""
+    """Indexes the rows of one Spark partition; a repeated task writes the same documents again."""
 
     url: str
     index: str
@@ -47,7 +47,7 @@ class ElasticsearchWriter:
 
 
 def document(form: DocumentForm, key: str, state: State, guard: Guard) -> bytes:
-    """A row as it is stored: what is shown, the fields behind it, and what has been applied."""
+    """A row as it is stored: visible columns, state fields, and guard."""
     shown = form.show(key, state)
     hidden = {name: value for name, value in state.items() if name not in shown}
     body = {**shown, STATE: hidden, GUARD: guard_to_json(guard), DELETED: is_deleted(state)}
@@ -55,7 +55,7 @@ def document(form: DocumentForm, key: str, state: State, guard: Guard) -> bytes:
 
 
 def index_row(key: str, version: tuple[int, int] | None = None) -> bytes:
-    """The line before a document: write it whatever is there, or only over this `_seq_no` and `_primary_term`."""
+    """The line before a document: write it in any case, or only over this `_seq_no` and `_primary_term`."""
     what: dict[str, Any] = {"_id": document_id(key)}
     if version is not None:
         what["if_seq_no"], what["if_primary_term"] = version
@@ -63,19 +63,19 @@ def index_row(key: str, version: tuple[int, int] | None = None) -> bytes:
 
 
 def create_row(key: str) -> bytes:
-    """The line before a document that must not be there yet."""
+    """The line before a document that must not exist yet."""
     return orjson.dumps({"create": {"_id": document_id(key)}})
 
 
 def send(client: Elasticsearch, index: str, operations: Sequence[bytes]) -> list[int]:
-    """Write documents, each a line that says how and a line with the row; see `statuses` for what is returned.
+    """Write documents, each with a line of instructions and a line of data; see `statuses` for the result.
 
-    In requests of a size that a server takes: a batch of patches may touch thousands of large rows.
+    The requests have a limited size, because a batch of patches may change thousands of large rows.
     """
     found: list[int] = []
     with translated():
         for part in _parts(operations):
-            # through an alias: a plain name that is gone would be created anew, without a mapping
+            # through an alias: writing to a missing index would create it without a mapping
             answer = client.bulk(
                 index=write_alias(index), operations=list(part), require_alias=True, filter_path=[*ANSWER]
             )

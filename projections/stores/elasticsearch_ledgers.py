@@ -20,19 +20,19 @@ from projections.stores.store import Ledger, Target
 
 PROGRESS_INTERVAL_S: Final = 1.0
 ROWS_INTERVAL_S: Final = 0.05
-"""Between two writes of a ledger, for progress alone and for rows: guards skip what is read again after a crash."""
+"""Time between two writes of a ledger, for progress and for rows: guards skip what is read again after a crash."""
 
 Version = tuple[int, int]
 """`_seq_no` and `_primary_term` of a document."""
 
 
 class LedgerChanged(Exception):
-    """Somebody else has written a ledger, or its index was restored from a snapshot."""
+    """Another process has written a ledger, or its index was restored from a snapshot."""
 
 
 @dataclass(slots=True)
 class KnownLedger:
-    """A ledger as this process knows it, and the version of its document. Never ahead of the rows."""
+    """A ledger in this process, and the version of its document. It is never ahead of the rows."""
 
     ledger: Ledger
     version: Version
@@ -41,9 +41,9 @@ class KnownLedger:
 
 
 class ElasticsearchLedgers:
-    """The ledgers that one store works with.
+    """The ledgers that one store uses.
 
-    They are kept in memory, and believed while their documents have the versions that this process knows.
+    They are kept in memory, and valid while their documents have the versions that this process knows.
     """
 
     def __init__(self, settings: StoreSettings, client: Callable[[], Elasticsearch]) -> None:
@@ -53,7 +53,7 @@ class ElasticsearchLedgers:
         self._put_off: Sequence[Target] = ()
 
     def create(self, target: Target, fresh: Mapping[int, Ledger]) -> None:
-        """Begin the ledgers of a new generation."""
+        """Create the ledgers of a new generation."""
         with translated():
             if not self._client().indices.exists(index=self.index):
                 self._create_index()
@@ -63,25 +63,25 @@ class ElasticsearchLedgers:
                 )
 
     def drop(self, target: Target) -> None:
-        """Delete those of a generation."""
+        """Delete the ledgers of a generation."""
         self.forget(target)
         with translated():
             for found in self._read(target):
                 self._client().delete(index=self.index, id=found["_id"])
 
     def known(self, target: Target) -> dict[int, KnownLedger]:
-        """Those of a generation, as this process knows them."""
+        """The ledgers of a generation, as this process knows them."""
         return self._held.get(_name(target)) or self.look_up(target)
 
     def forget(self, target: Target | None = None) -> None:
-        """Know nothing of one generation, or (None) of all; progress that was not written yet is read again."""
+        """Forget one generation, or (None) all; progress that was not written yet is read again."""
         if target is None:
             self._held.clear()
         else:
             self._held.pop(_name(target), None)
 
     def look_up(self, target: Target) -> dict[int, KnownLedger]:
-        """Read those of a generation."""
+        """Read the ledgers of a generation."""
         found = {
             each["_source"]["partition"]: KnownLedger(
                 ledgers.from_json(each["_source"]["next"], each["_source"]["applied"]), version_of(each)
@@ -92,9 +92,9 @@ class ElasticsearchLedgers:
         return found
 
     def look_again(self, target: Target) -> None:
-        """Believe the store: another loader has written a ledger, or a snapshot was restored.
+        """Read the ledgers again, because another loader has written one, or a snapshot was restored.
 
-        Of one that nobody else has written, ours may be further on; it is written with the next batch.
+        A ledger that no other process has written may be more recent here; it is written with the next batch.
         """
         ours = self._held.get(_name(target), {})
         held = self.look_up(target)
@@ -103,11 +103,11 @@ class ElasticsearchLedgers:
                 held[partition] = ours[partition]
 
     def version_requests(self, target: Target, versions: Mapping[int, Version]) -> list[dict[str, Any]]:
-        """What of an `mget` tells the versions of these ledgers."""
+        """The part of an `mget` that reads the versions of these ledgers."""
         return [{"_index": self.index, "_id": _id(target, partition), "_source": False} for partition in versions]
 
     def write(self, targets: Sequence[Target], *, rows: bool) -> None:
-        """Write what has advanced, unless it was written a moment ago. rows: there was more than progress."""
+        """Write advanced ledgers, unless they were written a moment ago. rows: there was more than progress."""
         interval_s = ROWS_INTERVAL_S if rows else PROGRESS_INTERVAL_S
         before = time.monotonic() - interval_s
         dirty = self._dirty(targets)
@@ -118,7 +118,7 @@ class ElasticsearchLedgers:
             self._write(due)
 
     def settle(self) -> None:
-        """Write what was put off, but for progress alone."""
+        """Write delayed ledgers, except those with progress alone."""
         targets, self._put_off = self._put_off, ()
         if due := self._dirty(targets):
             self._write(due)
@@ -153,7 +153,7 @@ class ElasticsearchLedgers:
             self.look_again(target)
 
     def _read(self, target: Target) -> list[dict[str, Any]]:
-        """The documents of a generation that are there, for every partition that `patches` may have."""
+        """The existing ledger documents of a generation, for every possible partition of `patches`."""
         with translated():
             ids = [_id(target, partition) for partition in range(self._partitions)]
             answer = self._client().mget(index=self.index, ids=ids)

@@ -1,4 +1,4 @@
-"""What an index of a view looks like."""
+"""Mapping and settings of a view's index."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from projections.table.view import DELETED, Elasticsearch, TableView
 GUARD = "_guard"
 STATE = "_state"
 MAX_TERM_CHARACTERS = 8191
-"""Lucene takes terms of at most 32,766 bytes, and a character has up to four. Longer text is kept, but not indexed."""
+"""Lucene allows terms of 32,766 bytes, and a character has up to four. Longer text is stored, but not indexed."""
 
-# bulk makes nothing searchable and flushes nothing on its own: `finish` does both, once
+# bulk neither refreshes nor flushes on its own: `finish` does both, once
 BULK_SETTINGS: Mapping[str, Any] = {
     "number_of_shards": 1,
     "number_of_replicas": 0,
@@ -30,9 +30,9 @@ LEDGER_MAPPING: Mapping[str, Any] = {"dynamic": False, "properties": {}}
 
 
 def mapping(view: TableView) -> dict[str, Any]:
-    """The mapping of a view's index: its columns by type; state and guard are kept, not indexed.
+    """The mapping of a view's index: its columns by type; state and guard are stored, not indexed.
 
-    A column for full-text search has it in its sub-field `text`, and is itself a keyword for filters and facets.
+    A column for full-text search has a sub-field `text`, and is itself a keyword for filters and facets.
     """
     declared = view.store("elasticsearch")
     searched = declared.text if isinstance(declared, Elasticsearch) else ()

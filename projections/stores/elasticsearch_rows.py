@@ -12,7 +12,7 @@ from projections.settings import StoreSettings
 from projections.stores.elasticsearch_answers import IndexGone, documents, translated
 from projections.stores.elasticsearch_mapping import STATE
 from projections.stores.names import document_id, index_name
-from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, touched
+from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.table.monoids import State
 
@@ -55,4 +55,4 @@ class ElasticsearchRows:
 
 def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:
     state = {field.name: source.get(field.name) for field in target.view.layout.fields} | source[STATE]
-    return source[target.view.key_name], touched(state)
+    return source[target.view.key_name], without_empty(state)

@@ -1,4 +1,4 @@
-"""Ledgers as every store keeps them: what of a batch is new, and the JSON form."""
+"""Ledgers in every store: which patches of a batch are new, and the JSON form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def initial_ledger(bulk_ends: Mapping[int, int], next_offset: int) -> Ledger:
 
 
 def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapping[int, Batch]) -> None:
-    """Raise GenerationMissing where a ledger is gone, LedgerWentBack where one is before its batch."""
+    """Raise GenerationMissing if a ledger is gone, LedgerWentBack if one is before its batch."""
     for partition, batch in batches.items():
         ledger = found.get(partition)
         if ledger is None:
@@ -30,7 +30,7 @@ def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapp
 
 
 def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
-    """The patches of `tag` in `batch` that `ledger` has not yet; the ledger takes in the whole batch."""
+    """The patches of `tag` in `batch` that `ledger` does not have yet; the ledger is updated with the whole batch."""
     fresh: list[Patch] = []
     for patch in batch.patches.get(tag, ()):
         if not ledger.has(patch.source, patch.place):
@@ -44,7 +44,7 @@ def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
 
 
 def combined(view: TableView, patches: Iterable[Patch]) -> dict[str, State]:
-    """One patch a row: the patches of each key combined, in key order, as two writers need not to deadlock."""
+    """One patch per row: the patches of each key combined, in key order, so that two writers do not deadlock."""
     rows: dict[str, State] = {}
     for patch in patches:
         combine(view, rows.setdefault(patch.key, {}), patch.fields)
@@ -53,7 +53,7 @@ def combined(view: TableView, patches: Iterable[Patch]) -> dict[str, State]:
 
 @contextmanager
 def loadable(store: str) -> Iterator[None]:
-    """Raise Unloadable where a patch does not have the types of its view's fields."""
+    """Raise Unloadable if a patch does not have the types of its view's fields."""
     try:
         yield
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -66,5 +66,5 @@ def to_json(ledger: Ledger) -> dict[str, list[int]]:
 
 
 def from_json(next_offset: int, applied: Mapping[str, list[int]]) -> Ledger:
-    """The ledger with `applied` read from JSON."""
+    """The ledger, with `applied` read from JSON."""
     return Ledger(next_offset, {int(source): Place(*place) for source, place in applied.items()})

@@ -1,4 +1,4 @@
-"""The reference store, in memory: what every other store must do, short enough to read in a sitting."""
+"""The reference store, in memory: defines what every other store must do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Generation:
 
 
 class Memory:
-    """What a server would hold: it outlives the stores that are opened on it."""
+    """The data of a server: it outlives the stores that are opened on it."""
 
     def __init__(self) -> None:
         self.generations: dict[tuple[str, int], _Generation] = {}
@@ -35,7 +35,7 @@ class Memory:
 class MemoryStore:
     """Views in memory. A call to `apply` takes effect as a whole or not at all.
 
-    fault: called with the name of each moment in `apply` at which a crash must do no harm; for tests.
+    fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
     """
 
     name = "memory"
@@ -51,7 +51,7 @@ class MemoryStore:
         return _Writer(self._memory.generations[_name(target)].rows, DocumentForm.of(target.view))
 
     def finish(self, target: Target) -> None:
-        """Nothing: a row can be read as soon as it is written."""
+        """Nothing to do: rows are readable at once."""
 
     def publish(self, target: Target) -> None:
         self._memory.published[target.view.name] = target.generation
@@ -86,10 +86,10 @@ class MemoryStore:
         return {key: form.show(key, state) for key, state in rows.items() if not is_deleted(state)}
 
     def settle(self) -> None:
-        """Nothing: `apply` puts nothing off."""
+        """Nothing to do: `apply` delays nothing."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the generations of a view are called in each store; readers of the stores use these too."""
+"""The names of a view's generations in each store, also for readers of the stores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 NUL: Final = "\0"
 REPLACEMENT: Final = "\ufffd"
-"""What PostgreSQL, whose text cannot hold NUL, has in its place."""
+"""PostgreSQL's replacement for NUL, which its text cannot contain."""
 LEDGER = "ledger"
 MAX_ID_BYTES = 512
 HASHED = "sha256:"
@@ -34,12 +34,12 @@ def alias_name(environment: str, view: str) -> str:
 
 
 def write_alias(index: str) -> str:
-    """Elasticsearch alias that an index is written through: a write to an alias that is gone creates nothing."""
+    """Elasticsearch alias for writing to an index: a write to a missing alias creates nothing."""
     return f"{index}.write"
 
 
 def document_id(key: str) -> str:
-    """Elasticsearch's `_id` of a row: its key, or a hash of it where an id cannot be so long or empty."""
+    """Elasticsearch's `_id` of a row: its key, or a hash of it if the key is empty or too long."""
     if key and len(key.encode()) <= MAX_ID_BYTES and not key.startswith(HASHED):
         return key
     return HASHED + hashlib.sha256(key.encode()).hexdigest()
@@ -56,7 +56,7 @@ def ledger_document(view: str, generation: int, partition: int) -> str:
 
 
 def cache_ledger(environment: str, view: str, generation: int) -> str:
-    """Valkey key of a generation's ledgers: a hash with a field for each partition of `patches`."""
+    """Valkey key of a generation's ledgers: a hash with a field per partition of `patches`."""
     return f"{environment}:{LEDGER}:{view}:g{generation}"
 
 
@@ -66,7 +66,7 @@ def cache_key(environment: str, view: str, generation: int, key: str) -> str:
 
 
 def cache_pointer(environment: str, view: str) -> str:
-    """Valkey key that holds the number of the live generation."""
+    """Valkey key with the number of the live generation."""
     return f"{environment}:{view}:generation"
 
 

@@ -1,4 +1,4 @@
-"""The one place that knows every store: opens it, or a reader of it, by its name, importing only its client."""
+"""Opens a store, or a reader of it, by name, importing only its client. Only this module knows all stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STORES = ("postgres", "elasticsearch", "valkey")
 
 
 def open_store(name: str, settings: StoreSettings) -> ViewStore:
-    """The store of this name (see STORES); connects when it is first used."""
+    """The store with this name (see STORES); connects at its first use."""
     match name:
         case "postgres":
             from projections.stores.postgres import PostgresStore  # noqa: PLC0415 - one process needs one client
@@ -29,7 +29,7 @@ def open_store(name: str, settings: StoreSettings) -> ViewStore:
 
 
 def open_reader(name: str, settings: StoreSettings) -> RowReader:
-    """The reader of the store of this name (see STORES)."""
+    """The reader of the store with this name (see STORES)."""
     match name:
         case "postgres":
             from projections.stores.postgres_rows import PostgresRows  # noqa: PLC0415
@@ -48,4 +48,4 @@ def open_reader(name: str, settings: StoreSettings) -> RowReader:
 
 
 def _unknown(name: str) -> ValueError:
-    return ValueError(f'there is no store "{name}": use one of {", ".join(STORES)}')
+    return ValueError(f'unknown store "{name}": use one of {", ".join(STORES)}')

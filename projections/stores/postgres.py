@@ -29,9 +29,9 @@ from projections.table.types import ColumnType
 class PostgresStore:
     """Views in one PostgreSQL; for one thread.
 
-    Text cannot hold the character NUL here: it is stored as U+FFFD, in bulk as well as live.
+    PostgreSQL's text cannot contain the character NUL: it is stored as U+FFFD, in bulk and live.
 
-    fault: called with the name of each moment in `apply` at which a crash must do no harm; for tests.
+    fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
     """
 
     name = "postgres"
@@ -100,7 +100,7 @@ class PostgresStore:
 
     def _apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         by_name = {(target.view.name, target.generation): target for target in targets}
-        # two round trips: one to lock the ledgers and read them, one for all that is written
+        # two round trips: one to lock and read the ledgers, one for all writes
         with self._transaction(pipelined=True) as connection:
             locked = connection.execute(
                 self._sql(postgres_ddl.LOCK_LEDGERS),
@@ -128,10 +128,10 @@ class PostgresStore:
         self._fault("committed")
 
     def settle(self) -> None:
-        """Nothing: ledgers are written with the rows."""
+        """Nothing to do: ledgers are written with the rows."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -189,7 +189,7 @@ def _storable(patch: Patch) -> Patch:
 
 
 def _document(target: Target, rows: Mapping[str, State]) -> str:
-    """Rows as a JSON list of objects, in the forms that `postgres_ddl.upsert` takes; the key is one of their fields."""
+    """Rows as a JSON list of objects, in the form of `postgres_ddl.upsert`; the key is one of their fields."""
     key_name = target.view.key_name
     forms = {field.name: form for field in target.view.layout.fields if (form := _form(field)) is not None}
     listed = []
@@ -201,7 +201,7 @@ def _document(target: Target, rows: Mapping[str, State]) -> str:
 
 
 def _form(field: StateField) -> Callable[[Any], Any] | None:
-    """How a value of this field is written, where that is not as JSON has it."""
+    """How a value of this field is written, if not as in JSON."""
     if field.entry:
         return partial(json_text, kind=field.type)
     match field.type:
@@ -210,12 +210,12 @@ def _form(field: StateField) -> Callable[[Any], Any] | None:
         case ColumnType.POINT:
             return lambda place: f"({place['lon']},{place['lat']})"
         case ColumnType.FLOAT:
-            return lambda number: number if isfinite(number) else str(number)  # a sum may leave the numbers of JSON
+            return lambda number: number if isfinite(number) else str(number)  # a sum may exceed the numbers of JSON
         case _:
             return None
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     return value

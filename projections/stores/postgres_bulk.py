@@ -24,9 +24,9 @@ POINT: Final = struct.Struct("!dd")
 
 @dataclass(frozen=True)
 class PostgresWriter:
-    """Copies the rows of one Spark partition in one transaction; goes to executors, so it holds settings only.
+    """Copies the rows of one Spark partition in one transaction; it is sent to executors, so it has settings only.
 
-    A task that is repeated after its commit writes its rows twice; `PostgresStore.finish` takes the copies out.
+    A task that is repeated after its commit writes its rows twice; `PostgresStore.finish` removes the duplicates.
     """
 
     url: str
@@ -62,7 +62,7 @@ class PostgresWriter:
         return written
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the forms that the table has: tallies as JSON text, points binary, no NUL in text."""
+        """The batch in the table's form: tallies as JSON text, points binary, no NUL in text."""
         for number, name in enumerate(batch.schema.names):
             column = batch.column(number)
             match self.kinds.get(name, ColumnType.TEXT):

@@ -1,4 +1,4 @@
-"""The SQL of the PostgreSQL store: what a generation's table looks like, and how a patch is combined into a row."""
+"""The SQL of the PostgreSQL store: a generation's table, and how a patch is combined into a row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from projections.table.view import Postgres
 TABLES = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 
--- what each generation has taken in from each partition of `patches`
+-- what each generation has applied from each partition of `patches`
 CREATE TABLE IF NOT EXISTS {schema}.ledger (
     view       text NOT NULL,
     generation integer NOT NULL,
@@ -25,13 +25,13 @@ CREATE TABLE IF NOT EXISTS {schema}.ledger (
 
 SCHEMA = TABLES + FUNCTIONS
 
-# none of a generation whose table somebody dropped: only a rebuild helps it
+# none if somebody dropped the table of a generation: only a rebuild helps
 READ_LEDGERS = """
 SELECT partition, next, applied FROM {schema}.ledger
 WHERE view = %s AND generation = %s AND to_regclass(%s) IS NOT NULL
 """
 
-# locked in the order of the primary key, so that two loaders never wait for each other in a circle
+# locked in the order of the primary key, so that two loaders never deadlock
 LOCK_LEDGERS = """
 SELECT ledger.view, ledger.generation, ledger.partition, next, applied
 FROM {schema}.ledger
@@ -56,7 +56,7 @@ DROP_LEDGER = "DELETE FROM {schema}.ledger WHERE view = %s AND generation = %s"
 
 
 def create_table(schema: str, target: Target) -> str:
-    """The table of a generation, without keys and indexes: a bulk load goes first."""
+    """The table of a generation, without keys and indexes, because the bulk load comes first."""
     view = target.view
     columns = [f'"{view.key_name}" text COLLATE "C" NOT NULL']
     for field in view.layout.fields:
@@ -82,13 +82,13 @@ def index_statements(schema: str, target: Target) -> list[str]:
 
 
 def drop_duplicates(schema: str, target: Target) -> str:
-    """Take out the second copies of rows that a repeated bulk task wrote; they are equal."""
+    """Delete duplicate rows that a repeated bulk task wrote; they are equal."""
     table, key = _table(schema, target), target.view.key_name
     return f'DELETE FROM {table} AS a USING {table} AS b WHERE a."{key}" = b."{key}" AND a.ctid > b.ctid'  # noqa: S608
 
 
 def publish_query(schema: str, target: Target) -> str:
-    """What the SQL view under the plain name shows: the visible columns of the rows that are not deleted."""
+    """The SQL view under the plain name: the visible columns of the rows that are not deleted."""
     view = target.view
     listed = ", ".join(f'"{name}"' for name in view.types)
     where = f' WHERE NOT coalesce("{DELETED}", false)' if view.deleted_by else ""
@@ -96,9 +96,9 @@ def publish_query(schema: str, target: Target) -> str:
 
 
 def upsert(schema: str, target: Target) -> str:
-    """Combine patches, one a row and given as a JSON list of objects, into the table.
+    """Combine patches, one per row and given as a JSON list of objects, into the table.
 
-    As JSON, because that takes less than half of the time that an array for each column takes.
+    JSON takes less than half of the time that one array per column takes.
     """
     view, fields = target.view, target.view.layout.fields
     types = {view.key_name: "text", **{field.name: POSTGRES_TYPES[field.type] for field in fields}}

@@ -1,4 +1,4 @@
-"""The SQL functions that the PostgreSQL store combines rows and shows columns with, next to Python's in `monoids`."""
+"""The SQL functions with which the PostgreSQL store combines rows and shows columns; Python's are in `monoids`."""
 
 FUNCTIONS = """
 -- two tallies, {{"value": count}}, added up; what is held zero times is dropped

@@ -1,4 +1,4 @@
-"""The SQL view under a view's plain name: moved from one generation to the next with all that users hung on it."""
+"""The SQL view under a plain name: moved from one generation to the next, with grants and dependent objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SELECT pg_class.oid, nullif(pg_get_userbyid(relowner), current_user) AS owner, r
 FROM pg_class WHERE oid = to_regclass({name})
 """
 
-# what others than the owner may do with the view (column: null), and with single columns; grantee null: everyone
+# privileges of others than the owner on the view (column: null) and on single columns; grantee null: everyone
 PRIVILEGES = """
 SELECT attname AS column, rolname AS grantee, privilege_type AS privilege, is_grantable AS grantable
 FROM (
@@ -48,7 +48,7 @@ SELECT EXISTS (
 
 
 class Found(NamedTuple):
-    """The SQL view that is there."""
+    """The existing SQL view."""
 
     oid: int
     owner: str | None
@@ -74,9 +74,9 @@ class PlainName:
         self._table = sql.Identifier(schema, table_name(target.view.name, target.generation))
 
     def publish(self) -> None:
-        """Let the view show the target. Its grants, owner and options stay, and what is made from it does too.
+        """Let the view show the target. Its grants, owner, options and dependent objects stay.
 
-        Raises CannotPublish where its columns change and something is made from it, or the server refuses.
+        Raises CannotPublish if its columns change and other objects depend on it, or if the server refuses.
         """
         view = self._target.view.name
         try:
@@ -92,7 +92,7 @@ class PlainName:
                 # a view reads its table with the rights of its owner
                 self._run("GRANT SELECT ON {} TO {}", self._table, sql.Identifier(found.owner))
         except psycopg.errors.DependentObjectsStillExist as error:
-            remedy = f"its columns changed, so make them again after `replay publish {view}`: drop them first"
+            remedy = f"the columns changed, so drop these, run `replay publish {view}`, and create them again"
             raise CannotPublish(NAME, view, f"{error.diag.message_detail}; {remedy}") from error
         except psycopg.Error as error:
             if isinstance(meaning(error), StoreUnavailable):
@@ -100,7 +100,7 @@ class PlainName:
             raise CannotPublish(NAME, view, str(error).strip()) from error
 
     def drop(self) -> None:
-        """Drop the target's table, and the SQL view if it shows it; raises StillUsed where users made more from it."""
+        """Drop the target's table, and the SQL view if it shows it; raises StillUsed if users' objects depend on it."""
         view, generation = self._target.view.name, self._target.generation
         try:
             if self._reads():
@@ -110,7 +110,7 @@ class PlainName:
             raise StillUsed(NAME, view, generation, error.diag.message_detail or str(error)) from error
 
     def _create_anew(self, before: Found) -> None:
-        """Other columns: the view is dropped and made again, in one transaction, so that no reader sees it missing."""
+        """If the columns differ, drop the view and create it again in one transaction, so that it is never missing."""
         privileges = self._privileges(before)
         self._run("DROP VIEW {}", self._name)
         self._create("CREATE VIEW", before)
@@ -118,12 +118,12 @@ class PlainName:
         if made is None:
             return
         columns = {name for (name,) in self._connection.execute(COLUMNS, [made.oid])}
-        for each in self._privileges(made):  # what the schema's default privileges gave was taken away, or never given
+        for each in self._privileges(made):  # privileges of the schema's defaults that were revoked, or never granted
             self._run("REVOKE ALL ON {} FROM {}", self._name, _role(each.grantee))
         for each in privileges:
             if each.column is None or each.column in columns:
                 self._grant(each)
-        if before.owner is not None:  # last: only the owner grants
+        if before.owner is not None:  # last, because only the owner grants
             self._run("ALTER VIEW {} OWNER TO {}", self._name, sql.Identifier(before.owner))
 
     def _create(self, command: str, found: Found | None) -> None:
@@ -153,7 +153,7 @@ class PlainName:
         return row is not None and bool(row[0])
 
     def _literal(self, name: sql.Identifier) -> sql.Literal:
-        """A quoted name as the text that `to_regclass` takes."""
+        """A quoted name as the text argument of `to_regclass`."""
         return sql.Literal(name.as_string(self._connection))
 
     def _run(self, statement: str, *parts: sql.Composable) -> None:

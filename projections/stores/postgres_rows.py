@@ -14,12 +14,12 @@ from projections.errors import GenerationMissing, StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores.names import table_key, table_name
 from projections.stores.postgres_text import NAME
-from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, touched
+from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.table.monoids import State
 from projections.table.types import ColumnType
 
-# the planner's estimate: as of the last ANALYZE, which a rebuild and autovacuum make; -1 where there was none
+# the planner's estimate, from the last ANALYZE, which a rebuild and autovacuum run; -1 if there was none
 SIZE: Final = "SELECT reltuples::bigint, pg_total_relation_size(oid) FROM pg_class WHERE oid = to_regclass(%s)"
 
 
@@ -63,7 +63,7 @@ class PostgresRows:
 
 
 class _Translated:
-    """A connection whose errors are Headwater's."""
+    """A connection that raises Headwater's errors."""
 
     def __init__(self, url: str, target: Target) -> None:
         self._url, self._target = url, target
@@ -85,11 +85,13 @@ class _Translated:
 
 def _of_table(target: Target, row: Sequence[Any]) -> tuple[str, State]:
     values = zip(target.view.layout.fields, row[1:], strict=True)
-    return row[0], touched({field.name: _plain(value, field.type) for field, value in values if value is not None})
+    return row[0], without_empty(
+        {field.name: _plain(value, field.type) for field, value in values if value is not None}
+    )
 
 
 def _plain(value: Any, kind: ColumnType) -> Any:
-    """A value of PostgreSQL's in the form that the other stores keep."""
+    """A value of PostgreSQL in the form of the other stores."""
     match kind:
         case ColumnType.COUNTS | ColumnType.ENTRIES:
             return json.loads(value)

@@ -1,4 +1,4 @@
-"""Texts as PostgreSQL takes them."""
+"""Texts for PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME: Final = "PostgreSQL"
 
 
 def json_text(held: Any, kind: ColumnType) -> str | None:
-    """A state field with entries as its column has it: a sketch is text already, others are JSON."""
+    """A state field with entries in the form of its column: a sketch is already text, others are JSON."""
     if held is None or kind is ColumnType.SKETCH:
         return held  # type: ignore[no-any-return]
     text = orjson.dumps(held).decode()

@@ -1,4 +1,4 @@
-"""Whole generations read back from a store, row by row: what `replay verify` and `replay diff` compare."""
+"""Reads whole generations from a store, row by row: for `replay verify` and `replay diff`."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ Rows = Iterator[tuple[str, State]]
 
 @dataclass(frozen=True)
 class Size:
-    """How large a generation is, by the store's own books. rows: about so many; None: the store keeps no count."""
+    """The size of a generation, as the store estimates it. rows: approximately; None: the store has no count."""
 
     rows: int | None
     size_bytes: int | None
 
 
 class RowReader(Protocol):
-    """Reads the state of rows, deleted ones too; fields that hold nothing are left out. Every call connects anew.
+    """Reads the state of rows, including deleted ones; empty fields are left out. Every call connects again.
 
-    Raises StoreUnavailable, and GenerationMissing where the generation is not in the store.
+    Raises StoreUnavailable, and GenerationMissing if the generation is not in the store.
     """
 
     def rows(self, target: Target) -> Rows:
-        """Every row, in any order, each as it is at some moment after the call."""
+        """Every row, in any order, each as it is at some time after the call."""
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        """The rows of these keys as they are now; those that are not there are left out."""
+        """The current rows of these keys; missing ones are left out."""
 
     def size(self, target: Target) -> Size:
-        """What the store knows without reading the rows; of the view, only the name matters."""
+        """The size without reading the rows; of the view, only the name is used."""
 
 
-def touched(state: State) -> State:
-    """A list that events touched and left empty is as good as one that none touched."""
+def without_empty(state: State) -> State:
+    """`state` without nulls and empty lists: a list that events emptied equals one that no event changed."""
     return {name: value for name, value in state.items() if value is not None and value not in ([], {})}

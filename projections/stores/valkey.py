@@ -1,4 +1,4 @@
-"""Views as Valkey hashes, one a row: each carries its guard and is written by compare-and-set."""
+"""Views as Valkey hashes, one per row: each has its guard and is written by compare-and-set."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "Valkey"
 ATTEMPTS: Final = 20
-"""How often a row is read again because another writer was faster; there are hardly ever two writers."""
+"""How often a row is read again because another writer was faster; there are rarely two writers."""
 BULK_ROWS: Final = 1_000
 
 # KEYS: the row, its generation's ledgers. ARGV: the guard as it was read (empty: none), the new guard, state and
@@ -48,8 +48,8 @@ if ARGV[4] == '' then redis.call('HDEL', KEYS[1], 'doc') else redis.call('HSET',
 return 1
 """
 
-# KEYS: a generation's ledgers. ARGV: partition, the new `next`, the new ledger. A ledger never goes back: a loader that
-# lost its partition may not know it yet. 1: written, 0: it was further on, -1: the generation is gone.
+# KEYS: a generation's ledgers. ARGV: partition, the new `next`, the new ledger. A ledger never goes back: a loader
+# may not know yet that it lost its partition. 1: written, 0: it was more recent, -1: the generation is gone.
 WRITE_LEDGER: Final = """
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if not held then return -1 end
@@ -62,10 +62,10 @@ return 1
 class ValkeyStore:
     """Views in one Valkey; for one thread.
 
-    Rows are written first, their ledger afterwards: a crash between the two applies patches again, and the guard in
-    each row skips them.
+    Rows are written first, their ledger afterwards: after a crash in between, patches are applied again, and the guard
+    in each row skips them.
 
-    fault: called with the name of each moment in `apply` at which a crash must do no harm; for tests.
+    fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
     """
 
     name = "valkey"
@@ -88,7 +88,7 @@ class ValkeyStore:
         return ValkeyWriter(self._settings.valkey, prefix, DocumentForm.of(target.view))
 
     def finish(self, target: Target) -> None:
-        """Nothing: a row can be read as soon as it is written."""
+        """Nothing to do: rows are readable at once."""
 
     def publish(self, target: Target) -> None:
         with translated():
@@ -97,7 +97,7 @@ class ValkeyStore:
     def drop(self, target: Target) -> None:
         rows = cache_key(self._settings.environment, target.view.name, target.generation, "*")
         with translated():
-            # the ledger first: from here on nothing writes a row
+            # the ledger first: from here on nothing writes rows
             self._client.unlink(self._ledgers_key(target))
             pointer = cache_pointer(self._settings.environment, target.view.name)
             if self._client.get(pointer) == str(target.generation).encode():
@@ -126,10 +126,10 @@ class ValkeyStore:
         self._fault("ledger written")
 
     def settle(self) -> None:
-        """Nothing: ledgers are written with each batch."""
+        """Nothing to do: ledgers are written with each batch."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client.close()
 
     def _look_up(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
@@ -165,7 +165,7 @@ class ValkeyStore:
             patches = {key: patches[key] for key, outcome in zip(written, outcomes, strict=True) if outcome == 0}
             if not patches:
                 return
-        raise StoreUnavailable(NAME, f'row "{next(iter(patches))}" keeps changing under our hands')
+        raise StoreUnavailable(NAME, f'row "{next(iter(patches))}" lost {ATTEMPTS} compare-and-set races')
 
     def _read_rows(self, names: Sequence[str]) -> list[tuple[bytes | None, bytes | None]]:
         with translated(), self._client.pipeline(transaction=False) as pipeline:
@@ -184,7 +184,7 @@ class ValkeyStore:
             raise GenerationMissing(target.view.name, target.generation)
 
     def _run(self, script: str, keys: int, calls: Sequence[tuple[Any, ...]]) -> list[int]:
-        """The answers of a script to each of `calls`, its keys first."""
+        """The results of a script for each of `calls`; a call begins with its keys."""
         if not calls:
             return []
         with translated():
@@ -207,7 +207,7 @@ class ValkeyStore:
 
 @dataclass(frozen=True)
 class ValkeyWriter:
-    """Writes the rows of one Spark partition; a repeated one writes the same hashes again."""
+    """Writes the rows of one Spark partition; a repeated task writes the same hashes again."""
 
     url: str
     prefix: str
@@ -230,7 +230,7 @@ class ValkeyWriter:
 
 
 def connect(url: str) -> Any:  # half of the client's methods have no types
-    """A client, which connects when it is first used."""
+    """A client, which connects at its first use."""
     return valkey.Valkey.from_url(url, socket_timeout=10, socket_connect_timeout=3)
 
 
@@ -250,7 +250,7 @@ def _row(form: DocumentForm, key: str, state: State, guard: Any) -> tuple[bytes,
 
 
 def _ledger_to_json(ledger: Ledger) -> bytes:
-    # without spaces, and `next` first: WRITE_LEDGER looks for it
+    # without spaces, and `next` first: WRITE_LEDGER searches for it
     return orjson.dumps({"next": ledger.next_offset, "applied": ledgers.to_json(ledger)})
 
 

@@ -12,7 +12,7 @@ import orjson
 from projections.settings import StoreSettings
 from projections.stores import valkey
 from projections.stores.names import cache_key
-from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, touched
+from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.table.monoids import State
 
@@ -38,7 +38,7 @@ class ValkeyRows:
             return dict(_of_hashes(keys, self._states(client, names)))
 
     def size(self, target: Target) -> Size:
-        return Size(None, None)  # Valkey counts keys for no prefix, and a scan reads the keys of every view
+        return Size(None, None)  # Valkey cannot count keys by prefix, and a scan reads the keys of every view
 
     def _states(self, client: Any, names: Sequence[Any]) -> list[bytes | None]:
         with client.pipeline(transaction=False) as pipeline:
@@ -51,4 +51,4 @@ class ValkeyRows:
 def _of_hashes(keys: Sequence[str], states: Iterable[bytes | None]) -> Rows:
     for key, state in zip(keys, states, strict=True):
         if state is not None:
-            yield key, touched(orjson.loads(state))
+            yield key, without_empty(orjson.loads(state))

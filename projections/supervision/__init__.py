@@ -1,1 +1,1 @@
-"""Keeping processes alive: started in order, probed, restarted, and never orphaned. Knows nothing of views."""
+"""Supervises processes: starts them in order, probes and restarts them, leaves no orphans. Knows nothing of views."""

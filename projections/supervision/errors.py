@@ -1,15 +1,15 @@
-"""What can go wrong while processes are started and watched.
+"""Errors of starting and supervising processes.
 
 SupervisionError
 ├── StartFailed       a process did not become healthy
-└── (compose.errors.ComposeError and what is below it)
+└── (compose.errors.ComposeError and its subclasses)
 """
 
 from pathlib import Path
 
 
 class SupervisionError(RuntimeError):
-    """Root of what starting and watching processes raises; a process's `prepare` raises one below it."""
+    """Root of the errors of starting and supervising processes; a process's `prepare` raises a subclass."""
 
 
 class StartFailed(SupervisionError):

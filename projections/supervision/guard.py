@@ -1,8 +1,8 @@
-"""Runs one child and stops it as soon as standard input closes: nobody's death leaves an orphan.
+"""Runs one child and stops it as soon as standard input closes, so that no child outlives its supervisor.
 
 The supervisor holds the only write end of the pipe that is this process's standard input. It closes the pipe to stop
-the child; should the supervisor be killed, the operating system closes it. Both take the same path. On standard
-output goes the child's pid, then its exit status. Standard library only; started by path, so it stays small.
+the child; if the supervisor is killed, the operating system closes it. Both have the same effect. It prints the child's
+pid, then its exit status, on standard output. Standard library only; started by path, so it stays small.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the order in the last argument: argv, log, cwd, user, stop_signal, stop_timeout_s."""
+    """Run the job in the last argument: argv, log, cwd, user, stop_signal, stop_timeout_s."""
     order: dict[str, Any] = json.loads(sys.argv[-1])
     user: dict[str, Any] = {}
     if order["user"] is not None:
@@ -50,8 +50,8 @@ def main() -> None:
     threading.Thread(target=stop_when_released, daemon=True).start()
     status = child.wait()
     with suppress(ProcessLookupError, PermissionError):  # macOS answers EPERM for a group of zombies
-        os.killpg(child.pid, signal.SIGKILL)  # what the child itself left behind
-    with suppress(BrokenPipeError):  # nobody is left to be told
+        os.killpg(child.pid, signal.SIGKILL)  # processes that the child left behind
+    with suppress(BrokenPipeError):  # nobody reads it any more
         print(status, flush=True)
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""What a supervised process is: how to run it, how to tell that it runs well, and how often to try again."""
+"""A supervised process: how to run it, how to check it, and how often to restart it."""
 
 import signal
 from collections.abc import Callable, Mapping
@@ -7,14 +7,14 @@ from enum import StrEnum
 from pathlib import Path
 
 MAX_DOUBLINGS = 32
-"""Of a wait, which has reached its longest by then; without an end, 2.0**1024 is an error."""
+"""The largest exponent of a wait, which has reached its maximum by then; 2.0**1024 would be an error."""
 
 Probe = Callable[[], str | None]
-"""Asks a process whether it can serve: None when it can, else the reason why not. Must return within seconds."""
+"""Checks whether a process can serve: None if it can, else the reason. Must return within seconds."""
 
 
 class State(StrEnum):
-    """Where a supervised process stands."""
+    """The state of a supervised process."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -27,11 +27,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """What to run and how to tell that it runs well.
+    """How to run a process and how to check it.
 
-    `env` is added to this process's own environment. `prepare` runs before every start (write files, format a disk)
-    and must be repeatable. `after` names the processes that must be healthy first. `user` is (uid, gid). While `held`
-    says so, the process waits for another one, and `start_timeout_s` does not run.
+    `env` is added to this process's own environment. `prepare` runs before every start (write files, format a disk) and
+    must be repeatable. `after` names the processes that must be healthy first. `user` is (uid, gid). While `held`
+    returns True, the process waits for another one, and `start_timeout_s` does not run.
     """
 
     name: str
@@ -51,10 +51,11 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How a process that keeps dying is restarted: doubling waits, and an end.
+    """How a process that keeps dying is restarted: doubling waits, and a limit.
 
-    After `limit` restarts in a row of which none lived for `stable_s`, the process is given up; before it has ever
-    been healthy, after `limit_at_first` already, for then the likely cause is its configuration. None: never.
+    After `limit` restarts in a row, with the process living for less than `stable_s` each time, it is given up; before
+    it has ever been healthy, after `limit_at_first` restarts, because then the likely cause is its configuration. None:
+    never.
     """
 
     first_s: float = 0.2
@@ -70,10 +71,10 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """A moment in the life of a supervised process.
+    """The state of a supervised process at one moment.
 
-    `pid` and `guard` are those of the process and of its guard, `started` is when they began, and `since` when the
-    state began (both Unix time in seconds).
+    `pid` and `guard` are those of the process and of its guard, `started` is their start, and `since` the beginning of
+    the state (both Unix time in seconds).
     """
 
     name: str
@@ -89,4 +90,4 @@ class ProcessStatus:
 DEFAULT_BACKOFF = Backoff()
 
 RETRY_FOREVER = Backoff(first_s=0.5, max_s=10.0, limit=None, limit_at_first=None)
-"""For who waits for servers that may be away for hours: never given up, not at the first start either."""
+"""For processes that wait for servers: never given up, not even at the first start."""

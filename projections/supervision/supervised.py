@@ -1,4 +1,4 @@
-"""Keeps one process alive: a thread that watches it, a guard process that ends it when this process dies."""
+"""Keeps one process alive: a thread that watches it, and a guard process that ends it if this process dies."""
 
 import json
 import logging
@@ -44,29 +44,29 @@ class Supervised:
 
     @property
     def status(self) -> ProcessStatus:
-        """Where the process stands now."""
+        """The current state of the process."""
         with self._changed:
             return self._status
 
     def start(self) -> None:
-        """Begin supervising; returns at once."""
+        """Begin supervising; returns immediately."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the process to stop and return when it has; it is killed `stop_timeout_s` after that."""
+        """Stop the process and wait for its end; after `stop_timeout_s` it is killed."""
         self.release()
         if self._thread.ident is not None:
             self._thread.join()
 
     def release(self) -> None:
-        """Begin to stop; returns at once."""
+        """Begin to stop; returns immediately."""
         self._stopping.set()
         with self._changed:
             self._close_pipe()
             self._changed.notify_all()
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        """Send the process a signal that ends it, and return when the supervisor has seen it die."""
+        """Send the process a signal that ends it, and return after the supervisor has noticed its end."""
         with self._changed:
             pid = self._status.pid
             if pid is None:
@@ -75,7 +75,7 @@ class Supervised:
             self._changed.wait_for(lambda: self._status.pid != pid)
 
     def restart(self) -> None:
-        """Stop the process as `stop` does, start it again at once, and return when it is healthy."""
+        """Stop the process like `stop`, start it again, and return when it is healthy."""
         with self._changed:
             pid = self._status.pid
             self.begin_restart()
@@ -84,7 +84,7 @@ class Supervised:
         self.wait_healthy()
 
     def begin_restart(self) -> None:
-        """Begin to restart the process, unless it is not running; returns at once."""
+        """Begin to restart the process, if it is running; returns immediately."""
         with self._changed:
             if self._status.pid is not None:
                 self._restart_requested = True
@@ -93,8 +93,8 @@ class Supervised:
     def wait_healthy(self, timeout_s: float | None = None) -> None:
         """Return when the process is healthy.
 
-        Raises StartFailed when it has been given up or stopped, or is not healthy within `timeout_s`
-        (by default long enough for the restarts that a first start is given; unbounded where these are).
+        Raises StartFailed if it has been given up or stopped, or is not healthy within `timeout_s` (default: long
+        enough for the restarts of a first start; unlimited if these are).
         """
         bound_s = self._start_bound_s if timeout_s is None else timeout_s
         final = (State.HEALTHY, State.FAILED, State.STOPPED)
@@ -140,7 +140,7 @@ class Supervised:
             limit = self._backoff.limit if self._was_healthy else self._backoff.limit_at_first
             if attempt == limit:
                 _LOG.error(
-                    "'%s' %s; given up after %d restarts; see '%s'", self.spec.name, reason, attempt, self.spec.log
+                    "'%s' %s; giving up after %d restarts; see '%s'", self.spec.name, reason, attempt, self.spec.log
                 )
                 self._set(State.FAILED, reason)
                 return
@@ -168,7 +168,7 @@ class Supervised:
         return False
 
     def _run_once(self) -> str:
-        """Run the process from start to end and say how it ended."""
+        """Run the process from start to end; returns how it ended."""
         self._set(State.STARTING)
         try:
             self.spec.prepare()
@@ -190,7 +190,7 @@ class Supervised:
         finally:
             with self._changed:
                 self._guard = None
-                # In one step: nobody may see a dead process that is healthy.
+                # In one step, so that nobody sees a dead process as healthy.
                 self._status = replace(
                     self._status, pid=None, guard=None, started=None, state=State.BACKOFF, detail=reason
                 )
@@ -269,7 +269,7 @@ class Supervised:
 
 
 def _rotate(log: Path) -> None:
-    """Keep one old log: a stack that stays up for weeks must not fill the disk at every restart."""
+    """Keep one old log, so that logs do not fill the disk with every restart."""
     if log.exists() and log.stat().st_size > _LOG_FILE_LIMIT_BYTES:
         log.replace(log.with_suffix(".old.log"))
 

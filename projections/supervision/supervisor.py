@@ -1,4 +1,4 @@
-"""Keeps several processes alive, started and stopped in the order they need each other."""
+"""Keeps several processes alive; they start and stop in the order of their dependencies."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from projections.supervision.supervised import Supervised
 
 
 class Supervisor:
-    """A set of processes, started in the order their specs ask for and otherwise at once."""
+    """Several processes; each starts after those that it depends on."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class Supervisor:
             raise
 
     def begin(self, *names: str) -> None:
-        """Start the processes of these names; returns at once."""
+        """Start the processes with these names; returns immediately."""
         for name in names:
             self._processes[name].start()
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every process is healthy at this moment."""
+        """Whether every process is healthy now."""
         return all(each.state is State.HEALTHY for each in self.status())
 
     def stop(self) -> None:
@@ -57,7 +57,7 @@ class Supervisor:
                 del remaining[process.spec.name]
 
     def status(self) -> list[ProcessStatus]:
-        """Where each process stands."""
+        """The state of each process."""
         return [process.status for process in self._processes.values()]
 
 
@@ -67,7 +67,7 @@ def _ordered(specs: Sequence[ProcessSpec]) -> list[ProcessSpec]:
     while waiting:
         ready = [spec for spec in waiting.values() if all(name in placed for name in spec.after)]
         if not ready:
-            raise SupervisionError(f"processes wait for each other or for one that is not there: {sorted(waiting)}")
+            raise SupervisionError(f"processes wait for each other or for an unknown process: {sorted(waiting)}")
         for spec in ready:
             placed[spec.name] = waiting.pop(spec.name)
     return list(placed.values())

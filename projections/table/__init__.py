@@ -1,1 +1,1 @@
-"""Table views: the words of declarations, and what they mean. May import `commands.declaring` and `eventlog`."""
+"""Table views: the parts of declarations, and their semantics. May import `commands.declaring` and `eventlog`."""

@@ -26,7 +26,7 @@ _OPERATORS: Final = {
 @storage_word("Comparison")
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`left operator right` of two values of one type; false where either is null. Text compares by code point."""
+    """`left operator right` of two values of one type; false if either is null. Text compares by code point."""
 
     operator: str
     left: Expression
@@ -35,7 +35,9 @@ class Comparison:
     def kind(self, event: type[Event] | None) -> ColumnType:
         kinds = {self.left.kind(event), self.right.kind(event)}
         if len(kinds) > 1:
-            raise ValueError(f"it compares {' with '.join(sorted(kind.value for kind in kinds))}: use one type")
+            raise ValueError(
+                f"it compares {' with '.join(sorted(kind.value for kind in kinds))}: compare values of one type"
+            )
         if not kinds <= set(COMPARED):
             raise ValueError(f"a {kinds.pop().value} cannot be compared: use text, numbers or booleans")
         return ColumnType.BOOLEAN
@@ -55,7 +57,7 @@ class Comparison:
 @storage_word("Together")
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Whether all of some conditions hold (`word` is "and"), or any of them ("or")."""
+    """Whether all conditions are true (`word` is "and"), or at least one ("or")."""
 
     word: str
     parts: tuple[Expression, ...]
@@ -78,7 +80,7 @@ class Together:
 @storage_word("Negation")
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """Whether a condition does not hold; what is null does not hold."""
+    """Whether a condition is false; a condition on null is false."""
 
     of: Expression
 
@@ -99,7 +101,7 @@ class Negation:
 @storage_word("Known")
 @dataclass(frozen=True, slots=True)
 class Known:
-    """1 where the value is there, 0 where it is null."""
+    """1 if the value is not null, else 0."""
 
     of: Expression
 
@@ -118,12 +120,12 @@ class Known:
 
 
 def equals(left: Readable, right: Readable) -> Comparison:
-    """Whether two values are equal; a text to compare with is `value("…")`, for a plain one names a field."""
+    """Whether two values are equal; compare with a text as `value("…")`, because a plain text names a field."""
     return Comparison("=", expression(left), expression(right))
 
 
 def differs(left: Readable, right: Readable) -> Comparison:
-    """Whether two values are there and differ."""
+    """Whether two values are not null and differ."""
     return Comparison("<>", expression(left), expression(right))
 
 
@@ -148,22 +150,22 @@ def at_least(left: Readable, right: Readable) -> Comparison:
 
 
 def all_of(*conditions: Readable) -> Together:
-    """Whether every condition holds."""
+    """Whether every condition is true."""
     return Together("and", tuple(map(expression, conditions)))
 
 
 def any_of(*conditions: Readable) -> Together:
-    """Whether at least one condition holds."""
+    """Whether at least one condition is true."""
     return Together("or", tuple(map(expression, conditions)))
 
 
 def negated(condition: Readable) -> Negation:
-    """Whether the condition does not hold."""
+    """Whether the condition is false."""
     return Negation(expression(condition))
 
 
 def must_be_condition(part: Expression, event: type[Event] | None) -> None:
-    """Raise ValueError where `part` is no boolean of this event."""
+    """Raise ValueError if `part` is not a boolean of this event."""
     kind = part.kind(event)
     if kind is not ColumnType.BOOLEAN:
         raise ValueError(f"a condition must be a boolean, not {kind.value}: compare it, with equals() for example")

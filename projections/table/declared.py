@@ -1,4 +1,4 @@
-"""What a declaration says, as the text behind its fingerprint: it is stored, so renaming code must not change it."""
+"""The text of a declaration, behind its fingerprint. It is stored, so renaming code must not change it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Class = TypeVar("Class", bound=type)
 
 
 def storage_word(word: str) -> Callable[[Class], Class]:
-    """Gives a class the word that stands for it in fingerprints. It stays when the class is renamed.
+    """Gives a class the word that represents it in fingerprints. It stays if the class is renamed.
 
-    A field that is renamed keeps its old name there with `field(metadata={"word": "old_name"})`.
+    A renamed field keeps its old name there with `field(metadata={"word": "old_name"})`.
     """
 
     def named(cls: Class) -> Class:
@@ -24,7 +24,7 @@ def storage_word(word: str) -> Callable[[Class], Class]:
 
 
 def described(what: Any) -> str:
-    """A text that changes whenever the meaning of a declaration does, and is the same in every process."""
+    """A text that changes if the meaning of a declaration does, and is the same in every process."""
     match what:
         case type():
             return str(getattr(what, "type", None) or _word(what, what.__qualname__))
@@ -45,5 +45,5 @@ def described(what: Any) -> str:
 
 
 def _word(cls: type, name: str) -> str:
-    """The storage word of a class; its name where it has none, as folds of a user's own may."""
+    """The storage word of a class; its name if it has none, as folds of users may."""
     return str(vars(cls).get("__storage_word__", name))

@@ -14,8 +14,8 @@ from projections.table.view import TableView, required_fields
 def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, Any]:
     """The event's data with the fields of the current version, in JSON types; `event` None: one that no view names.
 
-    What was recorded with another type than it should have is null. (A text that stayed as it was may be anything:
-    Spark reads the JSON there as its text.)
+    A field with a wrong type is null. (A text that was not converted may be anything, because Spark reads its JSON as
+    text.)
     """
     if event is None or not 1 <= envelope.data_version <= event.version:
         return envelope.data
@@ -31,9 +31,9 @@ def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, 
 
 
 def rows_of(view: TableView, envelope: Envelope) -> tuple[str, ...]:
-    """Keys of the rows that the event changes, one for each patch; none where the view does not or cannot read it.
+    """Keys of the rows that the event changes, one per patch; empty if the view does not or cannot read it.
 
-    What the view's `where` says is not looked at: a row may be named that the event leaves as it is.
+    The view's `where` is not applied: a row may be named that the event does not change.
     """
     event = view.events.get(envelope.type)
     if (event is None and not view.handles_every) or problem([view], envelope) is not None:
@@ -42,7 +42,7 @@ def rows_of(view: TableView, envelope: Envelope) -> tuple[str, ...]:
 
 
 def problem(views: Sequence[TableView], envelope: Envelope) -> str | None:
-    """Why some of `views`, which handle the event by name, cannot read it; None where all can."""
+    """Why some of `views`, which handle the event by name, cannot read it; None if all can."""
     naming = [view for view in views if envelope.type in view.events]
     if not naming:
         return None

@@ -1,4 +1,4 @@
-"""What a fold reads of one event: fields, constants and a little arithmetic, native in Spark and plain in Python."""
+"""What a fold reads of one event: fields, constants and simple arithmetic, native in Spark and plain in Python."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from projections.table.types import SPARK_TYPES, ColumnType, field_types, format
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One event as an expression sees it: its envelope, its place in the log, and the record's text.
+    """One event for an expression: its envelope, its position in the log, and the record's text.
 
-    item, index: where it is one item of a list in the event that is looked at (`projections/table/items.py`).
+    item, index: if it is one item of a list in the event (`projections/table/items.py`).
     """
 
     envelope: Envelope
@@ -30,19 +30,19 @@ class Source:
 
 
 class Expression(Protocol):
-    """Something that one event determines."""
+    """A value that is computed from one event."""
 
     def kind(self, event: type[Event] | None) -> ColumnType:
-        """Its type on this event class (None: any event). Raises ValueError saying what the event lacks."""
+        """Its type for this event class (None: any event). Raises ValueError naming what the event lacks."""
 
     def fields(self) -> frozenset[str]:
         """The fields of `data` that it reads."""
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
-        """Its Spark SQL; `parsed` tells as which type each field of `data` was parsed."""
+        """Its Spark SQL; `parsed` has the types as which the fields of `data` were parsed."""
 
     def evaluate(self, source: Source) -> Any:
-        """Its value in Python, in JSON types; what Spark computes must equal it."""
+        """Its value in Python, in JSON types; Spark's value must equal it."""
 
 
 @storage_word("Field")
@@ -103,7 +103,7 @@ class Value:
 class Arithmetic:
     """`left operator right`, on integers (exact) or floats; operator is one of + - *.
 
-    Null where either is null, and where an integer does not fit in 64 bits: an event must not stop the live query.
+    Null if either is null, or if an integer does not fit in 64 bits, because an event must not stop the live query.
     """
 
     operator: str
@@ -136,7 +136,7 @@ class Arithmetic:
 @storage_word("When")
 @dataclass(frozen=True, slots=True)
 class When:
-    """`then` where the boolean `condition` holds, else `otherwise`."""
+    """`then` if the boolean `condition` is true, else `otherwise`."""
 
     condition: Expression
     then: Expression
@@ -164,7 +164,7 @@ class When:
 @storage_word("Point")
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place on Earth, from two fields in degrees; null where either is."""
+    """A place on Earth, from two fields in degrees; null if either is null."""
 
     latitude: Field
     longitude: Field
@@ -202,9 +202,9 @@ ENVELOPE_TYPES: Final[Mapping[str, ColumnType]] = {
 @storage_word("FromEnvelope")
 @dataclass(frozen=True, slots=True)
 class FromEnvelope:
-    """Something that every event has, whatever its type: one of `ENVELOPE_TYPES`; `record` is the whole document.
+    """A value that every event has, whatever its type: one of `ENVELOPE_TYPES`; `record` is the whole document.
 
-    In Spark these are columns of the parsed log, beside `data`, and carry these very names.
+    In Spark these are columns of the parsed log with the same names, next to `data`.
     """
 
     name: str
@@ -236,22 +236,22 @@ Readable = Expression | str | int | float | bool
 
 
 def field(name: str) -> Field:
-    """A field of the event, to compute with; where nothing is computed, its name alone is enough."""
+    """A field of the event, for computations; without a computation, its name is enough."""
     return Field(name)
 
 
 def value(constant: str | int | float | bool) -> Value:
-    """A constant; numbers and booleans may stand for themselves, text must not (a text names a field)."""
+    """A constant; numbers and booleans need no `value`, a text does (a plain text names a field)."""
     return Value(constant)
 
 
 def envelope(name: str) -> FromEnvelope:
-    """Something of the envelope: id, type, stream, sequence, time, partition, offset or record."""
+    """A part of the envelope: id, type, stream, sequence, time, partition, offset or record."""
     return FromEnvelope(name)
 
 
 def point(latitude: str, longitude: str) -> Point:
-    """A place on Earth from the two fields with its degrees."""
+    """A place on Earth from two fields in degrees."""
     return Point(Field(latitude), Field(longitude))
 
 
@@ -266,7 +266,7 @@ def negative(amount: Readable) -> Arithmetic:
 
 
 def when(condition: Readable, then: Readable, otherwise: Readable) -> When:
-    """`then` where the boolean field `condition` holds, else `otherwise`."""
+    """`then` if the boolean field `condition` is true, else `otherwise`."""
     return When(expression(condition), expression(then), expression(otherwise))
 
 

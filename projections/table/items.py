@@ -1,4 +1,4 @@
-"""Lists inside events: their items, an event's place in the log, and the entries that an event brings to a row."""
+"""Lists in events: their items, the order of events in the log, and the entries that an event adds to a row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from projections.table.types import SPARK_TYPES, ColumnType, is_required_item, i
 
 ITEM: Final = "item"
 INDEX: Final = "i"
-"""What an item and its index are called in Spark SQL, in a lambda as well as in a column."""
+"""The names of an item and its index in Spark SQL, in a lambda and in a column."""
 
 
 @storage_word("Item")
@@ -50,7 +50,7 @@ class Item:
 @storage_word("LogPlace")
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """The order of events across streams: time, then place in the log, as text that sorts bytewise."""
+    """The order of events across streams: time, then position in the log, as text that sorts bytewise."""
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         return ColumnType.TEXT
@@ -68,7 +68,7 @@ class LogPlace:
 @storage_word("ItemIndex")
 @dataclass(frozen=True, slots=True)
 class ItemIndex:
-    """The order of items within one event."""
+    """The order of items in one event."""
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         return ColumnType.INTEGER
@@ -86,10 +86,10 @@ class ItemIndex:
 @storage_word("Entries")
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries that an event brings to a list of a row, one from each of `parts`, by the names of their fields.
+    """The entries that an event adds to a list of a row, one from each of `parts`, by the names of their fields.
 
-    entry: every field of an entry; one that a part leaves out is null. keys: those without which there is no entry.
-    each: the list whose every item brings such entries.
+    entry: every field of an entry; one that a part lacks is null. keys: the fields without which there is no entry.
+    each: the list whose items each add such entries.
     """
 
     entry: tuple[StateField, ...]
@@ -133,7 +133,7 @@ class Entries:
 @storage_word("Register")
 @dataclass(frozen=True, slots=True)
 class Register:
-    """The register that a value sets in a sketch; none where it is null."""
+    """The register that a value sets in a sketch; none if it is null."""
 
     of: Expression
 
@@ -163,7 +163,7 @@ class ItemField(NamedTuple):
         return f"{self.list}[].{self.name}"
 
     def is_missing(self, data: Mapping[str, Any]) -> bool:
-        """Whether the list, or the field of one of its items, is not there."""
+        """Whether the list, or the field of one of its items, is missing."""
         items = list_in(data, self.list)
         return items is None or any(
             not isinstance(each, dict) or not _fits(each.get(self.name), self.kind) for each in items
@@ -173,14 +173,13 @@ class ItemField(NamedTuple):
 def item(list: str, name: str) -> Item:
     """A field of each item of the event's list `list`, as in `item("lines", "sku")`.
 
-    It has a meaning where the items are gone through one by one: in a view with `each`, and as the key and the columns
-    of `nested`.
+    Use it if items are handled one by one: in a view with `each`, and in the key and the columns of `nested`.
     """
     return Item(list, name)
 
 
 def items_of(source: Source, name: str) -> list[Source]:
-    """The event as each item of one of its lists sees it."""
+    """The event once per item of one of its lists."""
     items = list_in(source.envelope.data, name) or []
     return [
         replace(source, item=each if isinstance(each, dict) else None, index=index) for index, each in enumerate(items)
@@ -188,7 +187,7 @@ def items_of(source: Source, name: str) -> list[Source]:
 
 
 def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
-    """The list of this name; None where there is none. A text that is a list in JSON is one: Spark cannot tell."""
+    """The list with this name; None if there is none. A text with a JSON list counts too, because of Spark."""
     found = data.get(name)
     if isinstance(found, str) and found.startswith("["):
         try:
@@ -199,7 +198,7 @@ def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
 
 
 def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
-    """The fields of items that these read, however deep they stand."""
+    """The fields of items that these read, at any depth."""
     found: set[Item] = set()
     for each in expressions:
         if isinstance(each, Item):
@@ -211,7 +210,7 @@ def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
 
 
 def missing_items(required: Sequence[ItemField]) -> list[str]:
-    """Spark SQL of the conditions, one a list, that the list, or one of these fields of its items, is not there."""
+    """Spark SQL of the conditions, one per list, that the list, or one of these fields of its items, is missing."""
     lists: dict[str, dict[str, ColumnType]] = {}
     for each in required:
         lists.setdefault(each.list, {})[each.name] = each.kind
@@ -223,7 +222,7 @@ def missing_items(required: Sequence[ItemField]) -> list[str]:
 
 
 def _fits(value: Any, kind: ColumnType) -> bool:
-    """Whether Spark reads a value of this JSON as one of this type; it reads any as text."""
+    """Whether Spark reads a value of this JSON as one of this type; it reads any value as text."""
     match kind:
         case ColumnType.INTEGER:
             return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
@@ -246,14 +245,14 @@ def _inside(slot: Any) -> list[Expression]:
 
 
 def items_spark(name: str, kinds: Mapping[str, ColumnType]) -> str:
-    """Spark SQL of the event's list `name`, each item with these fields; null where it is no list."""
+    """Spark SQL of the event's list `name`, each item with these fields; null if it is not a list."""
     column = f"data.{identifier(name)}"
     parsed = f"from_json({column}, {literal(f'array<{item_type(kinds)}>')})"
     return f"if(startswith({column}, '['), {parsed}, null)"
 
 
 def single_item(kinds: Mapping[str, ColumnType]) -> str:
-    """Spark SQL of the list of an event that has none: one item, which is null."""
+    """Spark SQL of the list of an event without one: one item, which is null."""
     return f"array(cast(null as {item_type(kinds)}))"
 
 
@@ -264,7 +263,7 @@ def item_type(kinds: Mapping[str, ColumnType]) -> str:
 
 
 def items_required(read: frozenset[Item], event: type[Event], key: Expression) -> tuple[ItemField, ...]:
-    """Those of the fields read that every item must have: a row's key, and what may be neither null nor left out."""
+    """The read fields that every item must have: a row's key, and those that may be neither null nor missing."""
     ordered = sorted(read, key=lambda each: (each.list, each.name))
     return tuple(
         ItemField(each.list, each.name, each.kind(event))

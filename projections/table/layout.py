@@ -1,4 +1,4 @@
-"""How a row is stored: folds into monoids, and what each event brings to their fields."""
+"""The layout of a row: folds become monoids, and each event contributes to their fields."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WrongColumn(ValueError):
 
 @dataclass(frozen=True)
 class Layout:
-    """How a row is stored: groups of state fields, what events bring to these, and what is shown of them."""
+    """The layout of a row: groups of state fields, the contributions of events to them, and the visible columns."""
 
     stored: tuple[Stored, ...]
     shown: Mapping[str, Shown]
@@ -43,7 +43,7 @@ class Layout:
         return tuple(each for monoid in self.monoids for each in monoid.fields)
 
     def lifted(self, case: Case) -> dict[str, Expression]:
-        """What one event brings to each state field, in the order of `fields`; untouched ones are absent."""
+        """The contribution of one event to each state field, in the order of `fields`; unchanged fields are absent."""
         lifted: dict[str, Expression] = {}
         for stored in self.stored:
             lifted |= stored.lifted.get(case, stored.lifted.get(EVERY, {}))

@@ -1,4 +1,4 @@
-"""Columns of another view's rows, looked up when a row is read: nothing of them is stored, folded or replayed."""
+"""Columns of another view's rows, looked up when a row is read: they are not stored, folded or replayed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from projections.table.types import ColumnType
 
 @dataclass(frozen=True)
 class Lookup:
-    """Columns that a row shows of a row of another view, as that one is when this one is read.
+    """Columns of a row of another view, with their values at the time of reading.
 
-    view: the name of the view that is looked up; any package may declare it. on: the column of this view that has the
-    key of the other's row: text, or this view's own key. columns: by their names here, the stored columns of the other.
+    view: the name of the other view; any package may declare it. on: the column of this view with the key of the other
+    row: text, or this view's own key. columns: by their names here, the stored columns of the other view.
     """
 
     view: str
@@ -23,7 +23,7 @@ class Lookup:
 
 
 class LookedUp(Protocol):
-    """What of a view matters to lookups."""
+    """The parts of a view that lookups need."""
 
     @property
     def types(self) -> Mapping[str, ColumnType]:
@@ -31,11 +31,11 @@ class LookedUp(Protocol):
 
     @property
     def looked_up(self) -> Mapping[str, Lookup]:
-        """The lookup behind each column that the view shows of others."""
+        """The lookup of each column that the view looks up."""
 
 
 def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dict[str, Lookup]:
-    """The lookup behind each looked-up column of a view with these stored columns.
+    """The lookup of each looked-up column of a view with these stored columns.
 
     Raises ValueError saying what to change, as far as the view alone shows it.
     """
@@ -43,14 +43,14 @@ def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dic
     for lookup in lookups:
         subject = f'its lookup in "{lookup.view}"'
         if not lookup.columns:
-            raise ValueError(f'{subject} shows nothing: give it columns={{"name here": "column there"}}')
+            raise ValueError(f'{subject} has no columns: add columns={{"name here": "column there"}}')
         if types.get(lookup.on) is not ColumnType.TEXT:
-            actual = f"{types[lookup.on].value}, no text" if lookup.on in types else "no stored column of this view"
+            actual = f"{types[lookup.on].value}, not text" if lookup.on in types else "not a stored column of this view"
             texts = ", ".join(name for name, kind in types.items() if kind is ColumnType.TEXT)
-            raise ValueError(f'{subject} goes by "{lookup.on}", which is {actual}: use one of {texts}')
+            raise ValueError(f'{subject} uses the key in "{lookup.on}", which is {actual}: use one of {texts}')
         for name in lookup.columns:
             if name in types or name in found:
-                raise ValueError(f'{subject} shows "{name}", but this view has such a column already: rename one')
+                raise ValueError(f'{subject} adds "{name}", but this view already has this column: rename one')
             found[name] = lookup
     return found
 
@@ -64,11 +64,11 @@ def _type(name: str, column: str, views: Mapping[str, LookedUp]) -> ColumnType:
     other = views.get(name)
     if other is None:
         known = ", ".join(sorted(views))
-        raise ValueError(f'it looks up "{column}" in "{name}", which is no declared view: use one of {known}')
+        raise ValueError(f'it looks up "{column}" in "{name}", which is not a declared view: use one of {known}')
     if column in other.looked_up:
         source = other.looked_up[column].view
         raise ValueError(
-            f'it looks up "{column}" in "{name}", which does not store it but looks it up in "{source}": look there'
+            f'it looks up "{column}" in "{name}", which looks it up in "{source}" itself: use "{source}" instead'
         )
     if column not in other.types:
         known = ", ".join(other.types)

@@ -1,4 +1,4 @@
-"""A patch: what one event changes in one row, and where it comes from."""
+"""A patch: what one event changes in one row, and its source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from projections.table.monoids import State
 
 
 class Place(NamedTuple):
-    """Where a patch comes from in its source partition: the event's offset, and the patch's number within the event."""
+    """The source of a patch in its source partition: the event's offset, and the patch's number in the event."""
 
     offset: int
     number: int

@@ -1,4 +1,4 @@
-"""A view folded in plain Python: the meaning of a declaration, and the oracle that every engine is checked against."""
+"""Folds a view in plain Python: the definition of a declaration's semantics, against which every engine is checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from projections.table.view import DELETED, TableView
 def lift(view: TableView, source: Source) -> list[Patch]:
     """The patches that one event makes of a view's rows, in order.
 
-    None where the view does not handle it, or cannot read it: then it becomes a dead letter (see `reading.problem`).
+    None if the view does not handle it, or cannot read it: then it becomes a dead letter (see `event_data.problem`).
     """
     event = view.events.get(source.envelope.type)
     if (event is None and not view.handles_every) or problem([view], source.envelope) is not None:
@@ -42,13 +42,13 @@ def lift(view: TableView, source: Source) -> list[Patch]:
 
 
 def combine(view: TableView, row: State, patch: State) -> None:
-    """Put a patch into a row, in place."""
+    """Combine a patch into a row, in place."""
     for monoid in view.layout.monoids:
         monoid.combine(row, patch)
 
 
 def is_deleted(row: State) -> bool:
-    """Whether the row is out of sight."""
+    """Whether the row is deleted."""
     return bool(row.get(DELETED))
 
 
@@ -58,7 +58,7 @@ def finish(view: TableView, key: str, row: State) -> dict[str, Any]:
 
 
 def states(view: TableView, sources: Iterable[Source]) -> dict[str, State]:
-    """The state of every row after `sources`, deleted ones too, by key."""
+    """The state of every row after `sources`, including deleted rows, by key."""
     rows: dict[str, State] = {}
     for source in sources:
         for patch in lift(view, source):
@@ -67,7 +67,7 @@ def states(view: TableView, sources: Iterable[Source]) -> dict[str, State]:
 
 
 def remaining(sources: Iterable[Source], tombstones: Mapping[tuple[int, str], int]) -> list[Source]:
-    """The events that no later tombstone erases: what a replay folds.
+    """The events that no later tombstone erases, which a replay folds.
 
     tombstones: the offset of the last one, by partition and key.
     """

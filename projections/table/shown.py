@@ -1,6 +1,6 @@
-"""What a reader sees of a row: how each column follows from state fields, once for Python and once for PostgreSQL.
+"""The visible columns of a row: how each is computed from state fields, once for Python and once for PostgreSQL.
 
-These go to executors with a store's writer, so each is a small frozen value and knows nothing of its view.
+These are sent to executors with a store's writer, so each is a small frozen value that does not refer to its view.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from projections.table.monoids.monoid import State
 from projections.table.monoids.sketches import estimate
 
 DELETED: Final = "_deleted"
-"""State field that says whether a row, or a part of a row, is out of sight."""
+"""State field that says whether a row, or a part of a row, is deleted."""
 SINGLE: Final = "_value"
-"""Field of an entry that brings one value without a name."""
+"""Field of an entry that has one value without a name."""
 
 
 class Shown(Protocol):
-    """How a visible column follows from the state fields of its row."""
+    """How a visible column is computed from the state fields of its row."""
 
     def value(self, state: State) -> Any:
         """The column's value in Python."""
 
     def sql(self, schema: str) -> str:
-        """PostgreSQL: the column from the state's columns. No sub-queries: it is a generated column."""
+        """PostgreSQL: the column computed from the state's columns. No sub-queries, since it is a generated column."""
 
 
 @storage_word("Itself")
 @dataclass(frozen=True, slots=True)
 class Itself:
-    """A state field, as it is. It is stored under the column's own name, so nothing is derived."""
+    """A state field, unchanged. It is stored under the column's own name, so nothing is computed."""
 
     field: str
 
@@ -47,7 +47,7 @@ class Itself:
 @storage_word("Quotient")
 @dataclass(frozen=True, slots=True)
 class Quotient:
-    """One sum over another; null where the second is 0 or absent."""
+    """One sum over another; null if the second is 0 or absent."""
 
     numerator: str
     denominator: str
@@ -63,7 +63,7 @@ class Quotient:
 @storage_word("Edge")
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The lowest or highest number that a tally holds; null where it holds none."""
+    """The lowest or highest number in a tally; null if it is empty."""
 
     field: str
     highest: bool
@@ -79,7 +79,7 @@ class Edge:
 @storage_word("Held")
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How many different values a tally holds."""
+    """The number of different values in a tally."""
 
     field: str
 
@@ -93,7 +93,7 @@ class Held:
 @storage_word("Number")
 @dataclass(frozen=True, slots=True)
 class Number:
-    """How many entries there are."""
+    """The number of entries."""
 
     field: str
 
@@ -107,7 +107,7 @@ class Number:
 @storage_word("Estimate")
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How many different values a sketch has seen."""
+    """The approximate number of different values in a sketch."""
 
     field: str
 
@@ -121,9 +121,9 @@ class Estimate:
 @storage_word("Values")
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The entries as a list, in their order: of objects with these names, or of plain values where there are none.
+    """The entries as a list, in their order: objects with these names, or plain values if there are no names.
 
-    best_first: the other way round. Entries that are marked as deleted are left out.
+    best_first: in reverse order. Entries that are marked as deleted are left out.
     """
 
     field: str

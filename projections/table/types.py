@@ -1,4 +1,4 @@
-"""The types of columns and event fields, and what each is called in Spark, PostgreSQL and Elasticsearch."""
+"""The types of columns and event fields, and their names in Spark, PostgreSQL and Elasticsearch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SPARK_TYPES: Mapping[ColumnType, str] = {
     ColumnType.POINT: "struct<lat: double, lon: double>",
     ColumnType.JSON: "string",
 }
-"""Of what an event brings; a field with entries has the type that `StateField.spark_type` makes of these."""
+"""Of an event's values; a field with entries has the type that `StateField.spark_type` makes of these."""
 
 POSTGRES_TYPES: Mapping[ColumnType, str] = {
     ColumnType.TEXT: "text",
@@ -72,7 +72,7 @@ ENTRY_TYPES: Mapping[ColumnType, str] = {
     ColumnType.POINT: "jsonb",
     ColumnType.JSON: "text",
 }
-"""PostgreSQL's types of a field of an entry, which is JSON: a time is text, and sorts as such."""
+"""PostgreSQL's types of a field of an entry, which is JSON: a time is text that sorts by time."""
 
 ELASTICSEARCH_TYPES: Mapping[ColumnType, str] = {
     ColumnType.TEXT: "keyword",
@@ -83,7 +83,7 @@ ELASTICSEARCH_TYPES: Mapping[ColumnType, str] = {
     ColumnType.POINT: "geo_point",
     ColumnType.JSON: "keyword",
 }
-"""Of visible columns; a list is not mapped: it is kept in the document, and not indexed."""
+"""Of visible columns; a list has no mapping: it is stored in the document, and not indexed."""
 
 PYTHON_TYPES: Mapping[type, ColumnType] = {
     str: ColumnType.TEXT,
@@ -95,7 +95,7 @@ PYTHON_TYPES: Mapping[type, ColumnType] = {
 
 
 def canonical(value: Any, kind: ColumnType) -> Any:
-    """`value`, as JSON has it, in the one form that state fields keep: times in milliseconds, JSON as text."""
+    """A JSON `value` in the form of state fields: times in milliseconds, JSON as text."""
     match value:
         case str() if kind is ColumnType.TIME:
             time = datetime.fromisoformat(value)
@@ -109,12 +109,12 @@ def canonical(value: Any, kind: ColumnType) -> Any:
 
 
 def format_time(time: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds, as Spark's `to_json` writes a timestamp; in the order of time, as text."""
+    """RFC 3339 in UTC with milliseconds, as Spark's `to_json` writes a timestamp; as text, it sorts by time."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def column_type(annotation: Any) -> ColumnType:
-    """The column type of a pydantic field's annotation; whatever is no scalar is JSON."""
+    """The column type of a pydantic field's annotation; JSON if it is not a scalar."""
     return PYTHON_TYPES.get(kind_of(annotation), ColumnType.JSON)
 
 
@@ -124,7 +124,7 @@ def field_types(model: type[BaseModel]) -> dict[str, ColumnType]:
 
 
 def is_required(model: type[BaseModel], name: str) -> bool:
-    """Whether the field of this name, in JSON, may be neither null nor left out."""
+    """Whether the field with this name in JSON may be neither null nor missing."""
     info = next(info for own, info in model.model_fields.items() if name == (info.alias or own))
     annotation = info.annotation
     nullable = annotation in (None, Any) or type(None) in typing.get_args(annotation)
@@ -132,7 +132,7 @@ def is_required(model: type[BaseModel], name: str) -> bool:
 
 
 def item_model(model: type[BaseModel], name: str) -> type[BaseModel]:
-    """The model of the items in a list of objects; raises ValueError where the field is no such list."""
+    """The model of the items in a list of objects; raises ValueError if the field is not such a list."""
     info = next((info for own, info in model.model_fields.items() if name == (info.alias or own)), None)
     if info is None:
         known = ", ".join(sorted(field_types(model)))
@@ -142,7 +142,7 @@ def item_model(model: type[BaseModel], name: str) -> type[BaseModel]:
             inner = typing.get_args(annotation)[0]
             if isinstance(inner, type) and issubclass(inner, BaseModel):
                 return inner
-    raise ValueError(f'field "{name}" is no list of objects: declare it as list[…] of a pydantic model')
+    raise ValueError(f'field "{name}" is not a list of objects: declare it as list[…] of a pydantic model')
 
 
 def item_types(model: type[BaseModel], name: str) -> dict[str, ColumnType]:
@@ -151,5 +151,5 @@ def item_types(model: type[BaseModel], name: str) -> dict[str, ColumnType]:
 
 
 def is_required_item(model: type[BaseModel], name: str, field: str) -> bool:
-    """Whether that field of the items in a list of objects may be neither null nor left out."""
+    """Whether that field of the items in a list of objects may be neither null nor missing."""
     return is_required(item_model(model, name), field)

@@ -24,7 +24,7 @@ from projections.table.types import ColumnType, is_required, item_model
 DELETED = shown.DELETED
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 RESERVED = re.compile(r"ledger|generations|generation_numbers|live_views|.*__g\d+")
-"""Names of Headwater's own tables, beside which a view's table stands."""
+"""Names of Headwater's own tables, which a view cannot have."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Postgres:
 
     @property
     def declaration(self) -> str:
-        """What a fingerprint says of it."""
+        """Its text in a fingerprint."""
         return f"Postgres(indexes={self.indexes!r})"
 
 
@@ -50,19 +50,19 @@ class Elasticsearch:
 
     @property
     def declaration(self) -> str:
-        """What a fingerprint says of it."""
+        """Its text in a fingerprint."""
         return f"Elasticsearch(text={self.text!r}, facets={self.facets!r})"
 
 
 @dataclass(frozen=True)
 class Cache:
-    """The view is a Valkey hash for each key: found by key only."""
+    """The view is a Valkey hash per key, for look-ups by key only."""
 
     name = "valkey"
 
     @property
     def declaration(self) -> str:
-        """What a fingerprint says of it."""
+        """Its text in a fingerprint."""
         return "Cache()"
 
 
@@ -74,15 +74,15 @@ class TableView:
     """A view with a row per key; registered by having a name in a module of HEADWATER_MODULES.
 
     name: of the table, index and API path. version: change it with the declaration; a new version is a rebuild.
-    key: the field that every handled event has and that names the row, an `envelope(…)` text, or an `item(…)` of the
-    list that `each` goes through (then events without `each` have a field of that name).
+    key: the field of every handled event that names the row, an `envelope(…)` text, or an `item(…)` of the list of
+    `each` (then events without `each` have a field with that name).
     columns: the visible columns; the key is one too, under `key_name`.
-    stores: where it lives; the first answers queries.
-    deleted_by, restored_by: events that take the row out of sight, and bring it back.
-    key_name: the name of the key column; needed where `key` is no field.
+    stores: where it is stored; the first one answers queries.
+    deleted_by, restored_by: events that delete the row, and restore it.
+    key_name: the name of the key column; needed if `key` is not a field.
     where: which events count, as a condition for each (or one for all); others make no patch.
     each: by event, a list in it whose items make a patch each, with their index as the patch's number.
-    lookups: columns of other views' rows that are shown beside these; read with a row, no part of it.
+    lookups: columns of other views' rows; they are read with a row, and not stored in it.
     """
 
     name: str
@@ -99,24 +99,24 @@ class TableView:
     lookups: tuple[Lookup, ...] = ()
     layout: Layout = field(init=False)
     types: Mapping[str, ColumnType] = field(init=False)
-    """The type of every visible column that is stored, the key first."""
+    """The type of every visible stored column, the key first."""
     looked_up: Mapping[str, Lookup] = field(init=False)
-    """Where each looked-up column comes from."""
+    """The lookup of each looked-up column."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise ViewDeclarationError(self.name, "a name is of a-z, 0-9 and _, at most 41 characters")
+            raise ViewDeclarationError(self.name, "invalid name: use a-z, 0-9 and _, at most 41 characters")
         if RESERVED.fullmatch(self.name):
-            raise ViewDeclarationError(self.name, "this name is Headwater's own: choose another")
+            raise ViewDeclarationError(self.name, "this name is reserved by Headwater: use another name")
         if not self.key_name:
             if not isinstance(self.key, str):
-                raise ViewDeclarationError(self.name, 'a key that is no field needs a "key_name"')
+                raise ViewDeclarationError(self.name, 'if the key is not a field, add a "key_name"')
             object.__setattr__(self, "key_name", self.key)
         for name in (self.key_name, *self.columns, *(name for lookup in self.lookups for name in lookup.columns)):
             if not NAME.fullmatch(name):
-                raise ViewDeclarationError(self.name, f'"{name}" is no column name: use a-z, 0-9 and _')
+                raise ViewDeclarationError(self.name, f'"{name}" is not a column name: use a-z, 0-9 and _')
         if self.key_name in self.columns:
-            raise ViewDeclarationError(self.name, f'the key "{self.key_name}" is a column already: leave it out')
+            raise ViewDeclarationError(self.name, f'the key "{self.key_name}" is already a column: remove it')
         self._check_events()
         try:
             layout = arrange(self.columns, self._ordering(), self.deleted_by, self.restored_by)
@@ -126,7 +126,7 @@ class TableView:
         try:
             _check_items(self)
             if self.each and not item_kinds(self):
-                raise ValueError("`each` goes through a list, but nothing reads its items: use item()")
+                raise ValueError("`each` goes through a list, but no column reads its items: use item()")
         except ValueError as error:
             raise ViewDeclarationError(self.name, str(error)) from error
         object.__setattr__(self, "types", {self.key_name: ColumnType.TEXT, **layout.types})
@@ -138,18 +138,18 @@ class TableView:
 
     @property
     def tag(self) -> str:
-        """`name@version`: what the view's patches are keyed by."""
+        """`name@version`, part of the keys of the view's patches."""
         return f"{self.name}@{self.version}"
 
     @property
     def events(self) -> Mapping[str, type[Event]]:
-        """The event classes that it handles, by type; empty where it handles EVERY."""
+        """The event classes that it handles, by type; empty if it handles EVERY."""
         handled = (event_of(case) for fold in self.folds for case in fold.cases)
         return {event.type: event for event in (*handled, *self.deleted_by, *self.restored_by) if event is not None}
 
     @property
     def handles_every(self) -> bool:
-        """Whether any event at all makes a row of it."""
+        """Whether it handles any event."""
         return any(EVERY in fold.cases for fold in self.folds)
 
     @property
@@ -167,17 +167,17 @@ class TableView:
 
     @property
     def per_event(self) -> bool:
-        """Whether every event has a row of its own: the log holds each id once."""
+        """Whether every event has its own row: the log has each id once."""
         return isinstance(self.key, FromEnvelope) and self.key.name == "id" and not self.each
 
     @property
     def fingerprint(self) -> str:
-        """Digest of all that decides the rows: a change needs a new version."""
+        """Digest of everything that determines the rows; if it changes, the version must change."""
         return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]
 
     @property
     def declaration(self) -> list[str]:
-        """All that decides the rows, as lines to compare."""
+        """Everything that determines the rows, as lines to compare."""
         parts = [self.tag, described(self.key), self.key_name]
         parts += [f"{name}={described(column)}" for name, column in sorted(self.columns.items())]
         parts += [store.declaration for store in self.stores]
@@ -185,7 +185,7 @@ class TableView:
         parts += [f"restored by {event.type}" for event in self.restored_by]
         parts += [f"where {described(self.where)}"] if self.where else []
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
-        # where an older version of an event means something else now, the rows are others too
+        # if an older version of an event is read differently now, the rows differ too
         return parts + [
             f"past of {event.type}: {version} {name}: {lineage_text(lineage)}"
             for event in self.events.values()
@@ -194,7 +194,7 @@ class TableView:
         ]
 
     def keys_of(self, data: Mapping[str, Any], envelope: Any) -> tuple[str, ...]:
-        """The rows that an event changes, from its data in the current version: a key for each patch that it makes."""
+        """The rows that an event changes, from its data in the current version: a key for each of its patches."""
         event = self.events.get(envelope.type)
         found = None if event is None else self.each.get(event)
         if isinstance(self.key, Item):
@@ -210,19 +210,19 @@ class TableView:
         return Field(self.key) if isinstance(self.key, str) else self.key
 
     def condition(self, case: Case) -> Expression | None:
-        """What decides whether this event counts; None where it always does."""
+        """The condition whether this event counts; None if it always does."""
         if not isinstance(self.where, Mapping):
             return self.where
         event = event_of(case)
         return None if event is None else self.where.get(event)
 
     def list_of(self, case: Case) -> str | None:
-        """The list of this event whose items make a patch each; None where the event makes one."""
+        """The list of this event whose items make a patch each; None if the event makes one."""
         event = event_of(case)
         return None if event is None else self.each.get(event)
 
     def store(self, name: str) -> Store | None:
-        """The view's store of this name, or None where it does not live there."""
+        """The view's store with this name, or None if it has none."""
         return next((store for store in self.stores if store.name == name), None)
 
     def _ordering(self) -> Ordering:
@@ -254,7 +254,7 @@ class TableView:
 
     def _check_stores(self) -> None:
         if not self.stores:
-            raise ViewDeclarationError(self.name, "it lives nowhere: give it stores=(Postgres(),)")
+            raise ViewDeclarationError(self.name, "it has no store: add stores=(Postgres(),)")
         for store in self.stores:
             named = [*getattr(store, "text", ()), *getattr(store, "facets", ())]
             named += [column for index in getattr(store, "indexes", ()) for column in index]
@@ -267,13 +267,13 @@ class TableView:
 
 
 def expressions_of(view: TableView, case: Case) -> list[Expression]:
-    """All that the view reads of one event."""
+    """Everything that the view reads of one event."""
     condition = view.condition(case)
     return [view.key_expression(case), *view.layout.lifted(case).values(), *([condition] if condition else [])]
 
 
 def item_kinds(view: TableView) -> dict[str, ColumnType]:
-    """What the view reads of the items that `each` goes through, by name; raises ValueError where events differ."""
+    """What the view reads of the items of `each`, by name; raises ValueError if events differ."""
     kinds: dict[str, ColumnType] = {}
     for event, name in view.each.items():
         for read in items_read(expressions_of(view, event)):
@@ -283,7 +283,7 @@ def item_kinds(view: TableView) -> dict[str, ColumnType]:
 
 
 def _check_items(view: TableView) -> None:
-    """Raise ValueError where something reads items of a list that nothing goes through."""
+    """Raise ValueError if a column reads items of a list without `each`."""
     every: list[Case] = [EVERY] if view.handles_every else []
     for case in [*every, *view.events.values()]:
         for read in expressions_of(view, case):
@@ -295,13 +295,13 @@ def _check_items(view: TableView) -> None:
 
 
 def fields_read(view: TableView, event: type[Event]) -> tuple[str, ...]:
-    """The fields of `event` that the view reads, its key among them, in order of name."""
+    """The fields of `event` that the view reads, including its key, sorted by name."""
     names = {name for read in expressions_of(view, event) for name in read.fields()}
     return tuple(sorted(names | ({view.each[event]} if event in view.each else set())))
 
 
 def required_fields(view: TableView, event: type[Event]) -> tuple[str | ItemField, ...]:
-    """Those of `fields_read` that every such event must have: the key, and what may be neither null nor left out."""
+    """Those of `fields_read` that every such event must have: the key, and those that may not be null or missing."""
     key = view.key_expression(event)
     found = view.list_of(event)
     always = key.fields() | ({found} if found else set())

@@ -22,7 +22,7 @@ from tests.bench._waiting import eventually
 from tests.bench.commands import deployment
 
 NAMES = ("takeover",)
-TAKING = re.compile(r"^(\S+ \S+) .*partition (\d+): taking it over as handler", re.MULTILINE)
+TAKING = re.compile(r"^(\S+ \S+) .*partition (\d+): taking over as handler", re.MULTILINE)
 SERVING = re.compile(
     r'^(\S+ \S+) .*partition (\d+): serving "commands" .* owned in ([\d.]+) s, restored in ([\d.]+) s', re.MULTILINE
 )

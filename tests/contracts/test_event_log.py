@@ -393,7 +393,7 @@ def test_what_a_stranger_pushed_to_other_offsets_than_foretold_is_not_committed(
         stranger.flush(10)
         pushed = writer.begin()
         assert pushed.append([entry("c")]) == [4]
-        with pytest.raises(LogUnavailable, match="somebody else wrote"):
+        with pytest.raises(LogUnavailable, match="another process wrote"):
             pushed.commit()
         pushed.abort()
         settle(log)

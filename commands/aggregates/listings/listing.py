@@ -42,7 +42,7 @@ class Listed(Event, type="listing.listed"):
 
 
 class DetailsRevised(Event, type="listing.details_revised"):
-    """The description of the property was corrected; every detail as it is now, and the area before."""
+    """The details of the property were corrected: all details as they are now, and the previous area."""
 
     listing_id: str
     city: str
@@ -72,7 +72,7 @@ class PutUnderOffer(Event, type="listing.put_under_offer"):
 
 
 class Sold(Event, type="listing.sold"):
-    """The property changed hands for `sold_for`; it leaves the market with its last asking price."""
+    """The property was sold for `sold_for`; it leaves the market with its last asking price."""
 
     listing_id: str
     city: str
@@ -82,7 +82,7 @@ class Sold(Event, type="listing.sold"):
 
 
 class Withdrawn(Event, type="listing.withdrawn"):
-    """The owner took the listing off the market; `under_offer` tells whether an offer fell with it."""
+    """The owner took the listing off the market; `under_offer`: whether it was under offer."""
 
     listing_id: str
     city: str
@@ -162,7 +162,7 @@ def evolve(
 
 
 class ListProperty(Command, type="listing.list_property"):
-    """Bring a property on the market."""
+    """List a property for sale."""
 
     listing_id: ListingId
     city: City
@@ -178,7 +178,7 @@ class ListProperty(Command, type="listing.list_property"):
 
 
 class ReviseDetails(Command, type="listing.revise_details"):
-    """Correct what is said of the property; what is left out stays."""
+    """Correct the details of the property; omitted fields do not change."""
 
     listing_id: ListingId
     property_type: PropertyType | None = None
@@ -189,7 +189,7 @@ class ReviseDetails(Command, type="listing.revise_details"):
 
 
 class ChangePrice(Command, type="listing.change_price"):
-    """Ask another price."""
+    """Change the asking price."""
 
     listing_id: ListingId
     price: Price
@@ -203,7 +203,7 @@ class PutListingUnderOffer(Command, type="listing.put_under_offer"):
 
 
 class Sell(Command, type="listing.sell"):
-    """Complete the sale to the one whose offer was accepted."""
+    """Complete the sale of a property under offer."""
 
     listing_id: ListingId
     sold_for: Price
@@ -216,7 +216,7 @@ class Withdraw(Command, type="listing.withdraw"):
 
 
 class Relist(Command, type="listing.relist"):
-    """Bring a withdrawn listing back, at its old price or a new one."""
+    """List a withdrawn listing again, at its old price or a new one."""
 
     listing_id: ListingId
     price: Price | None = None
@@ -226,7 +226,7 @@ def decide(
     command: ListProperty | ReviseDetails | ChangePrice | PutListingUnderOffer | Sell | Withdraw | Relist,
     state: Listing,
 ) -> Sequence[Event]:
-    """The events that `command` causes; raises Rejected with one of the codes below."""
+    """The events of `command`; raises Rejected with one of the codes below."""
     if isinstance(command, ListProperty):
         if state.status != "unlisted":
             raise Rejected("already_listed", f'"{command.listing_id}" was listed before: relist or revise it instead')
@@ -267,7 +267,7 @@ def _revise(command: ReviseDetails, state: Listing) -> Sequence[Event]:
             baths=revised.baths,
             square_feet=revised.square_feet,
             description=revised.description,
-            # a withdrawn listing is in no market's total, so its area moves none
+            # a withdrawn listing is in no market's total, so its area changes no total
             square_feet_added=0 if state.status == "withdrawn" else revised.square_feet - state.square_feet,
         )
     ]

@@ -34,7 +34,7 @@ Lines = tuple[Line, ...]
 
 
 class Placed(Event, type="order.placed"):
-    """Somebody ordered; the order waits to be paid."""
+    """An order was placed; it waits for payment."""
 
     order_id: str
     customer: str
@@ -43,7 +43,7 @@ class Placed(Event, type="order.placed"):
 
 
 class Paid(Event, type="order.paid"):
-    """The whole sum came in; the stock is not reserved yet."""
+    """The full amount was paid; the stock is not reserved yet."""
 
     order_id: str
     customer: str
@@ -59,7 +59,7 @@ class Confirmed(Event, type="order.confirmed"):
 
 
 class Shipped(Event, type="order.shipped"):
-    """The order left the house."""
+    """The order was shipped."""
 
     order_id: str
     customer: str
@@ -67,7 +67,7 @@ class Shipped(Event, type="order.shipped"):
 
 
 class Cancelled(Event, type="order.cancelled"):
-    """The order will not be shipped; `paid_cents` is what had been paid for it, 0 for nothing."""
+    """The order was cancelled; `paid_cents` is the amount that was paid, 0 if it was not paid."""
 
     order_id: str
     customer: str
@@ -121,7 +121,7 @@ def evolve(state: Order, event: Placed | Paid | Confirmed | Shipped | Cancelled 
 
 
 class Place(Command, type="order.place"):
-    """Order some products, each named once."""
+    """Place an order of products; each product is listed once."""
 
     order_id: OrderId
     customer: Annotated[str, Field(min_length=1, max_length=100)]
@@ -129,39 +129,39 @@ class Place(Command, type="order.place"):
 
 
 class Pay(Command, type="order.pay"):
-    """Pay the whole sum."""
+    """Pay the full amount."""
 
     order_id: OrderId
     amount_cents: Annotated[int, Field(gt=0)]
 
 
 class Confirm(Command, type="order.confirm"):
-    """Say that all stock is reserved."""
+    """Confirm that all stock is reserved."""
 
     order_id: OrderId
 
 
 class Ship(Command, type="order.ship"):
-    """Send a confirmed order off."""
+    """Ship a confirmed order."""
 
     order_id: OrderId
 
 
 class Cancel(Command, type="order.cancel"):
-    """Call off an order that is not shipped."""
+    """Cancel an order that is not shipped."""
 
     order_id: OrderId
     reason: Reason
 
 
 class Expire(Command, type="order.expire"):
-    """Give up on an order that was not paid; does nothing to one that was."""
+    """Expire an unpaid order; does nothing if it was paid."""
 
     order_id: OrderId
 
 
 def decide(command: Place | Pay | Confirm | Ship | Cancel | Expire, state: Order) -> Sequence[Event]:
-    """The events that `command` causes; raises Rejected where a rule says no."""
+    """The events of `command`; raises Rejected if a rule refuses it."""
     if isinstance(command, Place):
         return _place(command, state)
     if state.status == "new":
@@ -170,7 +170,7 @@ def decide(command: Place | Pay | Confirm | Ship | Cancel | Expire, state: Order
         case Pay():
             return _pay(command, state)
         case Confirm():
-            # what was called off or confirmed meanwhile is not confirmed
+            # the order may have been cancelled or confirmed meanwhile; then nothing changes
             if state.status != "paid":
                 return []
             return [Confirmed(order_id=command.order_id, customer=state.customer)]
@@ -194,7 +194,7 @@ def _place(command: Place, state: Order) -> Sequence[Event]:
     skus = [line.sku for line in command.lines]
     repeated = next((sku for sku in skus if skus.count(sku) > 1), None)
     if repeated is not None:
-        raise Rejected("repeated_product", f'"{repeated}" stands there twice: put it into one line')
+        raise Rejected("repeated_product", f'"{repeated}" is listed twice: use one line')
     total = sum(line.quantity * line.unit_cents for line in command.lines)
     return [Placed(order_id=command.order_id, customer=command.customer, lines=command.lines, total_cents=total)]
 

@@ -1,4 +1,4 @@
-"""Money that goes back to a customer: requested once for an order, completed by whoever moves the money."""
+"""A refund to a customer: requested once per order, completed once the money is sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OrderId = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class Requested(Event, type="refund.requested"):
-    """The customer is owed this."""
+    """A refund to the customer was requested."""
 
     order_id: str
     customer: str
@@ -22,7 +22,7 @@ class Requested(Event, type="refund.requested"):
 
 
 class Completed(Event, type="refund.completed"):
-    """The customer has it back; `reference` is the payment provider's."""
+    """The refund was sent to the customer; `reference` is the payment provider's."""
 
     order_id: str
     customer: str
@@ -52,7 +52,7 @@ def evolve(state: Refund, event: Requested | Completed) -> Refund:
 
 
 class Request(Command, type="refund.request"):
-    """Owe a customer what was paid for an order."""
+    """Request the refund of an order's payment."""
 
     order_id: OrderId
     customer: Annotated[str, Field(min_length=1, max_length=100)]
@@ -61,14 +61,14 @@ class Request(Command, type="refund.request"):
 
 
 class Complete(Command, type="refund.complete"):
-    """Say that the money went back."""
+    """Record that the refund was sent."""
 
     order_id: OrderId
     reference: Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def decide(command: Request | Complete, state: Refund) -> Sequence[Event]:
-    """The events that `command` causes; raises Rejected where a rule says no."""
+    """The events of `command`; raises Rejected if a rule refuses it."""
     match command:
         case Request():
             if state.status != "none":

@@ -19,7 +19,7 @@ MAX_STOCK = 1_000_000_000
 
 
 class Received(Event, type="stock.received"):
-    """Some came in; `available` is what nobody has reserved, after it."""
+    """Stock was received; `available` is the unreserved quantity after it."""
 
     sku: str
     quantity: int
@@ -27,7 +27,7 @@ class Received(Event, type="stock.received"):
 
 
 class Reserved(Event, type="stock.reserved"):
-    """Some are kept for an order."""
+    """Stock was reserved for an order."""
 
     sku: str
     order_id: str
@@ -36,7 +36,7 @@ class Reserved(Event, type="stock.reserved"):
 
 
 class ReservationRefused(Event, type="stock.reservation_refused"):
-    """An order asked for more than there is. A fact of its own, because whoever waits for it sees events only."""
+    """An order needs more than is available. It is an event, because processes see only events."""
 
     sku: str
     order_id: str
@@ -45,7 +45,7 @@ class ReservationRefused(Event, type="stock.reservation_refused"):
 
 
 class Released(Event, type="stock.released"):
-    """What was kept for an order is available again."""
+    """Stock that was reserved for an order is available again."""
 
     sku: str
     order_id: str
@@ -54,7 +54,7 @@ class Released(Event, type="stock.released"):
 
 
 class Dispatched(Event, type="stock.dispatched"):
-    """What was kept for an order left the house."""
+    """Stock that was reserved for an order was dispatched."""
 
     sku: str
     order_id: str
@@ -95,14 +95,14 @@ def evolve(state: Stock, event: Received | Reserved | ReservationRefused | Relea
 
 
 class Receive(Command, type="stock.receive"):
-    """Take some in."""
+    """Receive stock."""
 
     sku: Sku
     quantity: Quantity
 
 
 class Reserve(Command, type="stock.reserve"):
-    """Keep some for an order, once; where there are too few, the refusal is an event."""
+    """Reserve stock for an order, once; if there is too little, the refusal is an event."""
 
     sku: Sku
     order_id: OrderId
@@ -110,21 +110,21 @@ class Reserve(Command, type="stock.reserve"):
 
 
 class Release(Command, type="stock.release"):
-    """Give up what is kept for an order; does nothing where nothing is."""
+    """Release the stock reserved for an order; does nothing if none is reserved."""
 
     sku: Sku
     order_id: OrderId
 
 
 class Dispatch(Command, type="stock.dispatch"):
-    """Hand over what is kept for an order; does nothing where nothing is."""
+    """Dispatch the stock reserved for an order; does nothing if none is reserved."""
 
     sku: Sku
     order_id: OrderId
 
 
 def decide(command: Receive | Reserve | Release | Dispatch, state: Stock) -> Sequence[Event]:
-    """The events that `command` causes; raises Rejected where a rule says no."""
+    """The events of `command`; raises Rejected if a rule refuses it."""
     match command:
         case Receive():
             available = state.available + command.quantity

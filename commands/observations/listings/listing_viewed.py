@@ -1,4 +1,4 @@
-"""A look at a listing's page: what a website or an app reports of its visitors, far more often than listings change."""
+"""Views of a listing's page, reported by a website or an app, far more often than listings change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from commands import Observation
 
 
 class ListingViewed(Observation, type="listing_viewed"):
-    """Somebody opened the page of a listing; the report's source is the site or app, its id that of the page view."""
+    """A user opened the page of a listing; the report's source is the site or app, its id that of the page view."""
 
     listing_id: Annotated[str, Field(min_length=1, max_length=100)]
     came_from: Literal["search", "map", "mail", "link", "unknown"] = "unknown"

@@ -1,4 +1,4 @@
-"""From a placed order to its dispatch: payment reserves stock, what is refused is cancelled and refunded."""
+"""From a placed order to its dispatch: payment reserves stock; otherwise the order is cancelled and refunded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from commands.aggregates.orders import order, refund, stock
 UNPAID: Final = "unpaid"
 PAY_WITHIN: Final = timedelta(minutes=30)
 MAX_REASON: Final = 500
-"""Characters that `order.cancel` takes."""
+"""The longest reason that `order.cancel` accepts."""
 
 
 class Fulfilment(BaseModel):
@@ -40,7 +40,7 @@ def react(
     | TimedOut,
     state: Fulfilment,
 ) -> Reaction[Fulfilment]:
-    """What follows from `event`."""
+    """The reaction to `event`."""
     match event:
         case order.Placed():
             wanted = tuple(line.sku for line in event.lines)
@@ -65,7 +65,7 @@ def react(
         case order.Expired():
             return Reaction(state, ended=True)
         case TimedOut():
-            # the order may have been paid in this very moment: then this does nothing
+            # the order may have been paid at the same moment: then this does nothing
             return Reaction(state, [order.Expire(order_id=state.order_id)])
         case _:
             assert_never(event)
@@ -81,25 +81,25 @@ def _reserved(event: stock.Reserved, state: Fulfilment) -> Reaction[Fulfilment]:
 
 
 def _refused(event: Refused, state: Fulfilment) -> Reaction[Fulfilment]:
-    """A command that changed nothing: without its reservations or its confirmation, an order is never shipped."""
+    """Handle a refused command: without its reservations or its confirmation, an order is never shipped."""
     match event.command:
         case stock.Reserve() if state.status == "reserving":
             reason = f'"{event.command.sku}" cannot be reserved: {event.message}'
         case order.Confirm() if state.status == "confirming":
             reason = f"the order cannot be confirmed: {event.message}"
         case _:
-            return Reaction(state)  # an order that cannot be cancelled or expire stays as it is
+            return Reaction(state)  # an order that cannot be cancelled or expired stays unchanged
     return _given_up(state, state.order_id, reason[:MAX_REASON])
 
 
 def _given_up(state: Fulfilment, order_id: str, reason: str) -> Reaction[Fulfilment]:
-    # what else was reserved is released when the order is cancelled, whoever cancelled it
+    # other reservations are released by the event of the cancellation
     failing = state.model_copy(update={"status": "failing"})
     return Reaction(failing, [order.Cancel(order_id=order_id, reason=reason)])
 
 
 def _release(state: Fulfilment, order_id: str) -> Sequence[Command]:
-    """All that was asked for, answered or not: a release follows its reservation, and does nothing without one."""
+    """Release all requested products, answered or not: a release follows its reservation, and else does nothing."""
     if state.status == "awaiting_payment":
         return []
     return [stock.Release(sku=sku, order_id=order_id) for sku in state.wanted]

@@ -1,1 +1,1 @@
-"""What Spark needs on a machine: Java, jars, an archive of its classes."""
+"""Spark's requirements on a machine: Java, jars, an archive of its classes."""

@@ -1,7 +1,7 @@
-"""An archive of the classes that Spark loads: a JVM maps them from it, and need not read and check each again.
+"""An archive of the classes that Spark loads: a JVM maps them from it, instead of reading and checking each one.
 
-Made once per installation by `projections/spark/prepare.py` and kept in it, used by every session in this process's own
-JVM. Without one, or with one of another Java, all works the same, but takes some seconds more to start.
+`projections/spark/prepare.py` makes it once per installation, and every session in this process's own JVM uses it.
+Without an archive, or with one of another Java, everything works, but takes some seconds longer to start.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from projections.spark.setup.java import locate_java
 
 FOLDER: Final = Path(sys.prefix) / "share" / "headwater" / "classes"
 SILENT: Final = "-Xlog:cds*=off"
-"""The JVM would tell of each class that it leaves out, and of an archive that does not fit."""
+"""Otherwise the JVM would log each omitted class, and an archive that does not match."""
 
 
 def use() -> tuple[str, ...]:
-    """The JVM's options with which it takes classes from the archive; none where there is no archive."""
+    """The JVM options to use the archive; none if there is no archive."""
     archive = found()
     return (f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces", SILENT) if archive else ()
 
 
 def found() -> Path | None:
-    """The archive, where it is whole: one that was cut off, as its name's number of bytes tells, would end the JVM."""
+    """The archive, if it is complete: its name has its size, because a truncated archive would end the JVM."""
     whole = (each for each in FOLDER.glob(f"{stem()}.*.jsa") if each.name.split(".")[1] == str(each.stat().st_size))
     return next(whole, None)
 
 
 def stem() -> str:
-    """First part of its name: an archive fits one Java and one class path."""
+    """First part of its name: an archive is valid for one Java and one class path."""
     import pyspark  # noqa: PLC0415 - half a second that only those who need Spark pay
 
     java = locate_java().resolve()

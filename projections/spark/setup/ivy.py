@@ -1,4 +1,4 @@
-"""Download jars with the Ivy that ships inside pyspark: it knows where Maven Central is, so no address is needed."""
+"""Downloads jars with the Ivy in pyspark: it knows the address of Maven Central."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _SYSTEM_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 
 
 class JarError(RuntimeError):
-    """A jar cannot be had or is not what the lock says."""
+    """A jar is not available or does not match the lock."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,7 +38,7 @@ class Coordinate:
         """Read `organisation:module:version`."""
         parts = text.split(":")
         if len(parts) != 3 or not all(parts):
-            raise JarError(f"'{text}' is no coordinate; write organisation:module:version")
+            raise JarError(f"'{text}' is not a coordinate: write organisation:module:version")
         return cls(*parts)
 
     @property
@@ -53,8 +53,8 @@ class Coordinate:
 def retrieve(wanted: Sequence[Coordinate], scratch: Path, *, transitive: bool, label: str) -> dict[Coordinate, Path]:
     """Download what is wanted into `scratch` and return the files by coordinate.
 
-    With `transitive`, what the archives need comes too. A scratch folder left by an interrupted run is resumed.
-    Raises JarError when anything is missing, for example because the machine is offline.
+    With `transitive`, the dependencies are downloaded too. A scratch folder of an interrupted run is continued. Raises
+    JarError if something is missing, for example because the machine is offline.
     """
     # Ivy's cache is for one process, and a dependency graph must be resolved whole.
     parts = 1 if transitive else min(_PARALLEL, len(wanted))
@@ -110,8 +110,8 @@ def _ivy() -> list[str]:
         raise JarError("pyspark is not installed, and Ivy comes with it; run 'make setup'")
     jars = sorted((Path(pyspark.origin).parent / "jars").glob("ivy-[0-9]*.jar"))
     if not jars:
-        raise JarError(f"no Ivy beside '{pyspark.origin}'; reinstall pyspark")
-    # A Java from elsewhere than the system's packages lacks the machine's own certificate authorities.
+        raise JarError(f"no Ivy next to '{pyspark.origin}': reinstall pyspark")
+    # A Java that is not a system package lacks the machine's own certificate authorities.
     trust = [f"-Djavax.net.ssl.trustStore={_SYSTEM_TRUST_STORE}"] if _SYSTEM_TRUST_STORE.exists() else []
     return [str(find_java()), *trust, "-cp", str(jars[-1]), "org.apache.ivy.Main"]
 

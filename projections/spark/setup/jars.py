@@ -31,13 +31,13 @@ SPARK_LOCK = Path(__file__).with_name("jars.lock")
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One archive as locked: where it comes from and the sha256 (hex) its bytes must have."""
+    """One archive as locked: its coordinate and the sha256 (hex) that its bytes must have."""
 
     coordinate: Coordinate
     sha256: str
 
     def path(self, cache: Path) -> Path:
-        """Where the cache keeps it; the checksum is in the path, so a file that is there has been verified."""
+        """Its path in the cache; the checksum is in the path, so an existing file has been verified."""
         return cache / "jars" / self.sha256 / self.coordinate.file_name
 
 
@@ -52,7 +52,7 @@ class Group:
 
 
 def spark_jars() -> list[Path]:
-    """Spark's Kafka connector for `spark.jars`, downloaded on first use; raises JarError when it cannot be had."""
+    """Spark's Kafka connector for `spark.jars`, downloaded at first use; raises JarError if it is not available."""
     return group_jars(read_lock(SPARK_LOCK)["spark-kafka"])
 
 
@@ -66,7 +66,7 @@ def group_jars(group: Group, cache: Path | None = None) -> list[Path]:
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Where downloads are kept: `HEADWATER_CACHE`, else the platform's cache directory for this user."""
+    """The folder of downloads: `HEADWATER_CACHE`, else the platform's cache directory for this user."""
     if chosen := environ.get("HEADWATER_CACHE"):
         return Path(chosen).expanduser().resolve()
     if sys.platform == "darwin":
@@ -76,11 +76,11 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
 
 
 def read_lock(path: Path) -> dict[str, Group]:
-    """The groups of a lock file by name; raises JarError naming file and entry when one is malformed."""
+    """The groups of a lock file by name; raises JarError naming file and entry if one is malformed."""
     try:
         content = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
-        raise JarError(f"'{path}' is no valid jar lock: {error}") from error
+        raise JarError(f"'{path}' is not a valid jar lock: {error}") from error
     return {name: _read_group(path, name, table) for name, table in content.items()}
 
 
@@ -99,7 +99,7 @@ def _read_jar(path: Path, group: str, coordinate: str, sha256: object) -> Jar:
 
 
 def write_lock(path: Path, groups: Iterable[Group], header: str) -> None:
-    """Write a lock that `read_lock` reads back equal; `header` is its leading comment."""
+    """Write a lock that `read_lock` reads back unchanged; `header` is its leading comment."""
     lines = [f"# {line}".rstrip() for line in header.splitlines()]
     for group in groups:
         lines += ["", f"[{group.name}]", "wants = ["]
@@ -110,11 +110,11 @@ def write_lock(path: Path, groups: Iterable[Group], header: str) -> None:
 
 
 def lock_group(group: Group, cache: Path | None = None) -> Group:
-    """Resolve what a group wants and return it with every jar and checksum; the download goes to a scratch folder."""
+    """Resolve what a group wants and return it with all jars and checksums; the download goes to a scratch folder."""
     cache = cache or cache_directory(os.environ)
     with _locked(cache):
         scratch = cache / "ivy" / f"lock-{group.name}"
-        shutil.rmtree(scratch, ignore_errors=True)  # what an interrupted run wanted may differ
+        shutil.rmtree(scratch, ignore_errors=True)  # an interrupted run may have wanted something else
         found = ivy.retrieve(group.wants, scratch, transitive=group.transitive, label=f"resolving {group.name}")
         jars = tuple(Jar(coordinate, _sha256(file)) for coordinate, file in sorted(found.items()))
         shutil.rmtree(scratch)
@@ -150,7 +150,7 @@ def _sha256(file: Path) -> str:
 
 @contextmanager
 def _locked(cache: Path) -> Iterator[None]:
-    """One process at a time fills the cache; the operating system drops the lock of one that dies."""
+    """Only one process at a time fills the cache; the operating system releases the lock of a dead process."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Find the Java that Spark needs, or say which command installs it (standard library only)."""
+"""Finds the Java that Spark needs, or says which command installs it (standard library only)."""
 
 import os
 import re
@@ -22,9 +22,9 @@ class JavaError(RuntimeError):
 
 
 def find_java() -> Path:
-    """The system Java that Spark will start: `JAVA_HOME`'s, else the first `java` on the path.
+    """The system Java that Spark will start: that of `JAVA_HOME`, else the first `java` on the path.
 
-    Raises JavaError when there is none, it is older than 17, or the platform is not supported.
+    Raises JavaError if there is none, it is older than 17, or the platform is not supported.
     """
     if sys.platform not in SUPPORTED_PLATFORMS:
         raise JavaError(f"platform '{sys.platform}' is not supported; use Linux, macOS, or Linux under WSL 2")
@@ -45,7 +45,7 @@ def java_major(java: Path) -> int:
 
 
 def parse_major(version_output: str) -> int:
-    """The feature release named by the output of `java -version`."""
+    """The feature release in the output of `java -version`."""
     found = re.search(r'version "(?:1\.)?(\d+)', version_output)
     if found is None:
         raise JavaError(f"no version in the output of 'java -version': {version_output.strip()[:200]!r}")
@@ -53,7 +53,7 @@ def parse_major(version_output: str) -> int:
 
 
 def locate_java() -> Path:
-    """The `java` that Spark will start, of whatever version; raises JavaError when there is none."""
+    """The `java` that Spark will start, of any version; raises JavaError if there is none."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"

@@ -1,4 +1,4 @@
-"""The folds that a view's columns are declared with, a file per family: what each event contributes.
+"""The folds with which a view's columns are declared, one file per family: what each event contributes.
 
     price = last({Listed: "price", PriceChanged: "price"})
     sold = count(Sold)
@@ -6,7 +6,7 @@
     lowest_price = lowest(prices)
 
 A case names an event class and what is read of it: the name of a field, a number, or an expression (`value("sold")`,
-`minus("price", "previous_price")`). EVERY stands for any event, and then only the envelope can be read.
+`minus("price", "previous_price")`). EVERY stands for any event; then only the envelope can be read.
 
 Declarations import from here. `docs/adding-a-fold.md` says how to add one.
 """

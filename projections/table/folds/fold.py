@@ -1,4 +1,4 @@
-"""What a fold is, and how a column follows from folds."""
+"""Folds, and columns that are computed from folds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Cases = Mapping[Case, Expression]
 
 @dataclass(frozen=True)
 class Ordering:
-    """What orders the events of a row: parts of a key, the most significant first, no two events alike."""
+    """The order of a row's events: parts of a key, the most significant first; no two events have the same key."""
 
     parts: tuple[tuple[ColumnType, Expression], ...]
 
@@ -40,46 +40,46 @@ class Ordering:
         )
 
     def lifted(self, name: str) -> dict[str, Expression]:
-        """What an event brings to these fields."""
+        """The values of an event for these fields."""
         return {field.name: part for field, (_, part) in zip(self.fields(name), self.parts, strict=True)}
 
     def within(self, part: tuple[ColumnType, Expression]) -> Ordering:
-        """The same, with a less significant part."""
+        """The same order, with a less significant part added."""
         return self if part in self.parts else Ordering((*self.parts, part))
 
     def under(self, part: tuple[ColumnType, Expression]) -> Ordering:
-        """The same, with a more significant part."""
+        """The same order, with a more significant part added."""
         return Ordering((part, *self.parts))
 
 
 @dataclass(frozen=True)
 class Stored:
-    """How a fold is kept in a row: its monoid, and what each event brings to the monoid's fields."""
+    """How a fold is stored in a row: its monoid, and what each event contributes to the monoid's fields."""
 
     monoid: Monoid
     lifted: Mapping[Case, Mapping[str, Expression]]
 
 
 class Fold(Protocol):
-    """What is kept of some events; each names the events and what is read of them."""
+    """A stored value that is computed from some events; each case names an event and what is read of it."""
 
     @property
     def cases(self) -> Mapping[Case, Any]:
         """What is read, by event."""
 
     def kind(self) -> ColumnType:
-        """The type of the column that shows it as it is; raises ValueError where the declaration is wrong."""
+        """The type of the column that shows its value; raises ValueError if the declaration is wrong."""
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        """How it is kept, with `name` as the name of its state field, or as the beginning of their names."""
+        """How it is stored, with `name` as the name of its state field, or as a prefix of their names."""
 
 
 @storage_word("Derived")
 @dataclass(frozen=True, eq=False)
 class Derived:
-    """A column that is computed from what folds keep.
+    """A column that is computed from the state fields of folds.
 
-    shown: called with the names of the folds' state fields. check: raises ValueError where the folds do not fit it.
+    shown: called with the names of the folds' state fields. check: raises ValueError if the folds do not fit.
     """
 
     folds: tuple[Fold, ...]
@@ -107,7 +107,7 @@ def read(cases: Mapping[Case, Readable]) -> Cases:
 
 
 def one_kind(cases: Cases) -> ColumnType:
-    """The type that every case brings; raises ValueError where they differ, or where there is none."""
+    """The common type of all cases; raises ValueError if they differ, or if there is no case."""
     kinds = {each.kind(event_of(event)) for event, each in cases.items()}
     if not kinds:
         raise ValueError("a fold needs at least one event")
@@ -117,14 +117,14 @@ def one_kind(cases: Cases) -> ColumnType:
 
 
 def positive(limit: int, maximum: int) -> int:
-    """`limit`, if a row may hold so many; raises ValueError."""
+    """`limit`, if a row may have that many; raises ValueError."""
     if not 1 <= limit <= maximum:
-        raise ValueError(f"a limit is from 1 to {maximum}, not {limit}: the row holds them all")
+        raise ValueError(f"a limit is from 1 to {maximum}, not {limit}, because the row stores all of them")
     return limit
 
 
 def entry_name(name: str) -> str:
-    """`name`, if a field of an entry can be called so; raises ValueError."""
+    """`name`, if it is a valid name for a field of an entry; raises ValueError."""
     if not ENTRY_NAME.fullmatch(name):
-        raise ValueError(f'"{name}" is no name of a field: use a-z, 0-9 and _')
+        raise ValueError(f'"{name}" is not a field name: use a-z, 0-9 and _')
     return name

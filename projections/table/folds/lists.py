@@ -26,7 +26,7 @@ Entry = Readable | Mapping[str, Readable]
 @storage_word("Listed")
 @dataclass(frozen=True, eq=False)
 class BoundedList:
-    """A bounded list of what events brought. See `collect` and `top`."""
+    """A bounded list with an entry per event. See `collect` and `top`."""
 
     cases: Mapping[Case, Mapping[str, Expression]]
     limit: int
@@ -49,11 +49,11 @@ class BoundedList:
 
 
 def collect(cases: Mapping[Case, Entry], limit: int = 100, *, newest: bool = True) -> Derived:
-    """A list with an entry from each of these events, in the order of the log (as `last` has it).
+    """A list with an entry per event, in the order of the log (like `last`).
 
     cases: by event, what an entry shows: one value, or an object as in `{"price": "price", "at": envelope("time")}`.
-    limit: of entries that the row keeps, at most 1,000; beyond it the oldest are left out, or the newest where `newest`
-    is false. It is the place in the log that decides, so live and replay leave out the same.
+    limit: of entries that the row keeps, at most 1,000; the oldest others are dropped, or the newest if `newest` is
+    false. The position in the log decides, so live and replay drop the same entries.
     """
     return _listed(cases, limit, highest=newest, by=None, best_first=False)
 
@@ -63,15 +63,15 @@ def top(
 ) -> Derived:
     """The `limit` (at most 1,000) entries with the highest values of `by`, best first; the lowest if not `highest`.
 
-    cases: what an entry shows, as for `collect`. by: a number or time; events where it is null are left out. Of equals,
-    the later is the higher. An entry is for good: nothing takes it back. For the top of what changes (the dearest
-    listings at today's prices) declare an index on the table below, and sort by it when asked.
+    cases: what an entry shows, as for `collect`. by: a number or time; events for which it is null are left out. Of
+    equal values, the later one is higher. Entries are never removed. For the top of changing values (the most expensive
+    listings at today's prices) declare an index on the table, and sort when reading.
     """
     return _listed(cases, limit, highest=highest, by=rank(cases, by), best_first=highest)
 
 
 def fields_of(cases: Mapping[Case, Mapping[str, Expression]]) -> tuple[StateField, ...]:
-    """The fields that all cases bring; raises ValueError where they differ."""
+    """The common fields of all cases; raises ValueError if they differ."""
     names = [tuple(shown) for shown in cases.values()]
     if not names:
         raise ValueError("a fold needs at least one event")

@@ -19,13 +19,13 @@ from projections.table.shown import Values
 from projections.table.types import ColumnType
 
 MAX_PARTS: Final = 1_000
-PLAIN: Final = "a part has plain folds only, each once: last, first, add, count, maximum, minimum"
+PLAIN: Final = "a part takes plain folds only, each once: last, first, add, count, maximum, minimum"
 
 
 @storage_word("Parts")
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Parts of a row, each with a key and columns of its own. See `nested`."""
+    """Parts of a row, each with its own key and columns. See `nested`."""
 
     key_name: str
     key: Mapping[Case, Expression]
@@ -42,23 +42,25 @@ class Parts:
         return ColumnType.LIST
 
     def check(self) -> None:
-        """Raise ValueError where an event that a part folds names no part."""
+        """Raise ValueError if an event that a part folds does not name the part."""
         if any(isinstance(each, Derived) for each in self.columns.values()):
             raise ValueError(PLAIN)
         used = {case for fold in self.columns.values() for case in fold.cases} | {*self.deleted_by, *self.restored_by}
         lost = sorted(getattr(event_of(case), "type", "EVERY") for case in used if case not in self.key)
         if lost:
-            raise ValueError(f'its key leaves out "{lost[0]}": say which part that event changes')
+            raise ValueError(f'its key has no "{lost[0]}": add which part that event changes')
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
         limit = positive(self.limit, MAX_PARTS)
         key = StateField(entry_name(self.key_name), countable(one_kind(self.key)))
         if key.name in self.columns:
-            raise ValueError(f'the key "{key.name}" is a column already: leave it out')
+            raise ValueError(f'the key "{key.name}" is already a column: remove it')
         if any(isinstance(each, Item) for each in self.key.values()):
             if (ColumnType.INTEGER, ItemIndex()) in ordering.parts:
-                raise ValueError("its view goes through a list with `each` already: key its parts by plain fields")
-            # an event may bring one part twice
+                raise ValueError(
+                    "its view already goes through a list with `each`: use plain fields as the key of its parts"
+                )
+            # an event may change one part twice
             ordering = ordering.within((ColumnType.INTEGER, ItemIndex()))
         columns = {entry_name(column): fold for column, fold in self.columns.items()}
         layout = arrange(columns, ordering, self.deleted_by, self.restored_by)
@@ -73,7 +75,7 @@ class Parts:
         part = {name: key, **layout.lifted(case)}
         if isinstance(key, Item):
             return Entries(field.entry, (part,), (name,), key.list)
-        # one part, and so no index
+        # one part, so there is no index
         part = {each: Value(0) if read == ItemIndex() else read for each, read in part.items()}
         return Entries(field.entry, (part,), (name,))
 
@@ -89,11 +91,11 @@ def nested(
 ) -> Derived:
     """A list of parts of the row, such as the lines of an order, in the order of their keys.
 
-    key_name: what the key is called in each part. key: by event, which part it changes: a text or an integer. Where it
-    is an `item("lines", "sku")`, the event changes a part for each item of that list, and its columns read items too.
+    key_name: the name of the key in each part. key: by event, which part it changes: a text or an integer. If it is an
+    `item("lines", "sku")`, the event changes a part for each item of that list, and its columns also read items.
     columns: folds of single values (`last`, `first`, `add`, `count`, `maximum`, `minimum`) over these events.
-    deleted_by, restored_by: events that take their parts out of sight, and bring them back; later ones win.
-    limit: of parts that the row keeps, deleted ones among them, at most 1,000: those whose keys sort first.
+    deleted_by, restored_by: events that delete their parts, and restore them; the latest one decides. limit: of parts
+    that the row keeps, including deleted ones, at most 1,000: those with the lowest keys.
     """
     parts = Parts(
         key_name,

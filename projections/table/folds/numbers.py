@@ -1,4 +1,4 @@
-"""Numbers that add up, and the highest and lowest: `add`, `count`, `average`, `ratio`, `maximum`, `minimum`."""
+"""Sums and extremes: `add`, `count`, `average`, `ratio`, `maximum`, `minimum`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from projections.table.types import ColumnType
 @storage_word("Total")
 @dataclass(frozen=True, eq=False)
 class Total:
-    """The sum of a whole number from each event. See `add` and `count`."""
+    """The sum of an integer from each event. See `add` and `count`."""
 
     cases: Cases
 
@@ -32,7 +32,7 @@ class Total:
 @storage_word("Bound")
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """The highest or lowest value that any event brought. See `maximum` and `minimum`."""
+    """The highest or lowest value of all events. See `maximum` and `minimum`."""
 
     cases: Cases
     highest: bool
@@ -49,44 +49,44 @@ class Bound:
 
 
 def add(cases: Mapping[Case, Readable]) -> Total:
-    """The sum of an integer from each event; a negative one takes back. Floats are refused: their order would show."""
+    """The sum of an integer from each event; a negative one subtracts. Floats are refused: their order would matter."""
     return Total(read(cases))
 
 
 def count(*events: Case) -> Total:
-    """How many of these events there were."""
+    """The number of these events."""
     return Total({event: expression(1) for event in events})
 
 
 def maximum(cases: Mapping[Case, Readable]) -> Bound:
-    """The highest value that these events ever brought; see `highest` for one that falls when its owner leaves."""
+    """The highest value of all these events; see `highest` for one that falls again."""
     return Bound(read(cases), highest=True)
 
 
 def minimum(cases: Mapping[Case, Readable]) -> Bound:
-    """The lowest value that these events ever brought; see `lowest` for one that rises when its owner leaves."""
+    """The lowest value of all these events; see `lowest` for one that rises again."""
     return Bound(read(cases), highest=False)
 
 
 def ratio(numerator: Total, denominator: Total) -> Derived:
-    """`numerator / denominator` of two sums, as a float; null where the denominator is 0."""
+    """`numerator / denominator` of two sums, as a float; null if the denominator is 0."""
     return Derived((numerator, denominator), ColumnType.FLOAT, Quotient)
 
 
 def average(cases: Mapping[Case, Readable]) -> Derived:
-    """The mean of the integers that these events brought, as a float; null where there was none.
+    """The mean of the integers of these events, as a float; null if there is none.
 
-    Events whose value is null do not count. It is one sum over another, so that the order of arrival never shows; for a
-    mean that can take back, use `ratio` of two `add`s.
+    Events whose value is null do not count. It is one sum over another, so the order of arrival does not matter; for a
+    mean that can also subtract, use `ratio` of two `add`s.
     """
     values = read(cases)
     return ratio(Total(values), Total({case: Known(each) for case, each in values.items()}))
 
 
 def must_be_whole(kind: ColumnType) -> ColumnType:
-    """`kind`, if sums of it are the same in every order; raises ValueError."""
+    """`kind`, if its sums are the same in every order; raises ValueError."""
     if kind is not ColumnType.INTEGER:
         raise ValueError(
-            f"it adds {kind.value}s: only integers add up to the same in every order (use cents, not dollars)"
+            f"it adds {kind.value}s, but only sums of integers are the same in every order: use cents, not dollars"
         )
     return kind

@@ -1,4 +1,4 @@
-"""`last` and `first`: the value that the latest, or the earliest, of some events brought."""
+"""`last` and `first`: the value of the latest, or the earliest, of some events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANKED = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME)
 @storage_word("Latest")
 @dataclass(frozen=True, eq=False)
 class Latest:
-    """The value of the last event (or first) among the cases. See `last` and `first`."""
+    """The value of the last (or first) event among the cases. See `last` and `first`."""
 
     cases: Cases
     highest: bool
@@ -33,24 +33,24 @@ class Latest:
 
     @property
     def together(self) -> Hashable:
-        """Those for which it is equal share one ordering key: it changes for all of them at once."""
+        """Folds with an equal value share one ordering key, because it changes for all of them at once."""
         return (self.highest, frozenset(self.cases), None if self.by is None else frozenset(self.by.items()))
 
 
 def last(cases: Mapping[Case, Readable], by: Readable | Mapping[Case, Readable] | None = None) -> Latest:
-    """The value that the latest of these events brought.
+    """The value of the latest of these events.
 
-    Later means a higher version within a stream; across streams, a later time (then partition and offset). The
-    ordering key is stored beside the value, so the order of arrival never shows.
+    Later means a higher version within a stream; across streams, a later time (then partition and offset). The ordering
+    key is stored with the value, so the order of arrival does not matter.
 
-    by: a number or time that says what is later instead, such as a time in the event's data: one readable for all
-    cases, or one for each. Of equals, the later event counts; one where it is null does not.
+    by: a number or time that decides instead which one is later, such as a time in the event's data: one for all cases,
+    or one per case. Of equal values, the later event counts; an event for which it is null does not count.
     """
     return Latest(read(cases), highest=True, by=rank(cases, by))
 
 
 def first(cases: Mapping[Case, Readable], by: Readable | Mapping[Case, Readable] | None = None) -> Latest:
-    """The value that the earliest of these events brought; ordered as `last`."""
+    """The value of the earliest of these events; ordered like `last`."""
     return Latest(read(cases), highest=False, by=rank(cases, by))
 
 
@@ -62,7 +62,7 @@ def rank(cases: Mapping[Case, object], by: Readable | Mapping[Case, Readable] | 
 
 
 def rank_kind(by: Cases) -> ColumnType:
-    """The type of what cases are ordered by; raises ValueError where it has no order that all stores share."""
+    """The type of the cases' order; raises ValueError if it has no order that all stores share."""
     kind = one_kind(by)
     if kind not in RANKED:
         raise ValueError(f"it is ordered by a {kind.value}: use a number or a time")
@@ -70,16 +70,16 @@ def rank_kind(by: Cases) -> ColumnType:
 
 
 def ordered(ordering: Ordering, by: Cases | None, case: Case) -> Ordering:
-    """What orders this case: `by`, if there is one, then the log. Raises ValueError where `by` leaves it out."""
+    """The order of this case: `by`, if there is one, then the log. Raises ValueError if `by` lacks the case."""
     if by is None:
         return ordering
     if case not in by:
-        raise ValueError(f"`by` leaves out {getattr(event_of(case), 'type', 'EVERY')}: say what it is ordered by")
+        raise ValueError(f"`by` leaves out {getattr(event_of(case), 'type', 'EVERY')}: add what it is ordered by")
     return ordering.under((rank_kind(by), by[case]))
 
 
 def stored_together(folds: Sequence[tuple[str, Latest]], name: str, ordering: Ordering) -> Stored:
-    """The folds of these names (all with equal `together`) behind one ordering key of this name."""
+    """The folds with these names (all with equal `together`) behind one ordering key with this name."""
     (_, one), *_ = folds
     order = {case: ordered(ordering, one.by, case) for case in one.cases}
     lifted = {

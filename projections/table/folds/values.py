@@ -1,4 +1,4 @@
-"""Which different values there are: `members` with `lowest` and `highest`, `distinct`, `approximate_distinct`."""
+"""Different values: `members` with `lowest` and `highest`, `distinct`, `approximate_distinct`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MAX_DISTINCT = 10_000
 @storage_word("Members")
 @dataclass(frozen=True, eq=False)
 class Members:
-    """Which values are held, and how often. See `members`."""
+    """The current values, and how many times each is there. See `members`."""
 
     cases: Mapping[Case, tuple[tuple[int, Expression], ...]]
 
     def kind(self) -> ColumnType:
-        raise ValueError("it shows members: wrap it in lowest(), highest() or distinct()")
+        raise ValueError("it is members(): wrap it in lowest(), highest() or distinct()")
 
     def value_kind(self) -> ColumnType:
         """The type of the values."""
@@ -38,7 +38,7 @@ class Members:
         return countable(kinds.pop())
 
     def must_be_numbers(self) -> None:
-        """Raise ValueError where the values have no lowest."""
+        """Raise ValueError if the values have no order."""
         if self.value_kind() is not ColumnType.INTEGER:
             raise ValueError("lowest() and highest() need integers")
 
@@ -54,7 +54,7 @@ class Members:
 @storage_word("Seen")
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """The different values that events brought, those that sort first up to a limit. See `distinct`."""
+    """The different values of all events, up to a limit those that sort first. See `distinct`."""
 
     cases: Cases
     limit: int
@@ -72,7 +72,7 @@ class Seen:
 @storage_word("Sketched")
 @dataclass(frozen=True, eq=False)
 class Sketched:
-    """Roughly how many different values events brought. See `approximate_distinct`."""
+    """The approximate number of different values of all events. See `approximate_distinct`."""
 
     cases: Cases
 
@@ -86,11 +86,11 @@ class Sketched:
 
 
 def members(cases: Mapping[Case, Sequence[tuple[int, Readable]]]) -> Members:
-    """The integers or texts that are held: each event puts some in (+1) and takes some out (-1).
+    """The current integers or texts: each event adds some (+1) and removes some (-1).
 
-    The row keeps every distinct value that is held, however many, for what is left out could not be taken back: use it
-    where these are few (the asking prices of a city), and order by an index of the table below where they are many. Not
-    a column itself: read it with `lowest`, `highest` and `distinct`.
+    The row keeps every distinct current value, without a limit, because a dropped value could not be removed later. Use
+    it if there are few (the asking prices of a city), and sort by an index of the table if there are many. It is not a
+    column itself: read it with `lowest`, `highest` and `distinct`.
     """
     return Members(
         {
@@ -101,20 +101,20 @@ def members(cases: Mapping[Case, Sequence[tuple[int, Readable]]]) -> Members:
 
 
 def lowest(of: Members) -> Derived:
-    """The lowest of the integers held now; null when none is."""
+    """The lowest of the current integers; null if there is none."""
     return _edge(of, highest=False)
 
 
 def highest(of: Members) -> Derived:
-    """The highest of the integers held now; null when none is."""
+    """The highest of the current integers; null if there is none."""
     return _edge(of, highest=True)
 
 
 def distinct(of: Members | Mapping[Case, Readable], limit: int = 1_000) -> Derived:
-    """How many different values (texts or integers) there are, exactly: held now, or ever brought by some events.
+    """The exact number of different values (texts or integers): current ones of `members`, or of all events.
 
-    limit: of values ever brought, the row keeps this many, at most 10,000; at `limit` the column stays, and means "that
-    many or more". See `approximate_distinct` for more of them, and `members` for values that are taken back.
+    limit: of the values of all events, the row keeps this many, at most 10,000; at `limit` the column stays, and means
+    "that many or more". See `approximate_distinct` for more values, and `members` for values that are removed again.
     """
     if isinstance(of, Members):
         return Derived((of,), ColumnType.INTEGER, Held)
@@ -122,15 +122,15 @@ def distinct(of: Members | Mapping[Case, Readable], limit: int = 1_000) -> Deriv
 
 
 def approximate_distinct(cases: Mapping[Case, Readable]) -> Derived:
-    """How many different values (texts or integers) these events brought, with a standard error of 2.3 per cent.
+    """The number of different values (texts or integers) of these events, with a standard error of 2.3 per cent.
 
-    A HyperLogLog sketch of 2 KB a row, however many values there are. Live and replay give the same number.
+    A HyperLogLog sketch of 2 KB per row, however many values there are. Live and replay give the same number.
     """
     return Derived((Sketched(read(cases)),), ColumnType.INTEGER, Estimate)
 
 
 def countable(kind: ColumnType) -> ColumnType:
-    """`kind`, if its values can be told apart alike in every store; raises ValueError."""
+    """`kind`, if all stores distinguish its values in the same way; raises ValueError."""
     if kind not in COUNTED:
         raise ValueError(f"a {kind.value} cannot be counted by value: use texts or integers")
     return kind

@@ -1,7 +1,7 @@
-"""The ways in which two parts of a row combine, a file per family. May import the types of columns, nothing else.
+"""How two parts of a row combine, one file per family. May import the types of columns, nothing else.
 
-A fold (`table/folds`) puts one event into the form that a monoid combines. Every monoid is associative with null
-as its identity; that is what lets one declaration run event by event (live) and as one aggregation (replay).
+A fold (`table/folds`) converts one event into the form that a monoid combines. Every monoid is associative with null as
+its identity. So one declaration can run event by event (live) and as one aggregation (replay).
 """
 
 from projections.table.monoids.entries import Keyed, Ranked

@@ -1,7 +1,7 @@
 """Entries: bounded, ordered lists, and parts of a row that are rows themselves.
 
-What is left out beyond a limit is decided by the entries' own keys, never by their order of arrival: the first of a
-union are the first of the firsts of its parts, which is what keeps a limited list associative.
+The entries' own keys decide which are dropped beyond a limit, never their order of arrival: the first of a union are
+the first of the firsts of its parts, which keeps a limited list associative.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from projections.table.monoids.monoid import Monoid, State, StateField
 class Ranked:
     """The entries with the highest (or lowest) keys, at most `limit`, in the order of their keys: `collect` and `top`.
 
-    An event brings one entry, and a key has one entry only, for a place in the log is part of it.
+    An event adds one entry, and a key has one entry only, because the position in the log is part of it.
     """
 
     field: StateField
@@ -56,10 +56,10 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Parts of a row, each with a key and with fields that combine by monoids of their own: `distinct` and `nested`.
+    """Parts of a row, each with a key and with fields that combine by their own monoids: `distinct` and `nested`.
 
-    limit: the parts with the lowest keys are kept. A key once there stays (a part is deleted by a mark, not by taking
-    it out), so one beyond the limit can never come back in.
+    limit: the parts with the lowest keys are kept. A key is never removed (a part is only marked as deleted), so a part
+    beyond the limit can never come back.
     """
 
     field: StateField
@@ -124,7 +124,7 @@ def _records(row: str, field: StateField, alias: str) -> str:
 
 
 def _gathered(patch: str, row: str, entries: str, order: str) -> str:
-    """`row` where there is no `patch`, else the rows of the query `entries` as JSON text."""
+    """`row` if there is no `patch`, else the rows of the query `entries` as JSON text."""
     gathered = f"jsonb_agg(jsonb_strip_nulls(to_jsonb(merged)) ORDER BY {order})"
     query = f"SELECT {gathered}::text FROM ({entries}) AS merged"  # noqa: S608
     return f"CASE WHEN {patch} IS NULL THEN {row} ELSE ({query}) END"

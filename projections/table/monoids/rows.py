@@ -1,4 +1,4 @@
-"""State fields that hold more than one value, in the form that rows keep them."""
+"""State fields with several values, in the form of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from projections.table.types import ColumnType, format_time
 
 
 def row_value(value: Any, kind: ColumnType) -> Any:
-    """What Spark folded, as Arrow gives it, in the form that rows keep."""
+    """The result of a Spark fold, as Arrow returns it, in the form of rows."""
     match value:
         case datetime():
             return format_time(value)

@@ -10,9 +10,9 @@ from projections.table.monoids.monoid import State, StateField
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Keep the values that stand beside the highest (or lowest) ordering key: `last` and `first`.
+    """Keep the values with the highest (or lowest) ordering key: `last` and `first`.
 
-    The key may have several parts, the most significant first; where that is null, nothing is brought.
+    The key may have several parts, the most significant first; if that part is null, the event does not count.
     """
 
     order: tuple[StateField, ...]
@@ -60,7 +60,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Add whole numbers, from 0: `add` and `count`. Floats are refused, for their sum depends on the order."""
+    """Add integers, from 0: `add` and `count`. Floats are refused, because their sum depends on the order."""
 
     field: StateField
 
@@ -84,7 +84,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """Keep the highest (or lowest) value ever seen: `maximum` and `minimum`. Nothing can take a value back."""
+    """Keep the highest (or lowest) value of all events: `maximum` and `minimum`. Values are never removed."""
 
     field: StateField
     highest: bool

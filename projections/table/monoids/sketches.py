@@ -1,7 +1,7 @@
-"""Sketches: how many different values there were, approximately, in a row of fixed size.
+"""Sketches: the approximate number of different values, in a row of fixed size.
 
-HyperLogLog (Flajolet and others, 2007) over the MD5 of each value, which Spark and Python both have: it is a hash here,
-not a secret. A register keeps the highest rank that a value gave it, and the highest is the same in every order.
+HyperLogLog (Flajolet and others, 2007) over the MD5 of each value, which Spark and Python both have: it is only a hash
+here. A register keeps the highest rank of its values, which does not depend on their order.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ EMPTY: Final = chr(ZERO) * REGISTERS
 
 
 def sketch_field(name: str) -> StateField:
-    """The state field of a sketch; a patch has entries of register and rank, a row a character for each register."""
+    """The state field of a sketch; a patch has entries of register and rank, a row has one character per register."""
     entry = (StateField("v", ColumnType.INTEGER), StateField("n", ColumnType.INTEGER))
     return StateField(name, ColumnType.SKETCH, entry=entry)
 
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """The highest rank of each register. Nothing can take a value back."""
+    """The highest rank of each register. Values are never removed."""
 
     field: StateField
 
@@ -69,7 +69,7 @@ class Sketch:
 
 
 def register_of(value: Any) -> dict[str, int]:
-    """The register that a value (a text or an integer) belongs to, and its rank there."""
+    """The register of a value (a text or an integer), and its rank there."""
     digest = hashlib.md5(str(value).encode(), usedforsecurity=False).hexdigest()
     return {"v": int(digest[:3], 16) >> 1, "n": RANK_BITS + 1 - max(1, int(digest[3:13], 16).bit_length())}
 
@@ -83,7 +83,7 @@ def register_spark(value: str) -> str:
 
 
 def dense(entries: Iterable[tuple[int, int]], sketch: str = EMPTY) -> str:
-    """`sketch` with these registers and ranks in it, as a row keeps it."""
+    """`sketch` updated with these registers and ranks, in the form of a row."""
     ranks = bytearray(sketch, "ascii")
     for register, rank in entries:
         ranks[register] = max(ranks[register], ZERO + rank)
@@ -91,11 +91,11 @@ def dense(entries: Iterable[tuple[int, int]], sketch: str = EMPTY) -> str:
 
 
 def estimate(sketch: str | None) -> int:
-    """How many different values a sketch has seen."""
+    """The approximate number of different values in a sketch."""
     if not sketch:
         return 0
     ranks = [character - ZERO for character in sketch.encode("ascii")]
-    # sums of powers of two within 53 bits: exact, whatever their order
+    # sums of powers of two within 53 bits: exact in every order
     raw = 0.7213 / (1 + 1.079 / REGISTERS) * REGISTERS * REGISTERS / sum(2.0**-rank for rank in ranks)
     unused = ranks.count(0)
     if raw <= 2.5 * REGISTERS and unused:

@@ -1,4 +1,4 @@
-"""Tallies: how many times each value is held."""
+"""Tallies: the number of times that each value is there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def tally_field(name: str, kind: ColumnType) -> StateField:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many times each value is held: `{"350000": 2}`; what is held zero times is dropped.
+    """The number of times that each value is there: `{"350000": 2}`; a value with 0 is dropped.
 
-    It can take back what it was given, so a minimum over it rises again when its owner leaves. It grows with the
-    number of distinct values. A patch holds `[{"v": 350000, "n": 1}, …]`, a row the object; `combine` takes both.
+    Values can be removed, so a minimum over it rises again. It grows with the number of distinct values. A patch has
+    `[{"v": 350000, "n": 1}, …]`, a row has the object; `combine` accepts both.
     """
 
     field: StateField

@@ -1,12 +1,12 @@
-"""What is for sale in each city and at what price, across listings, in PostgreSQL.
+"""The listings on the market in each city and their prices, in PostgreSQL.
 
-On the market means listed or under offer. The lowest price must rise again when its listing is sold or withdrawn, which
-a plain `minimum` cannot: the row keeps the asking prices that are held, and shows the edges of these. A city has few
-distinct asking prices (they are round numbers), so the row stays small; the alternative, asking the table `listings`
-with an index by city and price, would read another view at another position.
+On the market means listed or under offer. The lowest price must rise again if its listing is sold or withdrawn, which a
+plain `minimum` cannot do: the row keeps the current asking prices, and shows the lowest and highest. A city has few
+distinct asking prices (they are round numbers), so the row stays small. The alternative, a query of the table
+`listings` with an index by city and price, would read another view at another position.
 
-The average price per square foot is all asking prices over all square feet on the market: sums of whole numbers, the
-same in every order of arrival, which a mean of quotients is not.
+The average price per square foot is the sum of all asking prices divided by the sum of all square feet on the market.
+These are sums of integers, which do not depend on the order of arrival, unlike a mean of quotients.
 """
 
 from commands.aggregates.listings.listing import (

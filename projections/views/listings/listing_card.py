@@ -1,4 +1,4 @@
-"""The small document that a page needs of a listing, in Valkey. A withdrawn listing has none."""
+"""The short document of a listing for its page, in Valkey. A withdrawn listing has none."""
 
 from commands.aggregates.listings.listing import DetailsRevised, Listed, Relisted, Withdrawn
 from projections import Cache, TableView, last

@@ -1,4 +1,4 @@
-"""Listings for full-text search, in Elasticsearch. A withdrawn listing is not found; a sold one is, as sold."""
+"""Full-text search of listings, in Elasticsearch. Withdrawn listings are not found; sold listings are found as sold."""
 
 from commands.aggregates.listings.listing import DetailsRevised, Listed, Relisted, Withdrawn
 from projections import Elasticsearch, TableView, last, point

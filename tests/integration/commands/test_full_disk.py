@@ -59,8 +59,8 @@ def test_a_handler_that_has_too_little_room_answers_again_as_soon_as_there_is_so
             assert not set(names) & listed(settings)
             told = f'the local state in "{disk}/handler/{settings.environment}/0/'
             assert told in output(settings)
-            assert "255 MiB are free on its disk, and 256 are needed" in output(settings)
-            assert "make room there, or set HEADWATER_STATE to another disk" in output(settings)
+            assert "255 MiB are free on its disk, but 256 MiB are needed" in output(settings)
+            assert "free some space, or set HEADWATER_STATE to another disk" in output(settings)
             free(disk)
             assert {(await answered(gateway, name)).outcome for name in names} == {"accepted"}
 
@@ -87,7 +87,7 @@ def test_a_batch_that_does_not_fit_on_the_disk_is_refused_whole_and_what_was_bef
         store = opened(disk)
         fill(disk)
         written = 0
-        with pytest.raises(LocalStateError, match=f'"{disk}/0".*No space left on device.*make room there'):
+        with pytest.raises(LocalStateError, match=f'"{disk}/0".*No space left on device.*free some space'):
             for number in range(1, 100):
                 store.apply({f"a{number}": b"x" * 1_000, f"b{number}": b"y"}, {}, {"snapshots": number})
                 written = number
@@ -121,7 +121,7 @@ def test_a_write_that_meets_a_full_disk_is_made_up_for_from_the_log(
                 break
         assert asked[-1] not in listed(log_settings)
         await asyncio.to_thread(eventually, lambda: "No space left on device" in caplog.text, "the log says why")
-        assert "make room there, or set HEADWATER_STATE to another disk" in caplog.text
+        assert "free some space, or set HEADWATER_STATE to another disk" in caplog.text
         free(disk)
         assert {(await answered(gateway, name)).outcome for name in asked} == {"accepted"}
 

@@ -154,7 +154,7 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogS
         assert with_gateway(log_settings, again, registry=registry)[0] == failed
         _, fine = with_gateway(log_settings, again, registry=registry)
     assert (fine.outcome, fine.version) == ("accepted", len(sent) + 2)
-    assert "trying again" not in output(log_settings)
+    assert "retrying" not in output(log_settings)
 
 
 def test_each_partition_has_a_heartbeat(log_settings: LogSettings) -> None:

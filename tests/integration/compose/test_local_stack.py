@@ -144,7 +144,7 @@ def test_a_killed_supervisor_leaves_no_orphans_and_the_next_one_starts(compose):
     assert {one["name"]: one["state"] for one in json.loads(status.stdout)} == dict.fromkeys(PARTS, "healthy")
     again = compose("up")
     assert again.returncode == 0
-    assert "already up" in again.stdout
+    assert "already running" in again.stdout
 
     family = compose.processes()
     assert len(family) > 2 * len(PARTS)
@@ -156,7 +156,7 @@ def test_a_killed_supervisor_leaves_no_orphans_and_the_next_one_starts(compose):
     down = compose("down")
     assert (down.returncode, down.stdout) == (0, "stopped\n")
     assert compose("status").returncode == 1
-    assert "no stack is up" in compose("down").stderr
+    assert "no stack is running" in compose("down").stderr
 
 
 def test_a_taken_port_is_reported_at_once(compose):

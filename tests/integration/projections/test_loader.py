@@ -181,7 +181,7 @@ def test_a_store_that_is_cut_off_holds_back_no_other_and_catches_up(
     targets = {name: create(server, BY_GROUP) for name, server in servers.items()}
     address = urlsplit(getattr(stack.endpoints, away))
     proxy = CutProxy(str(address.hostname), int(address.port or 0))
-    url = address._must_reposition(netloc=address.netloc.replace(str(address.port), str(proxy.port))).geturl()
+    url = address._replace(netloc=address.netloc.replace(str(address.port), str(proxy.port))).geturl()
     through = open_store(away, replace(servers[away].settings, **{away: url}))
     loaders = {
         name: Loader(through if name == away else server.open(), lambda t=targets[name]: [t], settings)

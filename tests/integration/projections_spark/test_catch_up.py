@@ -86,7 +86,7 @@ def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
     upkeep.look()
     stalled = upkeep.look()
     assert {(each.standing, each.problem) for each in stalled} == {
-        ("stalled", "the live query takes in nothing: see its log")
+        ("stalled", "the live query makes no progress: see its log")
     }
 
     with psycopg.connect(one.stores.postgres) as connection:

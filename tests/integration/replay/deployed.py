@@ -29,7 +29,7 @@ from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.names import patch_key
 from projections.stores.open import open_reader
-from projections.stores.row_reader import touched
+from projections.stores.row_reader import without_empty
 from projections.stores.store import Target
 from projections.table.expressions import Source
 from projections.table.reference import fold, lift, remaining, states
@@ -166,11 +166,11 @@ class Deployed:
 
     def generation_becomes_the_references(self, target: Target, timeout_s: float = BOUND_S) -> None:
         """Wait until every store has, in one generation, what the reference folds of all events."""
-        expected = {key: touched(row) for key, row in states(target.view, self.sources).items()}
+        expected = {key: without_empty(row) for key, row in states(target.view, self.sources).items()}
         for name in self.servers:
             reader = open_reader(name, self.stores)
             eventually(
-                lambda rows=reader.rows: {key: touched(row) for key, row in rows(target)} == expected,
+                lambda rows=reader.rows: {key: without_empty(row) for key, row in rows(target)} == expected,
                 f"{target.view.tag} g{target.generation} in {name}",
                 timeout_s,
             )

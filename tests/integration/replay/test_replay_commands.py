@@ -214,7 +214,7 @@ def test_rollback_takes_in_what_came_since_and_prune_ends_it(deployed: Deployed,
     told = replay("prune", "--all", "--yes")
     assert [(each["view"], each["generation"]) for each in told.document["dropped"]] == [("by_group", 1)]
     told = replay("rollback", "by_group")
-    assert (told.code, "no generation before" in told.complaint) == (1, True)
+    assert (told.code, "no previous generation" in told.complaint) == (1, True)
 
 
 def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters(
@@ -233,7 +233,7 @@ def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters
     sent = [record for p in range(2) for record in deployed.log.read(INBOX, p, 0)]
     assert [(record.key, record.value) for record in sent] == [("p/O", b"an event")]
     told = replay("dead-letters", "retry", "commands/0/3")
-    assert (told.code, "still no command" in told.complaint) == (1, True)
+    assert (told.code, "still not a valid command" in told.complaint) == (1, True)
     (left,) = replay("dead-letters", "list").document["letters"]
     assert left == {
         "key": "commands/0/3",

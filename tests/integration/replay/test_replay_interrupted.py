@@ -90,7 +90,7 @@ def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leav
 
     try:
         with deployed.served([by_group]):
-            with pytest.raises(RebuildFailed, match=r"failed during index: Elasticsearch is away.*untouched"):
+            with pytest.raises(RebuildFailed, match=r"failed during index: Elasticsearch is unavailable.*untouched"):
                 through.rebuild(by_group, cut)
             assert deployed.generations.live()["by_group"].generation == 1
             assert [each.state for each in deployed.generations.of("by_group")] == ["live", "building"]

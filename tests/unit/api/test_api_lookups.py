@@ -117,7 +117,7 @@ def test_no_filter_and_no_order_by_what_is_looked_up(client: AppClient, path: st
     problem = client.get(f"/views/{path}?{query}").json()
     verb = "sort" if "sort" in query else "filter"
     assert (problem["status"], problem["parameter"]) == (422, query.partition("=")[0])
-    told = f'not stored with it: {verb} by a stored column here, or by "price" in the view "cities_in_both"'
+    told = f'not stored: {verb} by a stored column here, or by "price" in the view "cities_in_both"'
     assert told in problem["detail"]
     assert "city" in problem["known"]
     assert "both_price" not in problem["known"]
@@ -127,7 +127,7 @@ def test_it_is_documented(client: AppClient) -> None:
     document = client.get("/openapi.json").json()
     columns = document["components"]["schemas"]["homes_in_valkey.row"]["properties"]
     integer = {"type": "integer", "format": "int64"}
-    said = "looked up in cities_in_both by city, when the row is read: no filter, no order"
+    said = "looked up in cities_in_both by city when the row is read; cannot be filtered or sorted by"
     assert columns["both_price"] == {"anyOf": [integer, {"type": "null"}], "description": said}
     parameters = document["paths"]["/views/homes_in_postgres"]["get"]["parameters"]
     assert not [each["name"] for each in parameters if each["name"].startswith("both_")]
@@ -169,7 +169,7 @@ def test_the_cache_is_asked_first_and_where_it_is_away_another_store(
     cache.errors = [StoreUnavailable("Valkey", "refused")]
     assert client.get(query).json()["rows"] == [{"both_price": 300}]
     told = [each.getMessage() for each in caplog.records]
-    assert any('view "cities_in_both": asking another store than valkey' in each for each in told)
+    assert any('view "cities_in_both": reading from another store, valkey is unavailable' in each for each in told)
 
 
 def test_a_view_that_is_not_built_or_was_just_swapped(client: AppClient, service: Service) -> None:

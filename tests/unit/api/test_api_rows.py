@@ -96,7 +96,7 @@ def test_where_the_cache_is_away_another_store_answers(
     cache.errors = [StoreUnavailable("Valkey", "refused")]
     answer = client.get("/views/listings/L1")
     assert (answer.status_code, answer.json()["city"]) == (200, "GALT")
-    assert "asking another store than valkey: Valkey is away: refused" in caplog.text
+    assert "reading from another store, valkey is unavailable: Valkey is unavailable: refused" in caplog.text
     assert client.get("/views/listings/L1").json()["city"] == "GALT", "it is asked again after a while only"
     monkeypatch.setattr(reading, "AWAY_S", 0.0)
     cache.errors = [StoreUnavailable("Valkey", "refused")]

@@ -108,9 +108,9 @@ def test_an_observation_is_no_event_and_counts_as_applied(
         ("observation/2:100", 'write "3:1042" for an event, "observations/3:1042" for an observation'),
         ("events/2:100", 'write "3:1042" for an event'),
         ("/2:100", 'write "3:1042" for an event'),
-        ("observations/2", '"2" is no position'),
-        ("observations/9:1", "names observations/9:1, which the log cannot have"),
-        ("observations/observations/2:1", "names no source of positions"),
+        ("observations/2", '"2" is not a position'),
+        ("observations/9:1", "names observations/9:1, which is out of range"),
+        ("observations/observations/2:1", "has an unknown source"),
     ],
 )
 def test_a_position_of_no_source(client: AppClient, token: str, said: str) -> None:

@@ -50,7 +50,7 @@ class Loose(BaseModel):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"name": "P-1"}, "no process name"),
+        ({"name": "P-1"}, "not a process name"),
         ({"key": "sku"}, '"order.placed" has no field "sku"'),
         ({"initial": Loose()}, "frozen"),
         ({"starts": ()}, "must start with"),
@@ -112,7 +112,7 @@ def other_data(document: dict[str, Any]) -> None:
     document["data"] = {"order_id": 5}
 
 
-@pytest.mark.parametrize(("change", "says"), [(newer, "newer version of the code"), (other_data, "does not fit")])
+@pytest.mark.parametrize(("change", "says"), [(newer, "newer version of the code"), (other_data, "does not match")])
 def test_an_event_that_cannot_be_read_is_a_dead_letter(change: Callable[[dict[str, Any]], None], says: str) -> None:
     world = World(random.Random(1))
     world.send("order.place", order_id="O", customer="Ada", lines=[{"sku": "tea", "quantity": 1, "unit_cents": 1}])

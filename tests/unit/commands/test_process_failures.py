@@ -158,10 +158,10 @@ def test_the_worst_reaction_stops_its_instance_only_and_what_comes_waits_in_orde
     ("worst", "says"),
     [
         ("nothing", "returned NoneType, not a Reaction"),
-        ("a large command", "bytes, and 983040 are allowed"),
-        ("an invalid command", "does not fit its own model"),
+        ("a large command", "bytes, but at most 983040 are allowed"),
+        ("an invalid command", "does not match its own model"),
         ("commands without an end", "sends more than 10000 commands"),
-        ("a state larger than a record", "bytes, and 4128768 are allowed: keep less"),
+        ("a state larger than a record", "bytes, but the limit is 4128768: keep less"),
     ],
 )
 def test_the_dead_letter_says_what_is_wrong_with_the_reaction(worst: str, says: str) -> None:
@@ -385,7 +385,7 @@ def test_an_event_that_is_retried_before_the_code_can_read_its_instance_is_a_let
     world.deploy(*([counting(initial=Narrow(), react=counts)] if unreadable else []))
     Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter)
     world.settle()
-    again = {key: each for key, each in world.letters().items() if "retry this once" in each.reason}
+    again = {key: each for key, each in world.letters().items() if "deploy one that can" in each.reason}
     ((key, letter),) = again.items()
     world.deploy(counting())
     world.settle()
@@ -414,7 +414,7 @@ def test_a_letter_of_an_unreadable_instance_is_taken_in_once_the_code_reads_it()
     world.settle()
     record = next(r for r in world.log.read(topics.PROCESSES, 0, 0) if r.key == "order_fulfilment/O")
     broken = Letter("", "", record.key.encode(), b'{"state":{"status":5}}')
-    with pytest.raises(CannotRetry, match="give new fields of it a default"):
+    with pytest.raises(CannotRetry, match="give new fields a default"):
         resender.resend("processes/0/order_fulfilment/O", broken)
     readable = broken._replace(value=record.value)
     assert is_resent("processes/0/order_fulfilment/O")

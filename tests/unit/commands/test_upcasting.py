@@ -90,14 +90,14 @@ def test_every_version_is_read_as_the_current_one() -> None:
 @pytest.mark.parametrize(
     ("version", "data", "says"),
     [
-        (4, THIRD, '"parcel.weighed" has version 4, and 3 is the newest known here: .*deploy'),
+        (4, THIRD, '"parcel.weighed" has version 4, but the newest known here is 3: .*deploy'),
         (0, THIRD, '"parcel.weighed" has no "dataversion"'),
         (1, SECOND, 'version 1 has no field "weight"'),
         (1, FIRST | {"grams": 20}, 'another type than version 1 has: "weight"'),
         (1, FIRST | {"grams": "a lot"}, '"weight"'),
         (2, SECOND | {"who": None}, "first"),
         (2, {name: SECOND[name] for name in ("parcel_id", "who")}, "weight"),
-        (3, SECOND, "does not fit"),
+        (3, SECOND, "does not match"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_reason(version: int, data: dict[str, Any], says: str) -> None:
@@ -155,24 +155,24 @@ def test_floats_are_converted(how: Conversion, recorded_as: Any, reads: float) -
 
 
 WRONG: list[tuple[int, list[Change], str]] = [
-    (2, [], "nothing says what came after version 1: add after(1, …)"),
-    (3, [after(1)], "nothing says what came after version 2"),
-    (2, [after(1), after(1)], "stands there twice"),
-    (2, [after(1), after(2)], "leads past version 2"),
-    (1, [after(0)], "leads past version 1"),
+    (2, [], "the history has no after(1, …)"),
+    (3, [after(1)], "the history has no after(2, …)"),
+    (2, [after(1), after(1)], "appears twice"),
+    (2, [after(1), after(2)], "is beyond version 2"),
+    (1, [after(0)], "is beyond version 1"),
     (0, [], "versions count from 1"),
     (2, [after(1, rename("a", "b"))], 'it renames to "b", which the next version does not have'),
-    (2, [after(1, rename("name", "size"))], 'it renames from "name", which the next version has as well'),
+    (2, [after(1, rename("name", "size"))], 'it renames from "name", which the next version also has'),
     (2, [after(1, default("a", 1))], 'it adds "a", which the next version does not have'),
-    (2, [after(1, default("size", "big"))], "\"size\" holds a int, and its default is 'big'"),
-    (2, [after(1, default("size", None))], '"size" may not be null'),
-    (2, [after(1, drop("size"))], 'it drops "size", which the next version has as well'),
+    (2, [after(1, default("size", "big"))], "\"size\" holds a int, but its default is 'big'"),
+    (2, [after(1, default("size", None))], '"size" must not be null'),
+    (2, [after(1, drop("size"))], 'it drops "size", which the next version also has'),
     (2, [after(1, convert("a", written()))], 'it converts "a"'),
-    (2, [after(1, convert("size", written()))], "written() makes a str, no int"),
-    (2, [after(1, convert("size", scaled(0.1)))], "scaled(0.1) makes no int"),
+    (2, [after(1, convert("size", written()))], "written() gives a str, not a int"),
+    (2, [after(1, convert("size", scaled(0.1)))], "scaled(0.1) does not give a int"),
     (2, [after(1, split("all", ("name", "size"), at=","))], '"size" holds a int'),
     (2, [after(1, split("all", ("name", "a"), at=","))], 'it splits into "a"'),
-    (2, [after(1, split("all", ("name",), at=","))], "two names at least"),
+    (2, [after(1, split("all", ("name",), at=","))], "at least two names"),
     (2, [after(1, rename("size", "name"), rename("name", "size"))], '"name"'),
 ]
 

@@ -65,7 +65,7 @@ def test_status_in_a_pipe_and_as_json() -> None:
 def test_up_on_a_stack_that_is_up_and_logs_that_are_not_there(
     up: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("up") == (0, [f"already up on '{up}'"])
+    assert run("up") == (0, [f"already running in '{up}'"])
     (up / "logs").mkdir()
     (up / "logs" / "kafka.log").write_text("one\ntwo [/red]\n")
     assert run("logs", "--lines", "1") == (0, ["        kafka │ two [/red]"])
@@ -73,10 +73,10 @@ def test_up_on_a_stack_that_is_up_and_logs_that_are_not_there(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 1
-    assert capsys.readouterr().err == f"error: no log of 'nothing' in '{up}/logs'; there are: 'kafka'\n"
+    assert capsys.readouterr().err == f"error: no log of 'nothing' in '{up}/logs'; use one of 'kafka'\n"
 
 
 def test_no_stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 40)
     monkeypatch.setenv("HEADWATER_STATE", str(folder))
-    assert run("status", terminal=True) == (1, [f"no stack is up on '{folder}'"]), "a path is never broken"
+    assert run("status", terminal=True) == (1, [f"no stack is running in '{folder}'"]), "a path is never broken"

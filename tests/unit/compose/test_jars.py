@@ -88,10 +88,10 @@ def test_locking_records_what_was_resolved(tmp_path, ivy_downloads):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("[a", "no valid jar lock"),
+        ("[a", "not a valid jar lock"),
         ("[a]\nwants = []", "group 'a'"),
         ('[a]\nwants = []\ntransitive = true\n[a.jars]\n"x:y:1" = "beef"', "'x:y:1' in group 'a'"),
-        ('[a]\nwants = ["x:y"]\ntransitive = true\n[a.jars]', "'x:y' is no coordinate"),
+        ('[a]\nwants = ["x:y"]\ntransitive = true\n[a.jars]', "'x:y' is not a coordinate"),
     ],
 )
 def test_a_malformed_lock_is_refused_by_entry(tmp_path, text, named):

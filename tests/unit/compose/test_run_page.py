@@ -72,8 +72,8 @@ def test_another_terminal_is_told_which_domains_run() -> None:
 
 
 PAGE = """
-Headwater is up: http://127.0.0.1:18080/docs is the API's documentation.
-Ctrl-C stops it. Its data stays in /home/ada/.headwater, and what it logs is in /home/ada/.headwater/logs.
+Headwater is running. The documentation of the API is at http://127.0.0.1:18080/docs.
+Ctrl-C stops it. Its data is in /home/ada/.headwater, its logs are in /home/ada/.headwater/logs.
 
 To try in another terminal:
 
@@ -87,9 +87,9 @@ curl -sS http://127.0.0.1:18080/views/city_market/Sacramento
 curl -sS -X POST http://127.0.0.1:18080/commands/listing.change_price -H 'content-type: application/json' -d '{BODY}'
 # its history
 curl -sS http://127.0.0.1:18080/streams/listing/sacramento-1
-# where the views stand
+# the state of the views
 .venv/bin/replay status
-# rebuild a view, while it serves
+# rebuild a view while it answers queries
 .venv/bin/replay rebuild listings
 # follow the logs
 .venv/bin/python -m compose logs --follow"""

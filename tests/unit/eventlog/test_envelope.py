@@ -125,5 +125,5 @@ def test_positions_are_ordered_and_read_back() -> None:
 
 @pytest.mark.parametrize("text", ["", ":", "3", "3:", ":4", "-1:4", "3:4:5", "a:b", "³:4", "1:" + "9" * 40])
 def test_what_is_no_position_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no position"):
+    with pytest.raises(ValueError, match="is not a position"):
         Position.parse(text)

@@ -31,4 +31,4 @@ def test_the_largest_letter_is_a_record_that_kafka_takes_and_a_larger_value_is_l
     assert Letter.from_json(written).value == whole.value
     larger = Letter.from_json(whole._replace(reason="no JSON", value=b"v" * (VALUE_BYTES + 1)).to_json())
     assert larger.value is None
-    assert larger.reason == f"no JSON (too large to be kept here: {VALUE_BYTES + 1} bytes)"
+    assert larger.reason == f"no JSON (value not kept: {VALUE_BYTES + 1} bytes are too large)"

@@ -62,7 +62,7 @@ def test_files_are_read_and_their_text_is_told(tmp_path: Path) -> None:
         ({"HEADWATER_KAFKA_SECURITY": "SSL", **LOGIN}, "HEADWATER_KAFKA_USER"),
         ({"HEADWATER_KAFKA_SECURITY": "SASL_PLAINTEXT", **LOGIN, "HEADWATER_KAFKA_CA": "ca"}, "HEADWATER_KAFKA_CA"),
         ({"HEADWATER_KAFKA_SECURITY": "SSL", "HEADWATER_KAFKA_CA": "no such file"}, "HEADWATER_KAFKA_CA"),
-        ({"HEADWATER_KAFKA_SECURITY": "SSL", "HEADWATER_KAFKA_CA": modules.__file__}, "no line that begins with"),
+        ({"HEADWATER_KAFKA_SECURITY": "SSL", "HEADWATER_KAFKA_CA": modules.__file__}, "no line that starts with"),
     ],
 )
 def test_what_is_missing_wrong_or_of_no_use_is_named(variables: dict[str, str], named: str) -> None:

@@ -8,7 +8,7 @@ from projections.loading.stats import KEPT_LOADS, LoaderStats
 def test_a_report_has_the_counts_and_the_times_of_the_last_batches() -> None:
     stats = LoaderStats(patches=12, batches=3, dead_letters=1, waits_for_store=2)
     assert stats.report("valkey") == (
-        "valkey: 12 patches in 3 batches, a batch loaded in 0.0 ms (p50) and 0.0 ms (p99) lately; 1 dead letters, "
+        "valkey: 12 patches in 3 batches; recent batches took 0.0 ms (p50) and 0.0 ms (p99); 1 dead letters, "
         "2 waits for the store"
     )
     stats.load_s.extend([9.0] * KEPT_LOADS)

@@ -27,15 +27,18 @@ def homes(*lookups: Lookup, **more: Any) -> TableView:
 @pytest.mark.parametrize(
     ("lookup", "problem"),
     [
-        (Lookup("city_market", "city", {}), 'its lookup in "city_market" shows nothing'),
-        (Lookup("city_market", "town", PRICE), '"town", which is no stored column of this view: use one of listing_id'),
-        (Lookup("city_market", "beds", PRICE), '"beds", which is integer, no text: use one of listing_id, city'),
-        (Lookup("city_market", "zips", PRICE), '"zips", which is list, no text'),
-        (Lookup("city_market", "earlier", PRICE), '"earlier", which is no stored column of this view'),
-        (Lookup("city_market", "city", {"beds": "listed"}), 'shows "beds", but this view has such a column already'),
-        (Lookup("city_market", "city", {"listing_id": "listed"}), 'shows "listing_id", but this view has such'),
-        (Lookup("city_market", "city", {"earlier": "listed"}), 'shows "earlier", but this view has such'),
-        (Lookup("city_market", "city", {"City price": "listed"}), '"City price" is no column name'),
+        (Lookup("city_market", "city", {}), 'its lookup in "city_market" has no columns'),
+        (
+            Lookup("city_market", "town", PRICE),
+            '"town", which is not a stored column of this view: use one of listing_id',
+        ),
+        (Lookup("city_market", "beds", PRICE), '"beds", which is integer, not text: use one of listing_id, city'),
+        (Lookup("city_market", "zips", PRICE), '"zips", which is list, not text'),
+        (Lookup("city_market", "earlier", PRICE), '"earlier", which is not a stored column of this view'),
+        (Lookup("city_market", "city", {"beds": "listed"}), 'adds "beds", but this view already has this column'),
+        (Lookup("city_market", "city", {"listing_id": "listed"}), 'adds "listing_id", but this view already has'),
+        (Lookup("city_market", "city", {"earlier": "listed"}), 'adds "earlier", but this view already has'),
+        (Lookup("city_market", "city", {"City price": "listed"}), '"City price" is not a column name'),
     ],
 )
 def test_what_the_view_alone_shows_to_be_wrong_is_refused_when_it_is_declared(lookup: Lookup, problem: str) -> None:
@@ -47,11 +50,11 @@ def test_what_the_view_alone_shows_to_be_wrong_is_refused_when_it_is_declared(lo
 @pytest.mark.parametrize(
     ("lookup", "problem"),
     [
-        (Lookup("city_markt", "city", PRICE), '"city_markt", which is no declared view: use one of cities_in'),
+        (Lookup("city_markt", "city", PRICE), '"city_markt", which is not a declared view: use one of cities_in'),
         (Lookup("city_market", "city", {"x": "mean"}), '"mean" in "city_market", which has no such column: use one of'),
         (
             Lookup("homes_in_postgres", "city", {"x": "both_price"}),
-            'which does not store it but looks it up in "cities_in_both": look there',
+            'which looks it up in "cities_in_both" itself: use "cities_in_both" instead',
         ),
     ],
 )

@@ -41,7 +41,7 @@ def test_every_store_is_tried_and_all_that_failed_are_named() -> None:
         Named(StoreUnavailable("Valkey", "gone")),
     ]
     done: list[int] = []
-    with pytest.raises(NotPublished, match=r"view mine depends on.*Valkey is away.*replay publish by_thing"):
+    with pytest.raises(NotPublished, match=r"view mine depends on.*Valkey is unavailable.*replay publish by_thing"):
         publish_everywhere(Target(BY_THING, 4), stores, done.append)
     assert [each.published for each in stores] == [[], [4], []]
     assert done == [2]

@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_be_written_loses_the_rate_for_the_next_start_only(
     for start in (0, 1):
         rates.note(at(start * 40_000), at(start * 40_000 + 40_000), 10.0)
     assert rates.live("listings", "postgres") == 8_000
-    assert "not kept for the next start" in caplog.text
+    assert "cannot store the measured rates for the next start" in caplog.text
 
 
 def test_the_bulk_rate_is_that_of_the_views_last_replay_or_of_any() -> None:

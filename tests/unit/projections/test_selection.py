@@ -36,7 +36,7 @@ def test_what_names_no_point_is_refused_with_what_to_write(text: str) -> None:
     [("2026-01-31T12:00:00", "zone"), ("2026-01-31", "time of day"), ("20260131T12", "zone")],
 )
 def test_a_time_without_its_zone_is_refused_as_the_api_does(text: str, lacks: str) -> None:
-    said = f'"{text}" names no {lacks}: write one like 2026-01-31T12:00:00Z, with Z for UTC'
+    said = f'"{text}" has no {lacks}: write it like 2026-01-31T12:00:00Z, with Z for UTC'
     with pytest.raises(ValueError, match=re.escape(said)):
         Point.parse(text, 2)
     with pytest.raises(BadParameter, match=re.escape(said)):

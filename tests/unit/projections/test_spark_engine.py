@@ -263,7 +263,7 @@ BAD = {
     b'"text"': "malformed JSON",
     b"": "malformed JSON",
     b"{}": '"specversion"',
-    b'\xff{"specversion":"1.0"}': "no UTF-8",
+    b'\xff{"specversion":"1.0"}': "not UTF-8",
     b'{"specversion":"0.3","id":"a","type":"t","subject":"s","sequence":1}': '"specversion" is not "1.0"',
     b'[{"specversion":"1.0","id":"a","type":"t","subject":"s","sequence":1}]': "malformed JSON",
     b'{"specversion":"1.0","id":"a","type":"t","subject":"s","sequence":1} more': "not one JSON object",

@@ -32,7 +32,7 @@ def test_a_view_that_moves_is_not_stalled_and_one_that_has_nothing_before_it_is_
 def test_a_view_that_does_not_move_is_stalled_and_the_part_that_holds_it_is_named(patches: int, part: str) -> None:
     # heartbeats came, which are no events: it looks as if nothing was missing
     found = replace(HERE, lag_patches=patches).since(HERE, ENDS)
-    assert (found.standing, found.problem) == ("stalled", f"{part} takes in nothing: see its log")
+    assert (found.standing, found.problem) == ("stalled", f"{part} makes no progress: see its log")
 
 
 def test_a_new_generation_or_a_store_that_is_away_is_not_called_stalled() -> None:
@@ -173,5 +173,5 @@ def test_what_stands_still_is_restarted_and_that_is_told(caplog: pytest.LogCaptu
     assert parts.restarted == []
     upkeep.look()
     assert parts.restarted == ["postgres"]
-    assert "restarting the loaders of postgres: listings in postgres has not moved" in caplog.text
+    assert "restarting the loaders of postgres: listings in postgres has made no progress" in caplog.text
     assert "again in 120 s" in caplog.text

@@ -60,7 +60,7 @@ class Registry:
     @contextmanager
     def rebuilding(self, view: str) -> Iterator[None]:
         if view in self.busy:
-            raise RebuildFailed(view, "start", "another rebuild of it is running (replay, process 7): wait for it")
+            raise RebuildFailed(view, "start", "another rebuild is running (replay, process 7): wait for it")
         yield
 
 

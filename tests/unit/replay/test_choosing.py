@@ -47,7 +47,7 @@ def test_a_verb_that_changes_something_is_told_which_views(
     before = numbers(built)
     done = built.run(*verb, *words)
     assert (done.code, done.out) == (2, "")
-    assert "or say --all" in done.err
+    assert "or --all" in done.err
     assert numbers(built) == before
 
 
@@ -66,7 +66,7 @@ def test_prune_without_a_terminal_refuses_and_says_what_to_do(built: Stage) -> N
         "2 to drop:",
         "  generation 1 of listings (version 1, retired)",
         "  generation 1 of streams (version 1, building)",
-        "replay: nothing was dropped: without a terminal to ask at, say --yes, or --dry-run to see what it is",
+        "replay: nothing was dropped: without a terminal, use --yes, or --dry-run to see what would be dropped",
     ]
     assert numbers(built) == before
 
@@ -113,7 +113,7 @@ def test_prune_yes_and_dry_run(built: Stage) -> None:
     built.registry.busy.add("streams")
     done = built.run("prune", "--all", "--yes")
     assert (done.code, done.out) == (1, "dropped generation 1 of listings (version 1, retired)\n")
-    assert "another rebuild of it is running" in done.err
+    assert "another rebuild is running" in done.err
     assert done.err.endswith("replay: 1 done; 1 failed (streams)\n")
     assert numbers(built) == [("listings", 2), ("streams", 1), ("then", 3)]
     assert built.run("prune", "listings", "--yes").out == "nothing to drop\n"
@@ -158,7 +158,7 @@ def test_rebuild_that_is_interrupted_tells_what_was_swapped_until_then(stage: St
         done = stage.run("rebuild", "listings", "streams", "listing_card")
     except ZeroDivisionError:
         return  # a defect is shown as one, with its traceback
-    assert done.out.startswith("listings is generation 2 now")
+    assert done.out.startswith("listings is now generation 2")
     assert "replay: 1 done; 0 failed; 2 not finished (streams, listing_card)" in done.err
     assert done.code != 0
 

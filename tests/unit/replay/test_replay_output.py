@@ -37,7 +37,7 @@ def built(stage: Stage) -> Stage:
         generation("then", 1, "live", source="listings", selection="until 2026-01-31T12:00:00Z"),
     ]
     stage.sizes = {"postgres": Size(932_000, 290_400_000), "valkey": Size(None, None)}
-    ledger = "its ledger is gone, or the patches that it needs: run `replay rebuild listing_search`"
+    ledger = "its ledger or the patches that it needs are gone: run `replay rebuild listing_search`"
     stage.lags = [
         lag("city_market", standing="not built", generation=None, position={}, lag_events=None, freshness_s=None),
         lag("listing_search", "elasticsearch", "lost", lag_events=None, freshness_s=None, problem=ledger),
@@ -53,7 +53,7 @@ def test_status_on_a_terminal(built: Stage) -> None:
         city_market     postgres       not built    -              -               -
         listing_search  elasticsearch  lost         2              -               -
         listings        postgres       caught up   12      1,234,567        12,345.7
-        listing_search in elasticsearch is lost: its ledger is gone, or the patches that it needs: run `replay rebuild listing_search`
+        listing_search in elasticsearch is lost: its ledger or the patches that it needs are gone: run `replay rebuild listing_search`
     """)  # noqa: E501
     assert done.code == 3
 
@@ -78,7 +78,7 @@ def test_status_of_some_views_ends_with_what_these_need(built: Stage) -> None:
     assert done.code == 3
     done = built.run("status", "no_such")
     assert (done.code, done.out) == (2, "")
-    assert 'there is no view "no_such"' in done.err
+    assert 'unknown view "no_such"' in done.err
 
 
 @pytest.mark.parametrize("standing", ["stalled", "lost", "away", "not built"])
@@ -97,7 +97,7 @@ def test_generations_on_a_terminal(built: Stage) -> None:
         listings        1        1  retired  932,000  290 MB  2026-11-22 09:01Z
         listings        2        1  live     932,000  290 MB  2026-11-22 09:02Z
         then            1        1  live     932,000  290 MB  2026-11-22 09:01Z
-        then@g1 is made of listings, until 2026-01-31T12:00:00Z
+        then@g1 is made from listings, until 2026-01-31T12:00:00Z
         listing_card: the plain names do not lead to generation 1; run `replay publish listing_card`
     """)
     assert done.code == 0
@@ -128,7 +128,7 @@ def test_a_store_that_lost_a_generation_leaves_its_line(built: Stage) -> None:
 
 def test_list_on_a_terminal(stage: Stage) -> None:
     assert lines(stage.run("list", "listings", "streams", terminal=True).out) == golden("""
-        view      version  key         stores    what it is
+        view      version  key         stores    description
         listings        1  listing_id  postgres  Every listing: its details, status,
                                                  number of price changes, first and last
                                                  price.
@@ -143,7 +143,7 @@ def test_plan_on_a_terminal(built: Stage) -> None:
         view     live version  declared  what happens  offsets  seconds
         streams  -             1         build               0      0.0
         gone     1             -         left over           -        -
-        gone: this code does not declare it; `replay drop gone` removes it
+        gone: not declared by this code; `replay drop gone` removes it
     """)
     assert built.run("plan").code == 3, "listings changed, and is the same version"
 

@@ -75,7 +75,7 @@ def test_what_still_cannot_be_read_says_so_and_nothing_is_sent() -> None:
         with pytest.raises(CannotRetry, match=says):
             resender.resend("commands/0/0", Letter("", "", b"order/O", value))
     event = encode(Envelope("order/O/1", "order.placed", "order/O", world.now, {"order_id": 5}, sequence=1))
-    with pytest.raises(CannotRetry, match="does not fit"):
+    with pytest.raises(CannotRetry, match="does not match"):
         resender.resend("events/0/0/router", Letter("", "", b"order/O/1", event))
     ends = [world.log.end(topic, p) for topic in (topics.COMMANDS, topics.INBOX) for p in range(world.log.partitions)]
     assert not any(ends)

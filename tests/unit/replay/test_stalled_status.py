@@ -112,7 +112,7 @@ WATCH = ("status", "--watch", "--every", "0.5")
 def test_a_watch_ends_with_ctrl_c_and_the_code_of_its_last_look(stage: Stage) -> None:
     done = stage.run(*WATCH, "--json")
     assert [json.loads(line)[0]["lag_events"] for line in done.out.splitlines()] == [3, 2, 0]
-    assert "PostgreSQL is away: connection refused" in done.err
+    assert "PostgreSQL is unavailable: connection refused" in done.err
     assert done.code == 3
 
 
@@ -127,6 +127,6 @@ def test_a_watch_on_a_terminal_shows_the_last_look_in_place(stage: Stage) -> Non
     done = stage.run(*WATCH, terminal=True)
     shown = [line.rstrip() for line in done.out.splitlines() if line.strip()]
     assert shown[-1] == "listings  postgres  lost        2              0             0.0"
-    assert "every 0.5 s until Ctrl-C" in shown[-3]
+    assert "refreshed every 0.5 s until Ctrl-C" in shown[-3]
     assert max(map(len, shown)) <= 80
     assert done.code == 3
