@@ -67,5 +67,5 @@ def service(stack: StackSettings, shop: Path, tmp_path_factory: pytest.TempPathF
 @pytest.fixture
 def http(service: Service) -> Iterator[httpx.Client]:
     """A client of the service's API."""
-    with httpx.Client(base_url=service.api, timeout=120.0) as client:
+    with httpx.Client(base_url=service.api, timeout=600.0) as client:
         yield client

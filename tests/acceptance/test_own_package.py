@@ -91,7 +91,7 @@ def test_its_view_is_a_table_and_is_rebuilt(http: httpx.Client, service: Service
         env=service.environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
     )
     assert rebuilt.returncode == 0, rebuilt.stderr
     with psycopg.connect(service.environment["HEADWATER_POSTGRES"]) as connection:
@@ -112,7 +112,7 @@ def test_the_contract_suites_cover_it(shop: Path, stack: StackSettings) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     passed = [line for line in ran.stdout.splitlines() if "PASSED" in line]
@@ -126,7 +126,7 @@ def test_a_module_that_is_not_there_is_named(service: Service) -> None:
         env={**service.environment, "HEADWATER_MODULES": "shop.nowhere"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert wrong.returncode != 0
     assert "HEADWATER_MODULES" in wrong.stderr and "shop.nowhere" in wrong.stderr

@@ -85,7 +85,7 @@ def test_the_tour_works_as_written(service: Service) -> None:
         words = shlex.split(line)
         if words[0] == "curl":
             words[1:1] = ["--fail"]
-        done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=180, cwd=ROOT)
+        done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=600, cwd=ROOT)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
@@ -99,7 +99,7 @@ def test_what_make_run_says_to_try_works(service: Service) -> None:
             words[1:1] = ["--fail"]
         elif words[-1] != "status":
             continue
-        done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=60, cwd=ROOT)
+        done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=600, cwd=ROOT)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         tried += 1
     assert tried == len(listed) - 2
@@ -109,7 +109,7 @@ def test_what_make_run_says_to_try_works(service: Service) -> None:
 def test_many_commands_over_http(service: Service) -> None:
     (block,) = (block for block in blocks("bash") if "application/x-ndjson" in block)
     script = block.replace("http://127.0.0.1:18080", service.api)
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=600)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["status"] for answer in answers] == [201, 201], done.stdout + done.stderr
 
@@ -118,7 +118,7 @@ def test_many_commands_over_http(service: Service) -> None:
 def test_the_python_client(http: httpx.Client, service: Service) -> None:
     (block,) = (block for block in blocks("python") if "open_blocking_client" in block)
     done = subprocess.run(
-        [sys.executable, "-c", block], env=service.environment, capture_output=True, text=True, timeout=60, cwd=ROOT
+        [sys.executable, "-c", block], env=service.environment, capture_output=True, text=True, timeout=600, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
     row = http.get(done.stdout.splitlines()[-1])

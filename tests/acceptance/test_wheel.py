@@ -48,7 +48,7 @@ settings.load_profile("few")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("wheel")
     words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(target), str(ROOT)]
-    subprocess.run(words, check=True, timeout=300)
+    subprocess.run(words, check=True, timeout=600)
     (built,) = target.glob("headwater-*.whl")
     return built
 
@@ -72,7 +72,7 @@ def test_a_package_runs_its_tests_with_it(wheel: Path, tmp_path: Path) -> None:
         env=environment | {"PYTHONPATH": f"{tmp_path / 'SITE'}:{SHOP}"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "passed" in ran.stdout

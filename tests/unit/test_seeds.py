@@ -56,7 +56,7 @@ def test_processes_side_by_side_draw_the_same_and_a_failure_says_how_to_repeat_i
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     said = re.findall(r"HEADWATER_SEED=(\d+) repeats what is drawn at random", ran.stdout)
     assert len(said) == 2 and len(set(said)) == 1, ran.stdout + ran.stderr

@@ -28,7 +28,7 @@ def blocks(language: str, text: str = TEXT) -> list[str]:
 def run(package: Path, *words: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "HEADWATER_MODULES"}
     ran = subprocess.run(
-        [sys.executable, *words], cwd=package, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, *words], cwd=package, env=environment, capture_output=True, text=True, timeout=600
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

@@ -72,7 +72,7 @@ def package(tmp_path: Path) -> Path:
 def run(package: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "HEADWATER_MODULES"}
     return subprocess.run(
-        [sys.executable, "-m", *words], cwd=package, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", *words], cwd=package, env=environment, capture_output=True, text=True, timeout=600
     )
 
 

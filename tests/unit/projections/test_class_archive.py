@@ -42,7 +42,7 @@ def archive() -> Path:
 def loaded(folder: Path, log: Path) -> list[str]:
     """What the JVM of a session with the archive in `folder` says of each class that it loaded."""
     command = [sys.executable, "-c", SESSION, str(folder), str(log)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (ran.returncode, ran.stdout.split()) == (0, ["3"]), ran.stderr
     return log.read_text().splitlines()
 

@@ -60,7 +60,7 @@ print("the end")
 
 
 def test_after_the_death_of_a_jvm_another_session_starts() -> None:
-    done = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout.strip()) == (0, "7\nthe end"), done.stderr
 
 

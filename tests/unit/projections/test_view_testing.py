@@ -190,7 +190,7 @@ def test_a_fold_that_breaks_the_laws_is_found_and_the_seed_repeats_it(monkeypatc
 
 def test_the_kit_imports_no_client_no_spark_and_no_pytest() -> None:
     check = "import sys; from projections.testing import rows_of, check_any_order; print(*sys.modules, sep='\\n')"
-    ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=600)
     loaded = set(ran.stdout.split())
     assert "projections.table.reference" in loaded
     assert (
