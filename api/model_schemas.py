@@ -77,7 +77,7 @@ def _other_event(known: Collection[str]) -> Schema:
     """An event that no aggregate declares any more."""
     other = {"not": {"enum": sorted(known)}} if known else {}
     properties = {**ENVELOPE["properties"], "type": {"type": "string", **other}}
-    return {**ENVELOPE, "description": "of a type that is declared no more", "properties": properties}
+    return {**ENVELOPE, "description": "an event of a type that is no longer declared", "properties": properties}
 
 
 def _stream(aggregate: AnyAggregate) -> Schema:

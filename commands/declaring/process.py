@@ -70,7 +70,7 @@ class Reaction(Generic[State]):
 
 @dataclass(frozen=True, slots=True)
 class Process(Generic[State]):
-    """One kind of process. Register it by giving it a name in a module of HEADWATER_MODULES.
+    """One kind of process. Register it by assigning it in a module of HEADWATER_MODULES.
 
     name: part of the ids of its commands, so it must not change. key: the field of all its events that names the
     instance. initial: the state before the first event. starts: the events that begin an instance; other events without
