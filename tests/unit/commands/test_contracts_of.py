@@ -96,7 +96,7 @@ def test_golden_files_are_asked_for_made_and_kept(package: Path) -> None:
     golden(package, 1).write_text('{"shelf_id": "S", "thing": "tea"}')
     golden(package, 2).unlink()
     again = run(package, "commands.testing", "store.domain")
-    assert (again.returncode, again.stdout) == (0, f"{golden(package, 2)}: made\n")
+    assert (again.returncode, again.stdout) == (0, f"{golden(package, 2)}: written\n")
     assert golden(package, 2).read_text() == '{\n  "shelf_id": "S",\n  "what": "tea"\n}\n'
     assert run(package, "commands.testing", "store.domain").stdout == ""
 

@@ -225,7 +225,7 @@ def test_the_contract_of_views_finds_what_breaks_the_laws(monkeypatch: pytest.Mo
     [
         ((), "no view in no module"),
         (("orders",), "no view in orders"),
-        (("projections.views.streams",), '"streams" is of every event'),
+        (("projections.views.streams",), '"streams" handles every event'),
     ],
 )
 def test_a_contract_of_no_view_is_an_error(modules: tuple[str, ...], says: str) -> None:
