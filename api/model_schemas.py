@@ -93,5 +93,5 @@ def _discriminated(components: Mapping[str, str], *others: str) -> Schema:
     mapping = {name: reference(component)["$ref"] for name, component in components.items()}
     every = [reference(component) for component in (*components.values(), *others)]
     if not every:
-        return {"not": {}}  # a deployment without aggregates takes no command at all
+        return {"not": {}}  # a deployment without aggregates accepts no commands
     return {"type": "object", "oneOf": every, "discriminator": {"propertyName": "type", "mapping": mapping}}

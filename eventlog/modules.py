@@ -75,7 +75,7 @@ def domain_of(module: str) -> str | None:
 
 
 def _place(name: str) -> str | None:
-    """Where Python finds the module `name`, which has no dot; None if it finds none, or a folder without modules."""
+    """The path of the module `name`, which has no dot; None if Python finds none, or only a folder without modules."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         return None

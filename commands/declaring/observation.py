@@ -85,7 +85,7 @@ class ObservationRegistry:
 
     @classmethod
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ObservationRegistry:
-        """The types of a deployment that is made of `modules` (see `LogSettings.modules`)."""
+        """The types of a deployment that loads `modules` (see `LogSettings.modules`)."""
         classes = find(modules, type, ROOM)
         return cls((module, kind) for module, kind in classes if issubclass(kind, Observation) and kind.type)
 

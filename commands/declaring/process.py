@@ -150,9 +150,9 @@ class ProcessRegistry:
 
     @classmethod
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ProcessRegistry:
-        """The processes of a deployment that is made of `modules` (see `LogSettings.modules`).
+        """The processes of a deployment that loads `modules` (see `LogSettings.modules`).
 
-        Raises DeclarationError for one that handles an event of a shipped domain that is not among them.
+        Raises DeclarationError if a process handles an event of a shipped domain that is not in `modules`.
         """
         found, commands = find(modules, Process, ROOM), CommandRegistry.load(modules)
         for module, process in found:

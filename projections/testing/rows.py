@@ -38,7 +38,7 @@ def rows_of(view: TableView, *events: Happened, others: Sequence[TableView] = ()
 
 
 def sources_of(views: Sequence[TableView], events: Sequence[Happened], partitions: int = 1) -> list[Source]:
-    """The events as the log would hold them; raises ValueError if one of `views` cannot read an event."""
+    """The events as they would be in the log; raises ValueError if one of `views` cannot read an event."""
     past = Past(partitions)
     sources = []
     for event in events:
