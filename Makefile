@@ -37,7 +37,7 @@ $(STAMP): requirements.lock pyproject.toml
 chosen:
 	@$(if $(CHOSEN),$(if $(PYTHON),$(PYTHON) -m compose.domains '$(DOMAINS)'))
 
-spark: setup ## download Spark's Kafka connector, and let Spark start sooner (does nothing when it is done)
+spark: setup ## download Spark's Kafka connector and speed up Spark's start (does nothing if done before)
 	@$(PY) -m projections prepare
 
 up: setup ## start the local stack in the background
@@ -46,16 +46,16 @@ up: setup ## start the local stack in the background
 down: setup ## stop the local stack; its data is kept
 	$(PY) -m compose down
 
-run: chosen spark ## run the stack and Headwater's processes until Ctrl-C; DOMAINS=listings,orders or all: with these samples
+run: chosen spark ## run the stack and Headwater's processes until Ctrl-C; DOMAINS=listings,orders or DOMAINS=all selects samples
 	@$(PY) -m compose run $(CHOSEN)
 
-demo: chosen spark ## show everything at work on real listings; DOMAINS=listings,orders or all: on these samples
+demo: chosen spark ## load samples, check all views, rebuild them, and check again; DOMAINS selects samples, as for run
 	$(PY) -m compose demo $(CHOSEN)
 
 test: $(if $(FAST),setup,spark) ## run all tests on their own servers; FAST=1: only tests without servers and JVM
 	$(PY) -m pytest $(PYTEST_OPTIONS)
 
-soak: spark ## some forty minutes of clients while everything fails, checked afterwards; then ten times the examples of every property
+soak: spark ## run clients for about 40 minutes while processes and servers fail, check the history and all views, then run all property tests with ten times the examples
 	$(PY) -m tests.simulation
 	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) tests/unit tests/contracts -m "not servers and not jvm"
 

@@ -77,7 +77,7 @@ def _other_event(known: Collection[str]) -> Schema:
     """An event that no aggregate declares any more."""
     other = {"not": {"enum": sorted(known)}} if known else {}
     properties = {**ENVELOPE["properties"], "type": {"type": "string", **other}}
-    return {**ENVELOPE, "description": "of a type that is declared no more", "properties": properties}
+    return {**ENVELOPE, "description": "an event of a type that is no longer declared", "properties": properties}
 
 
 def _stream(aggregate: AnyAggregate) -> Schema:
@@ -93,5 +93,5 @@ def _discriminated(components: Mapping[str, str], *others: str) -> Schema:
     mapping = {name: reference(component)["$ref"] for name, component in components.items()}
     every = [reference(component) for component in (*components.values(), *others)]
     if not every:
-        return {"not": {}}  # a deployment without aggregates takes no command at all
+        return {"not": {}}  # a deployment without aggregates accepts no commands
     return {"type": "object", "oneOf": every, "discriminator": {"propertyName": "type", "mapping": mapping}}

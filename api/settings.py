@@ -12,7 +12,7 @@ from projections.settings import StoreSettings
 
 ACCESS_LOG: Final = "HEADWATER_API_ACCESS_LOG"
 GRACE_S: Final = 10
-"""How long running requests may take to end, once the process is told to stop."""
+"""How long running requests may take to end, after the process is asked to stop."""
 CANNOT_START: Final = 2
 """Exit code for wrong settings or declarations, so that a restart does not help."""
 

@@ -134,7 +134,7 @@ def read_back(event: Event, body: bytes) -> Event:
     ValidationError if it cannot be read.
     """
     read: Event = event if is_as_in_json(event) else event.__pydantic_validator__.validate_json(body)
-    # pydantic reads an integer of any length, and nobody else does
+    # pydantic reads integers of any length, other readers do not
     if _LONG_NUMBER in body.translate(_DIGITS_ALIKE):
         for detail in too_large(json.loads(body)):
             raise BadDecision(f'"{event.type}" cannot be read back: {detail["msg"]}')

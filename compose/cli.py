@@ -28,10 +28,12 @@ from replay.output import show_table
 
 Domains = Annotated[
     str,
-    typer.Option(metavar="DOMAINS", help=f"Shipped domains: all, or some of {', '.join(shipped_domains())}."),
+    typer.Option(metavar="DOMAINS", help=f"Sample domains: all, or some of {', '.join(shipped_domains())}."),
 ]
 
-app = typer.Typer(help="Headwater's local stack: real servers as child processes, no Docker.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run Headwater's local stack: real servers as child processes, without Docker.", no_args_is_help=True
+)
 _out, _err = Console(), Console(stderr=True)
 _LOCK_HEADER = """Jars by coordinate (organisation:module:version) and sha256, verified at every download.
 To change one, edit 'wants' and run: python -m compose lock"""
@@ -76,9 +78,9 @@ def up(
 
 @app.command()
 def run(domains: Domains = "") -> None:
-    """Start everything with the samples loaded: servers, handler, projections, API; stay until Ctrl-C.
+    """Start the servers, the handler, the projections and the API, load the samples, and stop at Ctrl-C.
 
-    Without DOMAINS, it runs what HEADWATER_MODULES names.
+    Without DOMAINS, the modules in HEADWATER_MODULES are run.
     """
     modules = read_deployed(domains, os.environ)
     from compose.run import main as run_everything  # noqa: PLC0415 - needs the extra `demo`
@@ -88,7 +90,7 @@ def run(domains: Domains = "") -> None:
 
 @app.command()
 def demo(domains: Domains = "") -> None:
-    """Put the samples to work, check every view, rebuild all under traffic, check again, and end."""
+    """Load the samples, check every view, rebuild all views under traffic, check again, and exit."""
     chosen = read_domains(domains) or DEFAULT_MODULES
     from compose.demo import main as play  # noqa: PLC0415 - needs the extra `demo`
 

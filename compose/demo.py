@@ -1,4 +1,4 @@
-"""`make demo`: the samples at work through the command API, all views checked, rebuilt under traffic, checked again."""
+"""`make demo`: load the samples through the command API, check all views, rebuild them under traffic, check again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from compose.stack import Stack
 from projections.supervision.supervisor import Supervisor
 
 SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {"listings": Listings, "orders": Orders}
-"""What there is to show of each shipped domain."""
+"""The sample of each shipped domain."""
 FRESHNESS_SAMPLES = 100
 TRAFFIC_PAUSE_S = 0.02
 
@@ -40,7 +40,7 @@ console = Console(stderr=True)
 
 @dataclass
 class Report:
-    """What the demo measured; printed as its last line. numbers: how many of what, by domain."""
+    """The demo's measurements; printed as its last line. numbers: of listings, orders and so on, by domain."""
 
     numbers: dict[str, int]
     commands: int = 0
@@ -68,7 +68,7 @@ class Report:
 async def play(
     client: Client, samples: Mapping[str, Sample], settings: StackSettings, environment: dict[str, str]
 ) -> Report:
-    """Begin, check, rebuild under traffic, check again."""
+    """Send the commands of the samples, check, rebuild under traffic, check again."""
     report = Report({domain: sample.number for domain, sample in samples.items()})
     name = environment["HEADWATER_ENVIRONMENT"]
 
@@ -82,7 +82,7 @@ async def play(
 
     seconds = 0.0
     for domain, sample in samples.items():
-        console.print(f"{sample.number} {domain} through the HTTP API")
+        console.print(f"sending the commands of {sample.number} {domain} through the HTTP API")
         began = time.perf_counter()
         for requests in sample.rounds():
             await client.send_all(requests)
@@ -91,7 +91,7 @@ async def play(
     report.commands_per_s = report.commands / seconds
     await check("after the first commands")
 
-    console.print("measuring freshness: a change to its row in PostgreSQL")
+    console.print("measuring freshness: from a change to its row in PostgreSQL")
     for sample in samples.values():
         report.commands += await measure_freshness(client, sample, report)
     await check("after more changes")
@@ -110,7 +110,7 @@ async def play(
 
 
 async def measure_freshness(client: Client, sample: Sample, report: Report) -> int:
-    """Change things one at a time; from the receipt, how long until the row shows it. Returns the commands sent."""
+    """Change one thing at a time, and measure from the receipt until the row has it. Returns the commands sent."""
     for number in range(FRESHNESS_SAMPLES):
         took_s, wrong = await sample.write_and_read(client, number)
         report.freshness_ms.append(took_s * 1000)
@@ -119,7 +119,7 @@ async def measure_freshness(client: Client, sample: Sample, report: Report) -> i
 
 
 async def trade_on(client: Client, sample: Sample, stop: asyncio.Event) -> int:
-    """Change things until told to stop; returns how many commands were sent."""
+    """Change things until stopped; returns how many commands were sent."""
     sent = turn = 0
     while not stop.is_set():
         sent += await sample.trade(client, turn)
@@ -161,7 +161,7 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
 
 
 async def run(domains: Sequence[str]) -> Report:
-    """The whole demo of some shipped domains, on a stack, ports and data of its own, removed afterwards."""
+    """The whole demo of some shipped domains, on its own stack, ports and data, removed afterwards."""
     state = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
     settings = StackSettings(state, free_ports())
     api_port = free_port()

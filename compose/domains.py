@@ -1,4 +1,4 @@
-"""`python -m compose.domains DOMAINS`: refuses a wrong DOMAINS of `make` before anything is installed or started."""
+"""`python -m compose.domains DOMAINS`: checks the DOMAINS of `make` before anything is installed or started."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from eventlog.modules import read_modules, shipped_domains
 
 
 def read_domains(text: str) -> tuple[str, ...]:
-    """The shipped domains in a value of DOMAINS: "all", or names separated by commas; none if it names none.
+    """The shipped domains in a value of DOMAINS: "all", or names separated by commas; no domains if it is empty.
 
-    Raises SettingError if it names another.
+    Raises SettingError if a name is not a shipped domain.
     """
     shipped = tuple(shipped_domains())
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
@@ -24,19 +24,19 @@ def read_domains(text: str) -> tuple[str, ...]:
 
 
 def read_deployed(domains: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What `make run` runs: the shipped domains that DOMAINS names, else what HEADWATER_MODULES does (`read_modules`).
+    """The modules that `make run` runs: the shipped domains in DOMAINS, or if it is empty, those in HEADWATER_MODULES.
 
-    Raises SettingError if DOMAINS is wrong, or both are set.
+    Raises SettingError if DOMAINS is wrong or both are set, and what `read_modules` raises.
     """
     chosen, modules = read_domains(domains), environ.get("HEADWATER_MODULES", "").strip()
     if chosen and modules:
         both = ",".join((modules, *chosen))
-        raise SettingError("DOMAINS", domains, f"nothing, and HEADWATER_MODULES to '{both}'")
+        raise SettingError("DOMAINS", domains, f"nothing, and set HEADWATER_MODULES to '{both}'")
     return chosen or read_modules(modules)
 
 
 def main(words: Sequence[str]) -> int:
-    """Returns the exit code. words: a value of DOMAINS. Needs nothing that is installed."""
+    """Check `words`, a value of DOMAINS, without any installed package; returns the exit code."""
     try:
         read_domains(",".join(words))
     except SettingError as error:

@@ -1,4 +1,4 @@
-"""The sample domain `listings` at work: real properties are traded, and every view is checked with pandas."""
+"""The sample domain `listings`: trades real properties, and checks every view with pandas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compose.settings import Endpoints
 
 
 class Listings:
-    """The 932 properties of Sacramento. See Sample."""
+    """The 932 properties of Sacramento; see Sample for the methods."""
 
     views: Sequence[str] = ("listings", "listing_search", "listing_card", "city_market")
     rows: Mapping[str, str] = {

@@ -1,6 +1,6 @@
-"""The sample domain `orders` at work: orders contend for too little stock, and the events say what came of each.
+"""The sample domain `orders`: orders for more stock than there is; the events show the outcome of each order.
 
-It has no view of its own: what happened is read from the view `streams`.
+The domain has no view, so the events are read from the view `streams`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Happened(NamedTuple):
 
 @dataclass(frozen=True)
 class Wish:
-    """An order: its products, one of each, and what its customer does then."""
+    """An order to place: its products, one of each, and whether the customer pays or cancels it."""
 
     skus: tuple[str, ...]
     paid: bool = False
@@ -44,14 +44,14 @@ class Wish:
 
     @property
     def cents(self) -> int:
-        """What it costs."""
+        """The price of the order."""
         return sum(CENTS[sku] for sku in self.skus)
 
 
 class Orders:
-    """Customers' orders. See Sample.
+    """Customers' orders; see Sample for the methods.
 
-    Most are paid, some of these for more of a product than there is; of the others, half are called off.
+    Most are paid, and some of these need more of a product than there is; half of the others are cancelled.
     """
 
     views: Sequence[str] = ("streams",)
@@ -88,7 +88,7 @@ class Orders:
     async def mismatches(self, client: Client, endpoints: Endpoints, environment: str) -> list[str]:
         await client.settle(self.rows)
         deadline = time.monotonic() + SETTLE_S
-        # the process that follows up on payments is done when all orders have come to their end
+        # wait for the process: it has finished when every order has its final event
         while found := differences(self._wishes, await asyncio.to_thread(_read, endpoints, environment)):
             if time.monotonic() > deadline:
                 return found
@@ -123,10 +123,10 @@ class Orders:
 
 
 def differences(wishes: Mapping[str, Wish], happened: Iterable[Happened]) -> list[str]:
-    """Where the events of orders, stock and refunds are not what must come of `wishes`; empty if they are.
+    """Every difference between the events of orders, stock and refunds and those that `wishes` require; empty if none.
 
-    A paid order is confirmed while there is stock for it, else cancelled and refunded. Stock is reserved for confirmed
-    orders and for no others. Of every stream, each version is there once.
+    A paid order is confirmed if there is stock for it, else cancelled and refunded. Stock is reserved only for
+    confirmed orders. Every stream has each version once.
     """
     streams: dict[str, list[Happened]] = defaultdict(list)
     for event in sorted(happened, key=lambda event: (event.stream, event.sequence)):

@@ -49,26 +49,26 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("its history", "curl -sS {api}/streams/listing/sacramento-1"),
     ),
     "orders": (
-        ("an order, from its placing to its confirmation", "curl -sS {api}/streams/order/order-1"),
+        ("the history of an order: placed, paid, confirmed", "curl -sS {api}/streams/order/order-1"),
         (
-            "place another",
+            "place another order",
             "curl -sS -X POST {api}/commands/order.place -H 'content-type: application/json' "
             '-d \'{{"order_id": "mine", "customer": "Ada", '
             '"lines": [{{"sku": "tea", "quantity": 2, "unit_cents": 250}}]}}\'',
         ),
         (
-            "pay it: then its stock is reserved",
+            "pay it; then a process reserves its stock",
             "curl -sS -X POST {api}/commands/order.pay -H 'content-type: application/json' "
             '-d \'{{"order_id": "mine", "amount_cents": 500}}\'',
         ),
-        ("what came of it", "curl -sS {api}/streams/order/mine"),
-        ("the stock of tea, movement by movement", "curl -sS {api}/streams/stock/tea"),
+        ("its history", "curl -sS {api}/streams/order/mine"),
+        ("the history of the stock of tea", "curl -sS {api}/streams/stock/tea"),
     ),
 }
-"""What to try with each shipped domain."""
+"""Commands to try with each shipped domain."""
 TO_TRY_ALWAYS: Final = (
-    ("where the views stand", "{bin}/replay status"),
-    ("rebuild a view, while it serves", "{bin}/replay rebuild {view}"),
+    ("the state of the views", "{bin}/replay status"),
+    ("rebuild a view while it answers queries", "{bin}/replay rebuild {view}"),
     ("follow the logs", "{bin}/python -m compose logs --follow"),
 )
 
@@ -76,7 +76,7 @@ TO_TRY_ALWAYS: Final = (
 def main(modules: Sequence[str]) -> int:
     """Start everything, load the samples, print what to try, and stay until SIGINT or SIGTERM.
 
-    modules: what to run, as HEADWATER_MODULES names it.
+    modules: the names that HEADWATER_MODULES would have.
     """
     settings, port = StackSettings.from_environ(os.environ), api_port(os.environ)
     api, console = f"http://{HOST}:{port}", Console(stderr=True, highlight=False, markup=False)
@@ -101,7 +101,7 @@ def main(modules: Sequence[str]) -> int:
 
 
 def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules: Sequence[str]) -> str:
-    """What to try: each command on one line of its own, below a comment, so that any of it can be pasted in a shell."""
+    """Commands to try: each on one line below a comment, so that it can be pasted in a shell."""
     folder = Path(sys.executable).parent
     here = Path.cwd()
     names = {"api": api, "bin": shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}
@@ -111,7 +111,7 @@ def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules:
     lines = [HEAD.format(api=api, state=settings.state, logs=settings.logs)]
     exports = [f"export {name}={shlex.quote(value)}" for name, value in variables(settings, environ).items()]
     if exports:
-        lines += ["# these servers and views, for the commands of Python", *exports, ""]
+        lines += ["# settings for the commands below", *exports, ""]
     for title, command in (*(each for name in modules for each in TO_TRY.get(name, ())), *TO_TRY_ALWAYS):
         lines += [f"# {title}", command.format(**names)]
     return "\n".join(lines)
@@ -140,9 +140,9 @@ def log_to_file(path: Path, console: Console) -> None:
 
 
 async def load(api: str, modules: Sequence[str], console: Console) -> None:
-    """Load the samples that run, and wait until the views show them: what is tried first should find something.
+    """Load the samples among `modules`, and wait until the views show them, so that the first queries find rows.
 
-    What an earlier run loaded is answered from its receipts.
+    Commands of an earlier run are answered from their receipts.
     """
     wait_for_views(api)
     async with httpx.AsyncClient(base_url=api, timeout=60.0) as http:
@@ -158,7 +158,7 @@ async def load(api: str, modules: Sequence[str], console: Console) -> None:
         console.print("waiting until the views show them")
         try:
             await client.settle(rows)
-        except ComposeError as error:  # slow is no reason to stop: views catch up by themselves
+        except ComposeError as error:  # continue, because slow views catch up later
             console.print(str(error), soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""What `make run` and `make demo` do with a shipped domain, and the HTTP client with which they do it."""
+"""The interface of a sample in `make run` and `make demo`, and their HTTP client."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SETTLE_S = 120.0
 
 @dataclass(frozen=True)
 class Request:
-    """One command as it goes over HTTP."""
+    """One command, as it is sent over HTTP."""
 
     type: str
     body: dict[str, Any]
 
 
 class Client:
-    """Sends commands, and remembers the last position in each partition of the events that they caused."""
+    """Sends commands, and remembers the last position of their events in each partition."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
@@ -34,9 +34,9 @@ class Client:
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
     async def send(self, request: Request, command_id: str | None = None) -> dict[str, Any]:
-        """Send one command, under an id that makes a repetition harmless where one is given.
+        """Send one command; with an id, a repetition does no harm.
 
-        Raises ComposeError with the API's answer when it is not accepted.
+        Raises ComposeError with the API's answer if it is not accepted.
         """
         headers = {} if command_id is None else {"Idempotency-Key": command_id}
         async with self._slots:
@@ -50,13 +50,13 @@ class Client:
         return receipt
 
     async def send_all(self, requests: Sequence[Request]) -> None:
-        """Send many at once; their order is not kept."""
+        """Send many at once, in any order."""
         await asyncio.gather(*(self.send(request) for request in requests))
 
     async def settle(self, rows: Mapping[str, str]) -> None:
-        """Wait until some views have applied every event that this client caused.
+        """Wait until some views have applied every event of this client's commands.
 
-        rows: the views, with the key of a row of each. Raises ComposeError if one has not within SETTLE_S.
+        rows: the views, with the key of a row of each. Raises ComposeError if a view has not done so within SETTLE_S.
         """
         after = ",".join(f"{partition}:{offset}" for partition, offset in sorted(self.positions.items()))
         deadline = time.monotonic() + SETTLE_S
@@ -64,35 +64,36 @@ class Client:
             path = f"/views/{view}/{key}"
             while (answer := await self.http.get(path, params={"after": after})).status_code == 503:
                 if time.monotonic() > deadline:
-                    raise ComposeError(f"{view} is still behind after {SETTLE_S:.0f} s: {answer.text}")
+                    raise ComposeError(f"{view} has not caught up within {SETTLE_S:.0f} s: {answer.text}")
 
 
 class Sample(Protocol):
-    """A shipped domain at work: what is asked of it, and what its views must show then."""
+    """A shipped domain in use: the commands that are sent, and the check of its views."""
 
     views: Sequence[str]
     """The views that `mismatches` checks."""
     rows: Mapping[str, str]
-    """The views that show it, with the key of a row of each that is there once `loading` or `rounds` is carried out."""
+    """The views to wait for, with the key of a row of each that exists after `loading` or `rounds`."""
 
     @property
     def number(self) -> int:
-        """How many listings, orders and so on `rounds` is about."""
+        """The number of listings, orders and so on in `rounds`."""
 
     def loading(self) -> Sequence[Mapping[str, Request]]:
-        """What `make run` begins with, by command id, in rounds; commands of one round may run at once."""
+        """The commands that `make run` sends, by command id, in rounds; commands of one round may run at once."""
 
     def rounds(self) -> Sequence[Sequence[Request]]:
-        """What the demo begins with; commands of one round may run at once."""
+        """The commands that the demo sends first, in rounds; commands of one round may run at once."""
 
     async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
-        """Change one thing and read it back from PostgreSQL: seconds from the receipt to the row, and what is wrong.
+        """Change one thing and read it back from PostgreSQL.
 
-        number: from 0, another one at each call.
+        number: a different one for each call, from 0. Returns the seconds from the receipt to the row, and what is
+        wrong with the row, or "".
         """
 
     async def trade(self, client: Client, number: int) -> int:
-        """Change something, so that there is traffic; returns how many commands were sent. number: from 0, rising."""
+        """Send commands while views are rebuilt; returns how many. number: of the call, from 0."""
 
     async def mismatches(self, client: Client, endpoints: Endpoints, environment: str) -> list[str]:
-        """Every place where a view differs from what was asked, read from the stores themselves."""
+        """Every difference between the views and the commands sent, read directly from the stores; empty if none."""

@@ -2,9 +2,9 @@
 
 EventLogError
 ├── SettingError         a setting is missing or wrong
-├── UnknownModule        HEADWATER_MODULES names what is no module and no shipped domain
-├── AmbiguousModule      HEADWATER_MODULES names what is a module and a shipped domain
-├── ModuleBroken         a module with declarations does not import
+├── UnknownModule        HEADWATER_MODULES has a name that is not a module or a shipped domain
+├── AmbiguousModule      HEADWATER_MODULES has a name that is both a module and a shipped domain
+├── ModuleBroken         a module with declarations cannot be imported
 ├── TopicMismatch        a topic exists with other settings than Headwater needs
 ├── NotAnEnvelope        a record is not a CloudEvents document that Headwater can read
 ├── LogUnavailable       the log did not answer in time
@@ -30,23 +30,23 @@ class SettingError(EventLogError):
 
 
 class UnknownModule(EventLogError):
-    """HEADWATER_MODULES names what is neither a module that Python finds nor a shipped domain."""
+    """A name in HEADWATER_MODULES is neither a module that Python finds nor a shipped domain."""
 
     def __init__(self, name: str, shipped: Sequence[str]) -> None:
         super().__init__(
-            f'there is no module "{name}": name in HEADWATER_MODULES modules that Python finds, '
-            f"or shipped domains ({', '.join(shipped)})"
+            f'there is no module "{name}": set HEADWATER_MODULES to modules that Python finds, '
+            f"or to shipped domains ({', '.join(shipped)})"
         )
         self.name, self.shipped = name, tuple(shipped)
 
 
 class AmbiguousModule(EventLogError):
-    """HEADWATER_MODULES names a shipped domain, but Python finds a module of that name too; place: where."""
+    """A name in HEADWATER_MODULES is both a shipped domain and a module that Python finds; place: its path."""
 
     def __init__(self, name: str, place: str, packages: Sequence[str]) -> None:
         super().__init__(
-            f'HEADWATER_MODULES names "{name}", which is a shipped domain and a module of yours at "{place}": name '
-            f'what is in yours, such as "{name}.domain", or the packages of the shipped one, {", ".join(packages)}'
+            f'"{name}" in HEADWATER_MODULES is both a shipped domain and your module at "{place}": use the name of '
+            f'a module in yours, such as "{name}.domain", or the packages of the shipped domain, {", ".join(packages)}'
         )
         self.name, self.place = name, place
 

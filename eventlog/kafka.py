@@ -42,7 +42,7 @@ ENDED_S = 5.0
 OPEN_S = 60.0
 """Kafka aborts a transaction that is open for 10 s, and checks every 10 s."""
 SUBMIT_TIMEOUT_MS = 5_000
-"""After this time, a caller is told that the log is unavailable."""
+"""After this time, a write fails because the log is unavailable."""
 
 Answer = TypeVar("Answer")
 

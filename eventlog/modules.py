@@ -1,4 +1,4 @@
-"""Which modules a deployment is made of, and finding declarations in them."""
+"""Decides which modules a deployment loads, and finds the declarations in them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from eventlog.errors import AmbiguousModule, ModuleBroken, UnknownModule
 Declaration = TypeVar("Declaration")
 
 ROOMS: Final = ("commands.aggregates", "commands.observations", "commands.processes", "projections.views")
-"""Where the shipped domains are: each is a package of one name in every room in which it declares something."""
+"""The packages that contain the shipped domains. A domain has a sub-package with its name in each one it needs."""
 DEFAULT_MODULES: Final = ("listings",)
-"""What a deployment is made of if it names nothing: a sample."""
+"""What a deployment loads if HEADWATER_MODULES is unset or empty: a sample."""
 
 
 @cache
@@ -32,9 +32,9 @@ def shipped_domains() -> Mapping[str, tuple[str, ...]]:
 
 
 def read_modules(text: str) -> tuple[str, ...]:
-    """What a value of HEADWATER_MODULES names: shipped domains, and modules of the user's. DEFAULT_MODULES if nothing.
+    """The shipped domains and user's modules in a value of HEADWATER_MODULES; DEFAULT_MODULES if it is empty.
 
-    Raises AmbiguousModule if a name is that of a shipped domain and of a module that Python finds.
+    Raises AmbiguousModule if a name is both a shipped domain and a module that Python finds.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
@@ -44,12 +44,12 @@ def read_modules(text: str) -> tuple[str, ...]:
 
 
 def find(names: Sequence[str], kind: type[Declaration], room: str) -> list[tuple[str, Declaration]]:
-    """Every instance of `kind` that is an attribute of a module that `names` stand for, or of a module below one.
+    """Every instance of `kind` that is an attribute of one of the modules `names` or of their sub-modules.
 
-    names: as `read_modules` gives them. A shipped domain stands for its package in `room`, if it has one there.
-    Returns (name of the module where it was found first, the object) in the order of modules and attributes; an
-    object that many modules import is listed once. Raises UnknownModule for a name of nothing, and ModuleBroken if a
-    module does not import.
+    names: as `read_modules` returns them. A shipped domain's name means its package in `room`, if it has one there.
+    Returns (name of the module where it was found first, the object) in the order of modules and attributes; an object
+    that several modules import is listed once. Raises UnknownModule if there is no module of a name, and ModuleBroken
+    if a module cannot be imported.
     """
     found: dict[int, tuple[str, Declaration]] = {}
     for name in names:
@@ -75,7 +75,7 @@ def domain_of(module: str) -> str | None:
 
 
 def _place(name: str) -> str | None:
-    """Where Python finds the module `name`, which has no dot; None if it finds none, or a folder without modules."""
+    """The path of the module `name`, which has no dot; None if Python finds none, or only a folder without modules."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         return None
@@ -98,7 +98,7 @@ def _load(name: str) -> ModuleType:
         if f"{name}.".startswith(f"{error.name}."):
             raise UnknownModule(name, tuple(shipped_domains())) from error
         raise ModuleBroken(name, error) from error
-    except Exception as error:  # a user's module may raise anything while it is imported
+    except Exception as error:  # a user's module may raise anything during the import
         raise ModuleBroken(name, error) from error
 
 

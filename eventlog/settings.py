@@ -24,10 +24,10 @@ class LogSettings:
     partitions: of `commands`, `events`, `snapshots` and `receipts`; fixed when they are created.
     patch_partitions: of `patches`.
     replication: copies of each partition.
-    receipts_days: how long a retry of a command is sure to be given the first receipt.
-    state: directory for what a process may keep on its own disk.
-    modules: what the deployment is made of: shipped domains, and dotted names of the user's packages (`read_modules`).
-    security: what Kafka's listener at `bootstrap` asks of its clients.
+    receipts_days: how long a retried command is sure to get its first receipt.
+    state: directory for local state of the processes.
+    modules: what the deployment loads: shipped domains, and dotted names of the user's packages (`read_modules`).
+    security: what Kafka's listener at `bootstrap` requires of its clients.
     """
 
     environment: str = "headwater"

@@ -13,7 +13,7 @@ from projections.table.view import TableView
 
 ROOM = "projections.views"
 SYSTEM = f"{ROOM}.streams"
-"""Has the view that every deployment has: the API answers from it."""
+"""The module of the view that every deployment has; the API reads from it."""
 
 
 class ViewRegistry:
@@ -42,9 +42,9 @@ class ViewRegistry:
 
     @classmethod
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ViewRegistry:
-        """`streams` and the views of a deployment that is made of `modules` (see `LogSettings.modules`).
+        """`streams` and the views of a deployment that loads `modules` (see `LogSettings.modules`).
 
-        Raises ViewDeclarationError for one that reads an event of a shipped domain that is not among them.
+        Raises ViewDeclarationError if a view reads an event of a shipped domain that is not in `modules`.
         """
         found, commands = find([*modules, SYSTEM], TableView, ROOM), CommandRegistry.load(modules)
         for module, view in found:

@@ -124,7 +124,7 @@ class Service:
             yield Upkeep(lags, partial(self._rebuilding, skip_poison=True), rates, parts or NoParts())
 
     def run_live(self, held_by: Path | None = None) -> None:
-        """Run the live query until it fails or the process is told to stop.
+        """Run the live query until it fails or the process is stopped.
 
         held_by: once Spark's session has started, wait until this file is gone. Only then the starting offsets are
         known.

@@ -1,1 +1,1 @@
-"""One folder per shipped domain, in it one file per aggregate, each pure. May import the words of `commands` only."""
+"""One folder per shipped domain, with one pure file per aggregate. May import only what `commands` exports."""

@@ -35,9 +35,9 @@ class Message(BaseModel):
 
     type: ClassVar[str]
     id_field: ClassVar[str]
-    """The field that holds the aggregate's id; set by the Aggregate that the message belongs to."""
+    """The field with the aggregate's id; set by the Aggregate that the message belongs to."""
     declared_by: ClassVar[Any]
-    """The Aggregate that the message belongs to; set by it, or by the first of several."""
+    """The Aggregate that the message belongs to; if several declare it, the first one."""
 
     def __init_subclass__(cls, *, type: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -94,7 +94,7 @@ class Event(Message):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Generic[State]):
-    """One kind of aggregate. Register it by giving it a name in a module of HEADWATER_MODULES.
+    """One kind of aggregate. Register it by assigning it in a module of HEADWATER_MODULES.
 
     name: the first part of its streams (`listing` in `listing/L1`) and of its message types.
     id_field: the field of every command and event with the aggregate's id.

@@ -31,8 +31,8 @@ EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 class Observation(BaseModel):
     """A type of observation: `class ListingViewed(Observation, type="listing_viewed", version=1)`.
 
-    Registered by being in a module of HEADWATER_MODULES. type and version are storage format: they stay when the class
-    is renamed.
+    It is registered if it is in a module of HEADWATER_MODULES. type and version are part of the storage format: they
+    stay if the class is renamed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -85,7 +85,7 @@ class ObservationRegistry:
 
     @classmethod
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ObservationRegistry:
-        """The types of a deployment that is made of `modules` (see `LogSettings.modules`)."""
+        """The types of a deployment that loads `modules` (see `LogSettings.modules`)."""
         classes = find(modules, type, ROOM)
         return cls((module, kind) for module, kind in classes if issubclass(kind, Observation) and kind.type)
 

@@ -70,7 +70,7 @@ class Reaction(Generic[State]):
 
 @dataclass(frozen=True, slots=True)
 class Process(Generic[State]):
-    """One kind of process. Register it by giving it a name in a module of HEADWATER_MODULES.
+    """One kind of process. Register it by assigning it in a module of HEADWATER_MODULES.
 
     name: part of the ids of its commands, so it must not change. key: the field of all its events that names the
     instance. initial: the state before the first event. starts: the events that begin an instance; other events without
@@ -150,9 +150,9 @@ class ProcessRegistry:
 
     @classmethod
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ProcessRegistry:
-        """The processes of a deployment that is made of `modules` (see `LogSettings.modules`).
+        """The processes of a deployment that loads `modules` (see `LogSettings.modules`).
 
-        Raises DeclarationError for one that handles an event of a shipped domain that is not among them.
+        Raises DeclarationError if a process handles an event of a shipped domain that is not in `modules`.
         """
         found, commands = find(modules, Process, ROOM), CommandRegistry.load(modules)
         for module, process in found:

@@ -52,7 +52,7 @@ class CommandRegistry:
 
     @classmethod
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> CommandRegistry:
-        """The aggregates of a deployment that is made of `modules` (see `LogSettings.modules`)."""
+        """The aggregates of a deployment that loads `modules` (see `LogSettings.modules`)."""
         return cls(find(modules, Aggregate, ROOM))
 
     def absent_domain(self, event: type[Event]) -> str | None:

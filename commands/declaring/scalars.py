@@ -1,4 +1,4 @@
-"""Messages of plain scalars, which are the same before and after JSON: nobody need read them back to know."""
+"""Messages of plain scalars, which are unchanged by JSON, so that they need not be read back to be checked."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Fields = Mapping[str, frozenset[type]]
 
 
 def is_as_in_json(message: BaseModel) -> bool:
-    """Whether reading the JSON of `message` surely makes an equal one; False also if that takes a reading to know.
+    """Whether reading the JSON of `message` certainly makes an equal message; False if only reading it would show.
 
-    `model_construct` and `model_copy` do not validate, so the values are looked at and not only the class.
+    `model_construct` and `model_copy` do not validate, so this checks the values, not only the class.
     """
     fields = scalar_fields(type(message))
     if fields is None:
@@ -38,7 +38,7 @@ def is_as_in_json(message: BaseModel) -> bool:
 def scalar_fields(kind: type[BaseModel]) -> Fields | None:
     """The types of each field's values, if all are plain scalars without a constraint, alias, validator or serializer.
 
-    It is read from pydantic's core schema, in which whatever is more than that shows as another type or key.
+    None otherwise. Read from pydantic's core schema, in which everything else has another type or key.
     """
     schema: Mapping[str, Any] = kind.__pydantic_core_schema__
     fields = schema.get("schema", {})
@@ -59,7 +59,7 @@ def scalar_fields(kind: type[BaseModel]) -> Fields | None:
 
 
 def _types(schema: Mapping[str, Any]) -> frozenset[type]:
-    """The types of the values that fit; none if they are no plain scalars."""
+    """The types of the values that fit; empty if they are not plain scalars."""
     match schema:
         case {"type": "model-field", "schema": inner} if schema.keys() <= {"type", "schema", "metadata"}:
             return frozenset() if schema.get("metadata") else _types(inner)

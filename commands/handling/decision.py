@@ -94,7 +94,7 @@ def decide(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep
 
 
 def attempt(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
-    """As `decide`, but raises whatever the aggregate's code raises by mistake, and BadDecision."""
+    """Like `decide`, but raises BadDecision and any unexpected error of the aggregate's code."""
     expected, version = received.envelope.expected_version, known.version
     if expected is not None and expected != version:
         wrong = WrongVersion(typed.stream, expected, version)

@@ -198,7 +198,7 @@ class DiskStore:
     def _release(self) -> None:
         try:
             self._db.close()
-        except Exception as error:  # noqa: BLE001 - all that rocksdict raises; where a write failed, this fails too
+        except Exception as error:  # noqa: BLE001 - all that rocksdict raises; if a write failed, this fails too
             logger.warning('"%s" lacks its last writes, which are read from the log instead: %s', self._folder, error)
 
     def _why_useless(self) -> str:

@@ -1,1 +1,1 @@
-"""One folder per shipped domain, in it one file per type of observation. May import the words of `commands` only."""
+"""One folder per shipped domain, with one file per type of observation. May import only what `commands` exports."""

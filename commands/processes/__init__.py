@@ -1,4 +1,4 @@
-"""One folder per shipped domain, in it one file per process manager, each pure.
+"""One folder per shipped domain, with one pure file per process manager.
 
-May import `commands.aggregates` and the words of `commands`, nothing else.
+May import only `commands.aggregates` and the names that `commands` exports.
 """

@@ -170,16 +170,16 @@ def next_step(
     envelope: Envelope,
     now: datetime,
 ) -> Step | None:
-    """What follows from an envelope of `process-inbox` for the instance `key`; None if nothing does.
+    """The result of an envelope of `process-inbox` for the instance `key`; None if the instance ignores it.
 
-    instance: as it is now; None if it has not begun, or has ended. Raises whatever `react` does, BadReaction, and
-    NotAnEnvelope or UnknownCommand where this version of the code cannot read the envelope.
+    instance: as it is now; None if it has not begun, or has ended. Raises BadReaction, any error of `react`, and
+    NotAnEnvelope or UnknownCommand if this version of the code cannot read the envelope.
     """
     if envelope.type == TIMED_OUT:
         name = str(envelope.data.get("timer"))
         timer = instance.timers.get(name) if instance else None
         if instance is None or timer is None or timer_id(key, name, timer) != envelope.id:
-            return None  # it was handled, or set anew
+            return None  # it was handled, or replaced
         return instance.fire(name, now)
     if envelope.type == REFUSED:
         if instance is None or not process.sees_refusals:

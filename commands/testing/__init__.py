@@ -1,11 +1,10 @@
-"""Given, when, then for those who write domains, on the code that decides in production. May import all of `commands`.
+"""Tests of aggregates and processes: given, when, then, run by the production code. May import all of `commands`.
 
     from commands.testing import given
 
     given(account, Opened(account_id="A", owner="Ada")).when(Deposit(account_id="A", cents=5)).then(...)
 
-`contracts_of` makes a class of tests for whole modules. It needs the extra `testing` (pytest and hypothesis); the other
-words need neither.
+`contracts_of` makes a class of tests for whole modules. Only it needs the extra `testing` (pytest and hypothesis).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _PLACES = ("commands.testing.past", "commands.testing.subjects")
 
 
 def __getattr__(name: str) -> object:
-    """Import a word when it is asked for: one needs pytest, and the others do not."""
+    """Import each name on first use, because only `contracts_of` needs pytest."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name != "contracts_of":

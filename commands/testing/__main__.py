@@ -1,4 +1,4 @@
-"""`python -m commands.testing bank.domain`: writes the golden files that the events of these modules lack."""
+"""`python -m commands.testing bank.domain`: writes the missing golden files of the events in these modules."""
 
 from __future__ import annotations
 
@@ -13,27 +13,32 @@ from eventlog.errors import ModuleBroken, UnknownModule
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Returns 1 if a file is left to be written by hand, and 2 if a module cannot be imported."""
+    """Returns the exit code: 1 if a file must be written by hand, 2 if a module cannot be imported."""
     parser = ArgumentParser(
         "python -m commands.testing",
-        description="Write a golden file for every version of every event that has none: commit them, and change none.",
+        description="Write the missing golden files, one per event version. Commit them, and never change them.",
     )
-    parser.add_argument("modules", nargs="+", metavar="MODULE", help="with aggregates, such as bank.domain")
+    parser.add_argument("modules", nargs="+", metavar="MODULE", help="a module with aggregates, such as bank.domain")
     parser.add_argument(
-        "--golden", type=Path, metavar="FOLDER", help="default: golden/ beside the module that declares the event"
+        "--golden",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of the golden files; default: golden/ beside the module that declares the event",
     )
-    asked = parser.parse_args(words)
+    arguments = parser.parse_args(words)
     try:
-        registry = CommandRegistry.load(asked.modules)
+        registry = CommandRegistry.load(arguments.modules)
     except (ModuleBroken, UnknownModule) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    left = 0
+    missing = 0
     for aggregate in registry.aggregates.values():
-        for path, version, made in add_missing(aggregate, GoldenFiles(asked.golden)):
-            left += not made
-            print(f"{path}: {'made' if made else f'write it by hand, with data as version {version} recorded it'}")
-    return 1 if left else 0
+        for path, version, made in add_missing(aggregate, GoldenFiles(arguments.golden)):
+            missing += not made
+            print(
+                f"{path}: {'written' if made else f'write it by hand, with the data of an event of version {version}'}"
+            )
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What holds for every aggregate and every event, as tests for pytest; needs the extra `testing`."""
+"""Tests that every aggregate and every event must pass, for pytest; needs the extra `testing`."""
 
 from __future__ import annotations
 
@@ -35,26 +35,27 @@ def contracts_of(*modules: str, golden: Path | None = None) -> type:
 
         TestContracts = contracts_of("bank.domain")
 
-    Over random commands: each is accepted or rejected, a retry adds nothing, the size of batches makes no difference,
-    events and states are read back as they were. Of every version of every event: there is a golden file, it is read as
-    the current version, and whatever that version could have recorded is.
+    With random commands, the tests check that each command is accepted or rejected, that a retry adds nothing, that
+    the size of batches makes no difference, and that events and states are read back unchanged. For every version of
+    every event they check that it has a golden file, that the file is read as the current version, and that all data
+    that the version could have recorded can be read.
 
-    modules: as in HEADWATER_MODULES; sub-modules are walked. golden: the folder of the golden files; None: `golden/`
-    beside the module that declares the event. `python -m commands.testing MODULE` writes those that are missing. How
-    many random histories there are is said by the hypothesis profile that is loaded.
+    modules: as in HEADWATER_MODULES; sub-modules are included. golden: the folder of the golden files; None: `golden/`
+    beside the module that declares the event. `python -m commands.testing MODULE` writes the missing files. The
+    hypothesis profile sets the number of random histories.
 
     Raises UnknownModule or ModuleBroken if a module cannot be imported, DeclarationError if a declaration is wrong, and
     ValueError if there is no aggregate.
     """
     registry = CommandRegistry.load(modules)
     if not registry.aggregates:
-        raise ValueError(f"no aggregate in {', '.join(modules) or 'no module'}: name the modules that declare some")
+        raise ValueError(f"no aggregate in {', '.join(modules) or 'no module'}: name modules that declare aggregates")
     tests = [*_of_aggregates(registry), *_of_events(registry, GoldenFiles(golden), " ".join(modules))]
     return type("Contracts", (), {test.__name__: staticmethod(test) for test in tests})
 
 
 def _thoroughly(test: Checked) -> Checked:
-    # the number of examples is that of the profile which the user's tests load
+    # the profile that the user's tests load sets the number of examples
     relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     return relaxed(given(data=st.data())(test))
 
@@ -109,7 +110,7 @@ def records(aggregate: AnyAggregate, history: Sequence[tuple[str, dict[str, Any]
 
 
 def run(registry: CommandRegistry, store: MemoryStore, commands: Sequence[Record]) -> tuple[Batch, dict[str, Receipt]]:
-    """Decide commands on what `store` knows; it knows their receipts and snapshots afterwards."""
+    """Decide commands with the snapshots and receipts of `store`, and add the new ones to it."""
     batch = Handler(registry, 0, 1, store).decide(commands, 0)
     receipts = batch.receipts(range(len(batch.entries)))
     store.apply(batch.snapshots, receipts, {})
@@ -133,7 +134,7 @@ def every_command_is_answered(registry: CommandRegistry, commands: Sequence[Reco
 
 
 def all_is_read_back(registry: CommandRegistry, aggregate: AnyAggregate, commands: Sequence[Record]) -> None:
-    """Raises AssertionError if a snapshot anywhere in one stream, and the events behind it, make another state."""
+    """Raises AssertionError if a snapshot at any version and the events after it fold to another state."""
     store = MemoryStore()
     batch, _ = run(registry, store, commands)
     envelopes = [decode(entry.value) for entry in batch.events]
@@ -164,13 +165,13 @@ def _of_events(registry: CommandRegistry, files: GoldenFiles, modules: str) -> S
 
     @every(released)
     def test_every_released_version_is_kept_readable(event: type[Event], version: int) -> None:
-        golden_file_is_read(files, event, version, f"`python -m commands.testing {modules}` makes what is missing")
+        golden_file_is_read(files, event, version, f"`python -m commands.testing {modules}` writes it")
 
     @pytest.mark.parametrize("event", registry.events.values(), ids=registry.events)
     def test_no_golden_file_is_of_a_version_that_is_not_declared(event: type[Event]) -> None:
         declared = set(range(1, event.version + 1))
         assert files.versions(event) <= declared, (
-            f"{event.type} went back to version {event.version}: what was released stays readable"
+            f"{event.type} went back to version {event.version}: keep the later versions, because they were released"
         )
 
     def test_upcasting_is_total(event: type[Event], version: int, data: st.DataObject) -> None:
@@ -184,22 +185,22 @@ def _of_events(registry: CommandRegistry, files: GoldenFiles, modules: str) -> S
 
 
 def read(event: type[Event], version: int, data: Any) -> Event:
-    """The event that a version recorded, as the current one; raises UnreadableEvent."""
+    """Data of an older version, read as the current event; raises UnreadableEvent."""
     aggregate = aggregate_of(event)
     stream = f"{aggregate.name}/{data.get(aggregate.id_field, 'A')}"
     return read_event(aggregate, Envelope(f"{stream}/1", event.type, stream, TIME, data, data_version=version))
 
 
 def golden_file_is_read(files: GoldenFiles, event: type[Event], version: int, how: str) -> None:
-    """Raises AssertionError if the golden file is missing, or is not what its class makes of it; how: to make one."""
+    """Raises AssertionError if the golden file is missing, or is read as other data; how: to write a missing one."""
     assert files.path(event, version).exists(), f"{event.type} has no golden file of version {version}: {how}"
     recorded = files.read(event, version)
     made = read(event, version, recorded)
     if version == event.version:
         again = orjson.loads(made.model_dump_json(by_alias=True))
-        assert again == recorded, f"{event.type} changed: raise its version, and tell its history what was done"
+        assert again == recorded, f"{event.type} changed: raise its version, and describe the change in its history"
     else:
         later = event.history.upcast(version, recorded, until=version + 1)
         assert later == files.read(event, version + 1), (
-            f"what came after version {version} of {event.type} was another step"
+            f"the steps after version {version} of {event.type} changed: declare them as they were released"
         )

@@ -1,4 +1,4 @@
-"""What a failed test says: how what came differs from what was expected."""
+"""The messages of failed tests: how the actual messages differ from the expected ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def difference(title: str, expected: Sequence[Message], actual: Sequence[Message
 
 
 def listed(messages: Sequence[Message]) -> str:
-    """The messages with their fields, one field a line."""
+    """The messages with their fields, one field per line."""
     return "\n".join(f"    {line}" for line in _lines(messages))
 
 

@@ -15,7 +15,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 
 
 def bodies(command: type[Any], id_field: str, aggregate_id: str) -> st.SearchStrategy[dict[str, Any]]:
-    """JSON bodies that fit `command`, all about one aggregate."""
+    """JSON bodies that fit `command`, all for one aggregate."""
     schema = command.model_json_schema()
     fields = schema["properties"]
     required = {name: values(fields[name], schema) for name in schema.get("required", ()) if name != id_field}
@@ -24,7 +24,7 @@ def bodies(command: type[Any], id_field: str, aggregate_id: str) -> st.SearchStr
 
 
 def values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """JSON values of a schema, small ones, so that equal values come up and rules are met from both sides."""
+    """JSON values of a schema; small, so that values repeat and both sides of a rule are tested."""
     match schema:
         case {"$ref": reference}:
             return values(root["$defs"][reference.rpartition("/")[2]], root)
@@ -49,7 +49,7 @@ def values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[An
         case {"type": "object"}:
             return st.just({})
         case _:
-            raise NotImplementedError(f"teach this module to make values of {schema}")
+            raise NotImplementedError(f"random values of the schema {schema} are not supported")
 
 
 def texts(schema: dict[str, Any]) -> st.SearchStrategy[str]:
@@ -61,7 +61,7 @@ def texts(schema: dict[str, Any]) -> st.SearchStrategy[str]:
 
 
 def numbers(schema: dict[str, Any]) -> st.SearchStrategy[int] | st.SearchStrategy[float]:
-    """The few least numbers of a schema."""
+    """The smallest few numbers of a schema."""
     least = schema.get("minimum", schema.get("exclusiveMinimum", 0))
     most = min(schema.get("maximum", schema.get("exclusiveMaximum", least + 5)), least + 5)
     open_ends = {"exclude_min": "exclusiveMinimum" in schema, "exclude_max": most == schema.get("exclusiveMaximum")}
@@ -71,7 +71,7 @@ def numbers(schema: dict[str, Any]) -> st.SearchStrategy[int] | st.SearchStrateg
 
 
 def histories(aggregate: AnyAggregate, streams: int = 2) -> st.SearchStrategy[list[tuple[str, dict[str, Any]]]]:
-    """Runs of (command type, body) for a few aggregates of one kind."""
+    """Lists of (command type, body) for a few aggregates of one kind."""
     one = st.sampled_from(sorted(aggregate.commands)).flatmap(
         lambda name: st.sampled_from([f"A{n}" for n in range(streams)]).flatmap(
             lambda aggregate_id: bodies(aggregate.commands[name], aggregate.id_field, aggregate_id).map(
@@ -83,7 +83,7 @@ def histories(aggregate: AnyAggregate, streams: int = 2) -> st.SearchStrategy[li
 
 
 def recordings(event: type[Event], version: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Data of an older version: of each field, values from which its steps make what the event holds now."""
+    """Data of an older version: for each field, values that its steps convert to valid values of today."""
     schema = event.model_json_schema()
     fields: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(event.history.fields_of(version), st.none())
     for name, lineage in event.history.lineages(version).items():

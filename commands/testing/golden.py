@@ -1,4 +1,4 @@
-"""Golden files: one event of every version ever released, `<event type>/<version>.json`. Never changed, only added."""
+"""Golden files: one event per released version, `<event type>/<version>.json`. Add files, never change them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COMMANDS: Final = 40
 
 
 class GoldenFiles:
-    """Where the golden files of events lie.
+    """The paths and contents of golden files.
 
-    folder: of all events; None: `golden/` beside the module that declares the event.
+    folder: for the files of all events; None: `golden/` beside the module that declares the event.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -35,7 +35,7 @@ class GoldenFiles:
             return self._folder / event.type
         module = sys.modules[event.__module__].__file__
         if module is None:
-            raise ValueError(f'the module of "{event.type}" is no file: name the folder of its golden files')
+            raise ValueError(f'the module of "{event.type}" has no file: name the folder of its golden files')
         return Path(module).parent / "golden" / event.type
 
     def path(self, event: type[Event], version: int) -> Path:
@@ -47,10 +47,10 @@ class GoldenFiles:
         return {int(file.stem) for file in self.of(event).glob("*.json")}
 
     def read(self, event: type[Event], version: int) -> dict[str, Any]:
-        """The data of one version, as it was recorded; raises ValueError if the file is no JSON object."""
+        """The data of one version, as it was recorded; raises ValueError if the file is not a JSON object."""
         data = orjson.loads(self.path(event, version).read_bytes())
         if not isinstance(data, dict):
-            raise ValueError(f"{self.path(event, version)} holds no JSON object: write the fields of the event")
+            raise ValueError(f"{self.path(event, version)} is not a JSON object: write the fields of the event")
         return data
 
     def write(self, event: type[Event], version: int, data: Mapping[str, Any]) -> None:
@@ -61,7 +61,7 @@ class GoldenFiles:
 
 
 class Made(NamedTuple):
-    """A golden file that was missing. made: False if nothing could be found to write into it."""
+    """A golden file that was missing. made: False if no data was found for it."""
 
     path: Path
     version: int
@@ -69,9 +69,10 @@ class Made(NamedTuple):
 
 
 def add_missing(aggregate: AnyAggregate, files: GoldenFiles) -> Iterator[Made]:
-    """Write the golden files that an aggregate's events lack.
+    """Write the missing golden files of an aggregate's events.
 
-    A first version is one that `decide` made of random commands; a later one is what its predecessor became.
+    The data is the file of the version before, upcast by one version; without such a file, and only for the current
+    version, an event that `decide` made from random commands.
     """
     found = _recorded(aggregate)
     for event in aggregate.events.values():
@@ -85,7 +86,7 @@ def add_missing(aggregate: AnyAggregate, files: GoldenFiles) -> Iterator[Made]:
 
 
 def _recorded(aggregate: AnyAggregate) -> Mapping[str, Mapping[str, Any]]:
-    """The first event of each type that comes up in some random lives of an aggregate, by type."""
+    """The first event of each type in some random histories of an aggregate, by type."""
     chance = random.Random(1)
     found: dict[str, Mapping[str, Any]] = {}
     for life in range(LIVES):
@@ -102,7 +103,7 @@ def _recorded(aggregate: AnyAggregate) -> Mapping[str, Mapping[str, Any]]:
 def _sample(
     event: type[Event], version: int, found: Mapping[str, Mapping[str, Any]], files: GoldenFiles
 ) -> Mapping[str, Any] | None:
-    """Data of one version; None if there is none to be had."""
+    """Data of one version; None if none was found."""
     if version > 1 and files.path(event, version - 1).exists():
         return event.history.upcast(version - 1, files.read(event, version - 1), until=version)
     return found.get(event.type) if version == event.version else None

@@ -1,4 +1,4 @@
-"""Given what a process has seen, when an event comes, then commands and timers: one instance, as in production."""
+"""Tests of one instance of a process: given events, when the next one comes, then commands and timers."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from eventlog.ports import Entry, Record
 
 State = TypeVar("State", bound=BaseModel)
 Seen = Happened | TimedOut | Refused
-"""What an instance of a process may see."""
+"""What an instance of a process can see."""
 
 
 class GivenInstance(Generic[State]):
-    """An instance of a process that has seen something."""
+    """An instance of a process after events, timers and refusals."""
 
     def __init__(self, process: Process[State], seen: Sequence[Seen]) -> None:
         self.process, self._seen = process, tuple(seen)
@@ -43,28 +43,28 @@ class GivenInstance(Generic[State]):
 
     @property
     def state(self) -> State | None:
-        """What the instance knows, as it is read back; None if it has not begun, or has ended."""
+        """The state of the instance, read back; None if it has not begun, or has ended."""
         return self._play.instance.state if self._play.instance else None
 
     @property
     def timers(self) -> Mapping[str, timedelta]:
-        """The timers that run, and in what time each runs out."""
+        """The running timers, with the time until each fires."""
         return self._play.timers
 
     def when(self, seen: Seen) -> Reacted[State]:
-        """Let the instance see one thing more.
+        """Let the instance handle an event, a timer or a refusal.
 
-        Raises what would stop the instance in production: BadReaction, and whatever `react` raises. Raises TypeError if
-        the process does not take it, and ValueError if it cannot come: an event of another instance, a timer that does
-        not run, the refusal of a command that was not sent.
+        Raises the errors that stop the instance in production: BadReaction, and any error of `react`. Raises TypeError
+        if the process does not handle `seen`, and ValueError if it is impossible: an event of another instance, a timer
+        that is not running, or the refusal of a command that was not sent.
         """
         return Reacted(self.process, (*self._seen, seen))
 
 
 class Reacted(GivenInstance[State]):
-    """What followed from the last that an instance saw: `then…` say what was expected, and `when` goes on.
+    """The result of one reaction: the `then…` methods check it, and `when` continues.
 
-    commands: what it sent, as their aggregates will read them. ended: whether it ended.
+    commands: those that were sent, as their aggregates read them. ended: whether the instance ended.
     """
 
     def __init__(self, process: Process[State], seen: Sequence[Seen]) -> None:
@@ -76,50 +76,50 @@ class Reacted(GivenInstance[State]):
         step = self._play.see(last)
         self.commands: tuple[Command, ...] = tuple(map(_read, step.commands)) if step else ()
         self.ended = step is not None and step.instance is None
-        told = f'"{process.name}" after {_named(last)}'
-        self._told = told if step or had_begun else f"{told}, which it did not see because it had not begun,"
+        subject = f'"{process.name}" after {_named(last)}'
+        self._subject = subject if step or had_begun else f"{subject}, which it ignored because it had not begun,"
 
     def then(self, *commands: Command) -> Reacted[State]:
         """Expect exactly these commands, in this order; raises AssertionError that shows the difference."""
         __tracebackhide__ = True
         expected = [_read_back(command) for command in commands]
         if expected != [*self.commands]:
-            raise AssertionError(difference(f"{self._told} sent other commands", expected, self.commands))
+            raise AssertionError(difference(f"{self._subject} sent other commands", expected, self.commands))
         return self
 
     def then_timers(self, timers: Mapping[str, timedelta]) -> Reacted[State]:
-        """Expect exactly these timers to run, each until this time has passed; raises AssertionError."""
+        """Expect exactly these running timers, with the time until each fires; raises AssertionError if not."""
         __tracebackhide__ = True
         if dict(timers) != dict(self.timers):
             expected, actual = _shown(timers), _shown(self.timers)
-            raise AssertionError(f"{self._told} has other timers\n    expected: {expected}\n    actual:   {actual}")
+            raise AssertionError(f"{self._subject} has other timers\n    expected: {expected}\n    actual:   {actual}")
         return self
 
     def then_nothing(self) -> Reacted[State]:
-        """Expect no command, the timers as they were, and no end; raises AssertionError."""
+        """Expect no commands, unchanged timers, and no end; raises AssertionError if not."""
         __tracebackhide__ = True
         self.then().then_timers(self._timers_before)
         if self.ended:
-            raise AssertionError(f"{self._told} has ended")
+            raise AssertionError(f"{self._subject} has ended")
         return self
 
     def then_ended(self) -> Reacted[State]:
-        """Expect that the instance has ended: it is forgotten, and its timers too; raises AssertionError."""
+        """Expect that the instance has ended, with all its timers; raises AssertionError if not."""
         __tracebackhide__ = True
         if not self.ended:
-            raise AssertionError(f"{self._told} has not ended")
+            raise AssertionError(f"{self._subject} has not ended")
         return self
 
 
 class _Sent(NamedTuple):
-    """A command of the instance, as it stands in the log."""
+    """A command of the instance, as it is in the log."""
 
     record: Record
     envelope: Envelope
 
 
 class _Play:
-    """An instance, and the log that a test makes up around it."""
+    """An instance, and the log of its test."""
 
     def __init__(self, process: AnyProcess) -> None:
         self.process = process
@@ -161,20 +161,22 @@ class _Play:
     def _happened(self, event: Happened) -> Envelope:
         kind = event.kind if isinstance(event, Recorded) else type(event)
         if self.process.events.get(getattr(kind, "type", "")) is not kind:
-            raise TypeError(f'"{self.process.name}" does not take {event!r}: add it to the annotation of "event"')
+            raise TypeError(f'"{self.process.name}" does not handle {event!r}: add it to the annotation of "event"')
         (entry,) = self._router.route(self._past.add(event), lambda _: True)
         if entry.topic == topics.DEAD_LETTERS:
             raise BadReaction(Letter.from_json(entry.value or b"").reason)
         key = entry.key.partition("/")[2]
         if self._key not in (None, key):
-            raise ValueError(f'"{kind.type}" is for the instance "{key}", and what was given is for "{self._key}"')
+            raise ValueError(
+                f'"{kind.type}" is for the instance "{key}", but the events before it are for "{self._key}"'
+            )
         self._key = key
         return decode(entry.value)
 
     def _timed_out(self, seen: TimedOut) -> Envelope:
         if self.instance is None or seen.timer not in self.instance.timers:
             raise ValueError(
-                f'"{self.process.name}" has no timer "{seen.timer}" that could run out; {_shown(self.timers)}'
+                f'"{self.process.name}" has no running timer "{seen.timer}"; running: {_shown(self.timers)}'
             )
         envelope = decode(timed_out(self.instance, seen.timer, 0).value)
         self._past.now = max(self._past.now, envelope.time)
@@ -186,24 +188,26 @@ class _Play:
         wanted = orjson.loads(seen.command.__pydantic_serializer__.to_json(seen.command))
         for sent in reversed(self._sent):
             if (sent.envelope.type, sent.envelope.data) == (seen.command.type, wanted):
-                return self._told(sent, seen)
-        raise ValueError(f'"{self.process.name}" cannot see {seen.command!r} refused: it has not sent it')
+                return self._refusal(sent, seen)
+        raise ValueError(
+            f'"{self.process.name}" cannot see a refusal of {seen.command!r}: it has not sent this command'
+        )
 
-    def _told(self, sent: _Sent, seen: Refused) -> Envelope:
-        asked = sent.envelope
+    def _refusal(self, sent: _Sent, seen: Refused) -> Envelope:
+        command = sent.envelope
         receipt = Receipt(
-            command_id=asked.id,
-            type=asked.type,
-            stream=asked.stream,
+            command_id=command.id,
+            type=command.type,
+            stream=command.stream,
             outcome=seen.outcome,
             version=0,
             fingerprint="",
-            time=format_time(asked.time),
+            time=format_time(command.time),
             error=ReceiptError(seen.code, seen.message),
         )
-        # the place in the log tells one refusal from another
+        # a new offset, because it distinguishes refusals of the same command
         record = sent.record._replace(offset=next(self._offsets))
-        (entry,) = refusals([record], {asked.id: receipt.to_json()}, timestamp_ms(self._past.now))
+        (entry,) = refusals([record], {command.id: receipt.to_json()}, timestamp_ms(self._past.now))
         return decode(entry.value)
 
 
@@ -214,7 +218,7 @@ def _record(entry: Entry, offset: int) -> Record:
 def _read(entry: Entry) -> Command:
     """A command that was sent, as the handler of its aggregate reads it; raises MalformedCommand."""
     envelope = decode(entry.value)
-    # of two classes with this type, the one that was declared last
+    # if two classes have this type, the one declared last
     *_, kind = (each for each in _every(Command) if vars(each).get("type") == envelope.type and is_declared(each))
     return read_command(CommandType(aggregate_of(kind), kind), envelope.data).command
 
@@ -228,13 +232,13 @@ def _every(kind: type[Command]) -> Iterator[type[Command]]:
 def _read_back(command: Command) -> Command:
     """An expected command as its aggregate would read it."""
     if not isinstance(command, Command):
-        raise TypeError(f"{command!r} is no command: expect commands")
+        raise TypeError(f"{command!r} is not a command: expect commands")
     kind = CommandType(aggregate_of(type(command)), type(command))
     return read_command(kind, command.__pydantic_serializer__.to_json(command)).command
 
 
 def _shown(timers: Mapping[str, timedelta]) -> str:
-    return ", ".join(f'"{name}" in {within}' for name, within in sorted(timers.items())) or "no timer runs"
+    return ", ".join(f'"{name}" in {within}' for name, within in sorted(timers.items())) or "no timers"
 
 
 def _named(seen: Any) -> str:

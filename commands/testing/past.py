@@ -1,4 +1,4 @@
-"""What has happened before a test: events as the log would hold them, stored and read back."""
+"""The events before a test: as they would be in the log, stored and read back."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from eventlog.envelope import Envelope, EventWriter, decode, partition_of, strea
 from eventlog.ports import Record
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""When events happen that no test gives a time."""
+"""The time of the first event, unless the test sets one."""
 COMMAND_ID: Final = "test"
-"""Of the command that all events of a test follow from."""
+"""The id of the command that caused all events of a test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event as a version of the code recorded it.
+    """An event as some version of the code recorded it.
 
-    version: of its type. data: its fields in JSON. time: when it happened; None: when the one before it did.
+    version: of its type. data: its fields in JSON. time: when it happened; None: the time of the event before it.
     """
 
     kind: type[Event]
@@ -37,13 +37,13 @@ class Recorded:
 
 
 Happened = Event | Recorded
-"""What a test may give as an event."""
+"""The events that a test may use."""
 
 
 def recorded(kind: type[Event], version: int, data: Mapping[str, Any] | str | bytes) -> Recorded:
-    """An event as an older version of the code recorded it, to see it read as the current one.
+    """An event as an older version of the code recorded it; it is read as the current version.
 
-    data: the fields of that version, in JSON types or as JSON text. Raises ValueError if a text is no JSON.
+    data: the fields of that version, in JSON types or as JSON text. Raises ValueError if a text is not JSON.
     """
     if isinstance(data, Mapping):
         return Recorded(kind, version, orjson.dumps(data))
@@ -51,15 +51,15 @@ def recorded(kind: type[Event], version: int, data: Mapping[str, Any] | str | by
 
 
 def at(time: datetime, event: Happened) -> Recorded:
-    """An event that happened at `time`, which needs a zone; raises ValueError if it has none."""
+    """An event that happened at `time`; raises ValueError if `time` has no zone."""
     if time.tzinfo is None:
         raise ValueError(f"the time {time} has no zone: write it like datetime(2026, 1, 31, 12, tzinfo=UTC)")
-    told = event if isinstance(event, Recorded) else as_recorded(event)
-    return Recorded(told.kind, told.version, told.data, time)
+    stored = event if isinstance(event, Recorded) else as_recorded(event)
+    return Recorded(stored.kind, stored.version, stored.data, time)
 
 
 def as_recorded(event: Event) -> Recorded:
-    """An event as the code of today records it; raises BadDecision or pydantic's error if nobody could read it."""
+    """An event as the code of today records it; raises BadDecision or pydantic's error if it cannot be read."""
     data = event.__pydantic_serializer__.to_json(event)
     read_back(event, data)
     return Recorded(type(event), event.version, data)
@@ -82,9 +82,9 @@ def aggregate_of(kind: type[Message]) -> AnyAggregate:
 
 
 class Past:
-    """A log that a test makes up, event by event.
+    """The log of a test.
 
-    Versions count up by stream, offsets by partition. An event without a time happens when the one before it did.
+    Versions count per stream, offsets per partition. An event without a time has the time of the event before it.
     records: of `events`, in the order in which they were added. now: the latest time.
     """
 
@@ -101,15 +101,15 @@ class Past:
         Raises UnreadableEvent if it cannot be read as the current version.
         """
         if not isinstance(event, Event | Recorded):
-            raise TypeError(f"{event!r} is no event: give an Event, or recorded(…)")
-        told = event if isinstance(event, Recorded) else as_recorded(event)
-        aggregate = aggregate or aggregate_of(told.kind)
-        time = told.time or self.now
+            raise TypeError(f"{event!r} is not an event: use an Event, or recorded(…)")
+        stored = event if isinstance(event, Recorded) else as_recorded(event)
+        aggregate = aggregate or aggregate_of(stored.kind)
+        time = stored.time or self.now
         self.now = max(self.now, time)
-        stream = stream_name(aggregate.name, str(getattr(_read(aggregate, told, time), aggregate.id_field)))
+        stream = stream_name(aggregate.name, str(getattr(_read(aggregate, stored, time), aggregate.id_field)))
         version = self._versions[stream] = self._versions[stream] + 1
         writer = EventWriter(Envelope(COMMAND_ID, "", stream, time, {}), f"/headwater/{aggregate.name}")
-        value = writer.encode(told.kind.type.encode(), told.version, version, told.data)
+        value = writer.encode(stored.kind.type.encode(), stored.version, version, stored.data)
         partition = partition_of(stream, self._partitions)
         offset = self._ends[partition]
         self._ends[partition] += 1
@@ -118,13 +118,13 @@ class Past:
         return record
 
 
-def _read(aggregate: AnyAggregate, told: Recorded, time: datetime) -> Event:
-    data = orjson.loads(told.data)
+def _read(aggregate: AnyAggregate, stored: Recorded, time: datetime) -> Event:
+    data = orjson.loads(stored.data)
     if not isinstance(data, dict):
-        raise TypeError(f'the data of a "{told.kind.type}" is {data!r}: give an object with its fields')
-    return read_event(aggregate, Envelope("given", told.kind.type, "", time, data, data_version=told.version))
+        raise TypeError(f'the data of a "{stored.kind.type}" is {data!r}: use an object with its fields')
+    return read_event(aggregate, Envelope("given", stored.kind.type, "", time, data, data_version=stored.version))
 
 
 def envelope_of(record: Record) -> Envelope:
-    """The envelope of a record, read as every reader of the log does."""
+    """The envelope of a record, as readers of the log read it."""
     return decode(record.value)

@@ -1,4 +1,4 @@
-"""Importing test functions that ship, so that a failed `assert` in them shows its values as in a user's own tests."""
+"""Imports shipped test functions so that a failed `assert` shows its values, as in a user's own tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 def with_shown_values(module: str) -> ModuleType:
     """The module of this name, with its asserts rewritten by pytest if nothing has imported it before."""
-    import pytest  # noqa: PLC0415 - only who runs tests has it
+    import pytest  # noqa: PLC0415 - installed only where tests run
 
     if module not in sys.modules:
         pytest.register_assert_rewrite(module)

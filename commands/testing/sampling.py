@@ -17,7 +17,7 @@ TEXTS = (*IDS, "tab\tand\nline", "{}", "12345", "z95838", "Sacramento")
 
 
 def random_command(aggregate: AnyAggregate, name: str, chance: random.Random) -> Command | None:
-    """A random command; None where its body breaks what the schema's types do not tell."""
+    """A random command; None if the body breaks a rule that the JSON schema does not express."""
     kind = chance.choice(list(aggregate.commands.values()))
     schema = kind.model_json_schema()
     body = {

@@ -1,4 +1,4 @@
-"""Given events, when a command comes, then events or a refusal: one aggregate, decided as the handler decides it."""
+"""Tests of one aggregate: given events, when a command is decided, then events or a rejection."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ State = TypeVar("State", bound=BaseModel)
 
 
 class GivenStream(Generic[State]):
-    """An aggregate to which something has happened.
+    """An aggregate after events.
 
-    aggregate: as it is declared. stream: `type/id`; None before its first event or command. version: the number of
+    aggregate: its declaration. stream: `type/id`; None before its first event or command. version: the number of
     its events. now: the time of the next command.
     """
 
@@ -34,28 +34,28 @@ class GivenStream(Generic[State]):
 
     @property
     def state(self) -> State:
-        """The state after all that has happened, as it is read back from its snapshot."""
+        """The current state, read back from its snapshot."""
         state: State = self._known.state
         return state
 
     @property
     def version(self) -> int:
-        """The version of the stream: how many events it has."""
+        """The version of the stream, which is its number of events."""
         return self._known.version
 
     def when(self, command: Command) -> Decided[State]:
         """Decide a command, as the handler does.
 
-        Raises what the handler would answer `failed` to: MalformedCommand, BadDecision, and whatever `decide`, `evolve`
-        and the validators of a state raise. Raises TypeError if the aggregate does not take the command, and ValueError
-        if the command is about another stream than the events.
+        Raises the errors that the handler answers with `failed`: MalformedCommand, BadDecision, and any error of
+        `decide`, `evolve` and the validators of a state, except Rejected. Raises TypeError if the aggregate does not
+        declare the command, and ValueError if the command is for another stream than the events.
         """
         kind = self.aggregate.commands.get(getattr(command, "type", ""))
         if kind is None or type(command) is not kind:
-            raise TypeError(f'"{self.aggregate.name}" does not decide {command!r}: give one of its commands')
+            raise TypeError(f'"{self.aggregate.name}" does not decide {command!r}: use one of its commands')
         typed = read_command(CommandType(self.aggregate, kind), command.__pydantic_serializer__.to_json(command))
         if self.stream not in (None, typed.stream):
-            raise ValueError(f'the command is about "{typed.stream}", and what is given about "{self.stream}"')
+            raise ValueError(f'the command is for "{typed.stream}", but the events before it are of "{self.stream}"')
         received = ReceivedCommand(
             Envelope(COMMAND_ID, kind.type, typed.stream, self.now, {}), fingerprint_of(kind.type, typed.body, None), 0
         )
@@ -67,9 +67,9 @@ class GivenStream(Generic[State]):
 
 
 class Decided(GivenStream[State]):
-    """What became of a command: `then…` say what was expected, and `when` sends the next one.
+    """The outcome of a command: the `then…` methods check it, and `when` decides the next command.
 
-    events: what it recorded, as they are read back from the log. rejected: why a rule said no; None if none did.
+    events: its events, read back from the log. rejected: code and message if it was rejected, else None.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Decided(GivenStream[State]):
     ) -> None:
         super().__init__(aggregate, stream, known, now)
         self.events, self.rejected = events, rejected
-        self._told = f'"{command_type}" on "{stream}"'
+        self._subject = f'"{command_type}" on "{stream}"'
 
     def then(self, *events: Event) -> Decided[State]:
         """Expect exactly these events, in this order; raises AssertionError that shows the difference."""
@@ -92,30 +92,30 @@ class Decided(GivenStream[State]):
         expected = [_read_back(self.aggregate, event) for event in events]
         if self.rejected is not None:
             raise AssertionError(
-                f"{self._told} was rejected: {_reason(self.rejected)}\n  expected:\n{listed(expected)}"
+                f"{self._subject} was rejected: {_reason(self.rejected)}\n  expected:\n{listed(expected)}"
             )
         if expected != [*self.events]:
-            raise AssertionError(difference(f"{self._told} recorded other events", expected, self.events))
+            raise AssertionError(difference(f"{self._subject} recorded other events", expected, self.events))
         return self
 
     def then_nothing(self) -> Decided[State]:
-        """Expect that the command is accepted and changes nothing; raises AssertionError."""
+        """Expect that the command is accepted and has no events; raises AssertionError if not."""
         __tracebackhide__ = True
         return self.then()
 
     def then_rejected(self, code: str, *, saying: str = "") -> Decided[State]:
-        """Expect that a rule says no; raises AssertionError.
+        """Expect that the command is rejected; raises AssertionError if not.
 
-        code: of the Rejected. saying: text that its message contains.
+        code: the code of the Rejected. saying: a part of its message.
         """
         __tracebackhide__ = True
         if self.rejected is None:
             made = f"recorded:\n{listed(self.events)}" if self.events else "was accepted and changed nothing"
-            raise AssertionError(f'{self._told} was not rejected with "{code}", but {made}')
+            raise AssertionError(f'{self._subject} was not rejected with "{code}", but {made}')
         if self.rejected.code != code or saying not in self.rejected.message:
             also = f", saying {saying!r}" if saying else ""
             raise AssertionError(
-                f'{self._told} was not rejected with "{code}"{also}, but with {_reason(self.rejected)}'
+                f'{self._subject} was not rejected with "{code}"{also}, but with {_reason(self.rejected)}'
             )
         return self
 
@@ -133,7 +133,7 @@ def given_stream(aggregate: Aggregate[State], events: Sequence[Happened]) -> Giv
     envelopes = [envelope_of(record) for record in past.records]
     streams = sorted({each.stream for each in envelopes})
     if len(streams) > 1:
-        raise ValueError(f"the events are of several streams, {', '.join(streams)}: give those of one")
+        raise ValueError(f"the events are of several streams, {', '.join(streams)}: use events of one stream")
     state, version = fold(aggregate, envelopes)
     if type(state) is not type(aggregate.initial):
         raise BadDecision(
@@ -144,13 +144,13 @@ def given_stream(aggregate: Aggregate[State], events: Sequence[Happened]) -> Giv
 
 
 def _read_back(aggregate: Aggregate[Any], event: Event) -> Event:
-    """An expected event as it would be read from the log, so that it equals one that was."""
+    """An expected event as it would be read from the log, so that it can be compared."""
     if not isinstance(event, Event):
-        raise TypeError(f"{event!r} is no event: expect events")
-    told = as_recorded(event)
-    if aggregate.events.get(event.type) is not told.kind:
-        raise TypeError(f'"{event.type}" is no event of "{aggregate.name}"')
-    return told.kind.model_validate_json(told.data)
+        raise TypeError(f"{event!r} is not an event: expect events")
+    stored = as_recorded(event)
+    if aggregate.events.get(event.type) is not stored.kind:
+        raise TypeError(f'"{event.type}" is not an event of "{aggregate.name}"')
+    return stored.kind.model_validate_json(stored.data)
 
 
 def _reason(error: ReceiptError) -> str:

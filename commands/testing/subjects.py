@@ -1,4 +1,4 @@
-"""The word that every test of an aggregate or a process begins with."""
+"""`given`, the first call in every test of an aggregate or a process."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ def given(subject: Aggregate[State], *happened: Happened) -> GivenStream[State]:
 @overload
 def given(subject: Process[State], *happened: Seen) -> GivenInstance[State]: ...
 def given(subject: Any, *happened: Any) -> Any:
-    """An aggregate or a process to which something has happened.
+    """An aggregate or an instance of a process after events.
 
-    subject: as it is declared. happened: the events of one stream, or what one instance of the process has seen: events
-    of any streams, its timers that ran out (`TimedOut`) and its commands that changed nothing (`Refused`). An event may
-    be `recorded(…)` by an older version of the code, or `at(…)` a time.
+    subject: the Aggregate or Process. happened: for an aggregate, the events of one stream; for a process, what one
+    instance has seen: events of any streams, `TimedOut(…)` for a timer that fired, and `Refused(…)` for a command that
+    changed nothing. Use `recorded(…)` for an event of an older version of the code, and `at(…)` to set its time.
 
-    Everything is stored and read back as in production; raises what production would answer `failed` to or make a dead
-    letter of, TypeError for what does not belong to the subject, and ValueError for several streams or instances.
+    Everything is stored and read back as in production. Raises the errors that are `failed` or a dead letter in
+    production, TypeError for an event that the subject does not handle, and ValueError for events of several streams or
+    instances.
     """
     if isinstance(subject, Aggregate):
         return given_stream(subject, happened)
     if isinstance(subject, Process):
         return GivenInstance(subject, happened)
-    raise TypeError(f"{subject!r} is no Aggregate and no Process; for a TableView use projections.testing.rows_of")
+    raise TypeError(f"{subject!r} is not an Aggregate or a Process; for a TableView use projections.testing.rows_of")

@@ -71,7 +71,7 @@ Store = Postgres | Elasticsearch | Cache
 
 @dataclass(frozen=True)
 class TableView:
-    """A view with a row per key; registered by having a name in a module of HEADWATER_MODULES.
+    """A view with a row per key; registered by assigning it in a module of HEADWATER_MODULES.
 
     name: of the table, index and API path. version: change it with the declaration; a new version is a rebuild.
     key: the field of every handled event that names the row, an `envelope(…)` text, or an `item(…)` of the list of

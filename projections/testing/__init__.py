@@ -1,4 +1,4 @@
-"""Given events, then rows: for those who declare views. May import `stores`, `table`, `commands` and `eventlog`.
+"""Tests of views: given events, then rows. May import `stores`, `table`, `commands` and `eventlog`.
 
 from projections.testing import rows_of
 
@@ -25,7 +25,7 @@ _PLACES = ("projections.testing.rows", "projections.testing.orders")
 
 
 def __getattr__(name: str) -> object:
-    """Import a word when it is asked for: one needs pytest, and the others do not."""
+    """Import each name on first use, because only `contracts_of_views` needs pytest."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name != "contracts_of_views":

@@ -1,4 +1,4 @@
-"""What holds for every view, as tests for pytest; needs the extra `testing`."""
+"""Tests that every view must pass, for pytest; needs the extra `testing`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from projections.testing.histories import PARTITIONS, History, history
 from projections.testing.orders import check_sources
 
 LENGTH: Final = 40
-"""Of a random history, in events."""
+"""The length of a random history, in events."""
 
 Checked = Callable[..., None]
 
@@ -32,22 +32,22 @@ def contracts_of_views(*modules: str) -> type:
 
         TestViews = contracts_of_views("bank.views")
 
-    Over random histories of the events that each view handles: rows are the same in whatever order the parts of a
-    history are combined; and a loader that starts over now and then leaves the rows of a replay.
+    With random histories of the events that each view handles, the tests check that rows do not depend on the order in
+    which parts of a history are combined, and that a loader that sometimes starts again writes the rows of a replay.
 
-    modules: as in HEADWATER_MODULES; sub-modules are walked. For a view of EVERY event, name modules that declare
-    aggregates too. How many histories there are is said by the hypothesis profile that is loaded.
+    modules: as in HEADWATER_MODULES; sub-modules are included. For a view of EVERY event, also name modules that
+    declare aggregates. The hypothesis profile sets the number of histories.
 
     Raises UnknownModule or ModuleBroken if a module cannot be imported, ViewDeclarationError if a declaration is wrong,
     and ValueError if there is no view, or no event for one.
     """
     views = ViewRegistry(find(modules, TableView, ROOM)).views
     if not views:
-        raise ValueError(f"no view in {', '.join(modules) or 'no module'}: name the modules that declare some")
+        raise ValueError(f"no view in {', '.join(modules) or 'no module'}: name modules that declare views")
     every = list(CommandRegistry.load(modules).events.values())
     events = {view.name: every if view.handles_every else list(view.events.values()) for view in views.values()}
     if lacking := [name for name, found in events.items() if not found]:
-        raise ValueError(f'"{lacking[0]}" is of every event: name modules that declare aggregates too')
+        raise ValueError(f'"{lacking[0]}" handles every event: also name modules that declare aggregates')
 
     def test_any_order_makes_the_same_rows(view: TableView, seed: int) -> None:
         check_sources(view, drawn(view, events[view.name], seed).sources, seed)
@@ -71,7 +71,7 @@ def drawn(view: TableView, events: Sequence[type[Event]], seed: int) -> History:
 
 
 def live_equals_replay(view: TableView, happened: History, seed: int) -> None:
-    """Raises AssertionError if patches that are loaded in batches of any size leave other rows than a replay."""
+    """Raises AssertionError if loading the patches in batches of any size gives other rows than a replay."""
     target, store = Target(view, 1), MemoryStore(Memory())
     store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
     load(store, target, happened, random.Random(seed))
@@ -79,7 +79,7 @@ def live_equals_replay(view: TableView, happened: History, seed: int) -> None:
 
 
 def load(store: ViewStore, target: Target, happened: History, chance: random.Random) -> None:
-    """Load to the end in batches of any size, now and then going back, as a loader that was moved does."""
+    """Load to the end in batches of any size; sometimes go back, as a loader does after its partition moved."""
     at = {partition: ledger.next_offset for partition, ledger in store.ledgers(target).items()}
     while any(at[each] < len(happened.patches[each]) for each in at):
         if chance.random() < 0.1:

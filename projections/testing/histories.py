@@ -1,4 +1,4 @@
-"""Random histories of a view: events as the log holds them, and the patches that a live query makes of them."""
+"""Random histories of a view: events as in the log, and the patches that a live query makes from them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Emission:
 
 @dataclass
 class History:
-    """What happened, and what `patches` holds of it, duplicates and all."""
+    """Events, and their patches in `patches`, with duplicates."""
 
     view: TableView
     sources: list[Source]
@@ -62,7 +62,7 @@ class History:
 
     @property
     def ends(self) -> dict[int, int]:
-        """How many records each partition of `patches` holds."""
+        """The number of records in each partition of `patches`."""
         return {partition: len(records) for partition, records in self.patches.items()}
 
     def whole(self, partition: int) -> Batch:
@@ -70,7 +70,7 @@ class History:
         return self.batch(partition, 0, len(self.patches[partition]))
 
     def batch(self, partition: int, start: int, end: int) -> Batch:
-        """The records of a partition in these offsets, as a loader would hand them over."""
+        """The records of a partition in these offsets, as a loader passes them to a store."""
         records = self.patches[partition][start:end]
         batch = Batch(start + len(records))
         for record in records:
@@ -86,7 +86,7 @@ class History:
 def history(
     view: TableView, events: Sequence[type[Event]], seed: int, length: int = 120, repeated: bool = True
 ) -> History:
-    """A random history; repeated: the emitter is restarted now and then, and emits what it had emitted again."""
+    """A random history; repeated: the emitter sometimes restarts, and emits some patches again."""
     chance = random.Random(seed)
     made = _sources(view, events, chance, length)
     return History(view, made, _patches(view, made, chance, repeated))
@@ -121,7 +121,7 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
 def _patches(
     view: TableView, sources: Sequence[Source], chance: random.Random, repeated: bool
 ) -> dict[int, list[Emission]]:
-    """Emit each source partition in its order, the partitions interleaved anyhow."""
+    """Emit each source partition in its order; partitions are interleaved at random."""
     found: dict[int, list[Emission]] = {each: [] for each in range(PARTITIONS)}
     logs = {each: [s for s in sources if s.position.partition == each] for each in range(SOURCES)}
     at = dict.fromkeys(logs, 0)

@@ -1,4 +1,4 @@
-"""Rows must not depend on the order in which parts of a history are combined: live, replayed, or anything between."""
+"""Checks that rows do not depend on the order in which parts of a history are combined."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from projections.testing.rows import sources_of
 
 PARTITIONS: Final = 3
 SEED: Final = "HEADWATER_SEED"
-"""The environment variable that repeats what was drawn at random."""
+"""The environment variable that repeats a random run."""
 
 
 def check_any_order(view: TableView, *events: Happened, tries: int = 50) -> None:
-    """Check that the rows of `view` after `events` are the same however the events' patches are combined.
+    """Check that the rows of `view` after `events` do not depend on the order in which patches are combined.
 
-    Streams lie in several partitions. `tries` times, the patches are cut into parts at random, and the parts combined
-    in any order, as loaders and replays do. Raises AssertionError that names the rows which differ and the seed:
-    HEADWATER_SEED repeats it. Raises what `rows_of` does for events that cannot be.
+    Streams are in several partitions. `tries` times, the patches are split into random parts, and the parts combined in
+    a random order, as loaders and replays do. Raises AssertionError with the rows that differ and the seed; set
+    HEADWATER_SEED to it to repeat the run. Raises the errors of `rows_of` for invalid events.
     """
     __tracebackhide__ = True
     seed = int(os.environ.get(SEED) or random.SystemRandom().randrange(2**32))
@@ -34,7 +34,7 @@ def check_any_order(view: TableView, *events: Happened, tries: int = 50) -> None
 
 
 def check_sources(view: TableView, sources: Sequence[Source], seed: int, tries: int = 1) -> None:
-    """As `check_any_order`, for events that are in a log already; the same for the same seed."""
+    """Like `check_any_order`, for events that are already in a log; the same for the same seed."""
     __tracebackhide__ = True
     chance = random.Random(seed)
     expected = _shown(view, states(view, sources))
@@ -68,7 +68,7 @@ def combined_anyhow(view: TableView, sources: Iterable[Source], chance: random.R
 
 
 def _shown(view: TableView, rows: dict[str, State]) -> dict[str, Any]:
-    """The visible columns by key; None where the row is out of sight."""
+    """The visible columns by key; None if the row is deleted."""
     return {key: None if is_deleted(row) else finish(view, key, row) for key, row in rows.items()}
 
 

@@ -1,4 +1,4 @@
-"""The rows of a view after events that a test gives, as the reference folds them."""
+"""The rows of a view after the events of a test, folded by the reference implementation."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Row = Mapping[str, Any]
 def rows_of(view: TableView, *events: Happened, others: Sequence[TableView] = ()) -> dict[str, dict[str, Any]]:
     """The visible rows of `view` after `events`, by key; values are as the API shows them, times as text.
 
-    events: in the order of the log. Each may be `recorded(…)` by an older version of the code, or `at(…)` a time (both
-    of `commands.testing`); one without a time happens when the one before it did, the first at the start of 2026. Those
-    that the view does not handle are passed over.
-    others: the views that this one looks columns up in. Without them these columns are left out.
+    events: in the order of the log; events that the view does not handle are ignored. Use `recorded(…)` for an event of
+    an older version of the code, and `at(…)` to set its time (both from `commands.testing`). An event without a time
+    has the time of the event before it, the first one the start of 2026.
+    others: the views in the `lookups` of this view. Without them, looked-up columns are omitted.
 
-    Raises ValueError for an event that the view could not read, which is a dead letter in production, and for a lookup
-    in a view that is not among `others`; UnreadableEvent for an event that does not fit its type.
+    Raises ValueError for an event that the view cannot read, which is a dead letter in production, and for a lookup in
+    a view that is not in `others`; UnreadableEvent for an event that does not fit its type.
     """
     sources = sources_of([view, *others], events)
     rows = fold(view, sources)
@@ -38,7 +38,7 @@ def rows_of(view: TableView, *events: Happened, others: Sequence[TableView] = ()
 
 
 def sources_of(views: Sequence[TableView], events: Sequence[Happened], partitions: int = 1) -> list[Source]:
-    """The events as the log would hold them; raises ValueError if one of `views` could not read one."""
+    """The events as they would be in the log; raises ValueError if one of `views` cannot read an event."""
     past = Past(partitions)
     sources = []
     for event in events:
@@ -53,7 +53,7 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened], partition
 
 
 def _looked_up(view: TableView, row: Row, tables: Mapping[str, Mapping[str, Row]]) -> dict[str, Any]:
-    """The columns that a row shows of others; null if there is no such row."""
+    """The looked-up columns of a row; null if the other row does not exist."""
     return {
         name: tables[lookup.view].get(row[lookup.on], {}).get(lookup.columns[name])
         for name, lookup in view.looked_up.items()

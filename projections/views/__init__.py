@@ -1,4 +1,4 @@
-"""`streams`, which every deployment has, and one folder per shipped domain, in it one file per view.
+"""`streams`, which every deployment has, and one folder per shipped domain, with one file per view.
 
-Each is a declaration. May import the words of `projections` and aggregates' events.
+Each file is a declaration. May import the names that `projections` exports, and aggregates' events.
 """

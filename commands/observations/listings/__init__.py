@@ -1,1 +1,1 @@
-"""What is observed of the sample domain `listings`."""
+"""The observations of the sample domain `listings`."""

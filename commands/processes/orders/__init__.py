@@ -1,1 +1,1 @@
-"""What follows from the events of the sample domain `orders`."""
+"""The process of the sample domain `orders`."""

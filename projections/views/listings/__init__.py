@@ -1,1 +1,1 @@
-"""What is read of the sample domain `listings`."""
+"""The views of the sample domain `listings`."""

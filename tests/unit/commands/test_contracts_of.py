@@ -87,7 +87,7 @@ def golden(package: Path, version: int) -> Path:
 def test_golden_files_are_asked_for_made_and_kept(package: Path) -> None:
     before = checked(package, "-k", "version")
     assert before.returncode == 1, before.stdout + before.stderr
-    assert "`python -m commands.testing store.domain` makes what is missing" in before.stdout
+    assert "`python -m commands.testing store.domain` writes it" in before.stdout
 
     made = run(package, "commands.testing", "store.domain")
     # nothing makes the first version of an event that is declared with a second one already
@@ -96,7 +96,7 @@ def test_golden_files_are_asked_for_made_and_kept(package: Path) -> None:
     golden(package, 1).write_text('{"shelf_id": "S", "thing": "tea"}')
     golden(package, 2).unlink()
     again = run(package, "commands.testing", "store.domain")
-    assert (again.returncode, again.stdout) == (0, f"{golden(package, 2)}: made\n")
+    assert (again.returncode, again.stdout) == (0, f"{golden(package, 2)}: written\n")
     assert golden(package, 2).read_text() == '{\n  "shelf_id": "S",\n  "what": "tea"\n}\n'
     assert run(package, "commands.testing", "store.domain").stdout == ""
 
@@ -118,7 +118,7 @@ def test_golden_files_are_asked_for_made_and_kept(package: Path) -> None:
             '    what: str\n\n\nclass Shelf',
             '    what: str\n    pieces: int | None\n\n\nclass Shelf',
             "test_every_released_version_is_kept_readable[shelf.put-2]",
-            "does not fit",
+            "does not match",
         ),
         (
             'what)]\n\n\nshelf', 'what)] if command.what else "nothing"\n\n\nshelf',

@@ -44,7 +44,7 @@ def test_what_runs_is_named_in_one_of_two_ways() -> None:
     assert read_deployed("", {}) == ("listings",)
     assert read_deployed("all", {"HEADWATER_MODULES": ""}) == ("listings", "orders")
     assert read_deployed("", {"HEADWATER_MODULES": "bank.views,orders"}) == ("bank.views", "orders")
-    with pytest.raises(SettingError, match=r"set it to nothing, and HEADWATER_MODULES to 'bank\.views,orders'"):
+    with pytest.raises(SettingError, match=r"set it to nothing, and set HEADWATER_MODULES to 'bank\.views,orders'"):
         read_deployed("orders", {"HEADWATER_MODULES": "bank.views"})
 
 

@@ -118,7 +118,7 @@ def test_lookups_show_columns_of_other_views() -> None:
     few = replace(owners, where={Packed: at_least("fee", 4)})
     shown = rows_of(crates, *events, others=(few,))
     assert {key: row["owner_fees"] for key, row in shown.items()} == {"C1": None, "C2": None, "C3": 4, "C4": None}
-    with pytest.raises(ValueError, match='"owners", which is no declared view'):
+    with pytest.raises(ValueError, match='"owners", which is not a declared view'):
         rows_of(crates, *events, others=(goods,))
 
 
@@ -225,7 +225,7 @@ def test_the_contract_of_views_finds_what_breaks_the_laws(monkeypatch: pytest.Mo
     [
         ((), "no view in no module"),
         (("orders",), "no view in orders"),
-        (("projections.views.streams",), '"streams" is of every event'),
+        (("projections.views.streams",), '"streams" handles every event'),
     ],
 )
 def test_a_contract_of_no_view_is_an_error(modules: tuple[str, ...], says: str) -> None:

@@ -170,7 +170,7 @@ def test_letters_about_records_that_are_lost_are_told_from_those_that_can_be_ret
     assert is_loss_notice("process-inbox/0/1-2")
     kept = ["process-inbox/0/1", "events/0/5/router", "processes/0/p/1-2", "process-inbox/0/timer/p/a/t@1-2"]
     assert not any(map(is_loss_notice, kept))
-    with pytest.raises(CannotRetry, match="holds no value"):
+    with pytest.raises(CannotRetry, match="has no value"):
         Resender(LogSettings(modules=SHIPPED), World(random.Random(1)).log).resend(
             "commands/0/1-2", Letter("", "", None, None)
         )
