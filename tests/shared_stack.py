@@ -1,4 +1,8 @@
-"""One local stack for all processes of a test run: whoever needs it first starts it, and stops it after everybody."""
+"""One local stack for all processes of a test run: whoever needs it first starts it, and stops it after everybody.
+
+Its data are in a folder beside pytest's own: every pytest that starts closes that one to other users, and PostgreSQL
+runs as one of these.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
 from compose.ports import free_ports
@@ -23,18 +28,25 @@ def shared_stack(folder: Path) -> Iterator[StackSettings]:
     with (folder / "stack.users").open("w") as users, (folder / "stack.starting").open("w") as starting:
         fcntl.flock(starting, fcntl.LOCK_EX)
         if described.exists():
-            settings = StackSettings(folder / "stack", Ports(**json.loads(described.read_text())))
+            found = json.loads(described.read_text())
+            settings = StackSettings(Path(found["state"]), Ports(**found["ports"]))
             fcntl.flock(users, fcntl.LOCK_SH)
             fcntl.flock(starting, fcntl.LOCK_UN)
             yield settings
             return
-        settings = StackSettings(folder / "stack", free_ports())
-        with Stack(settings):
-            described.write_text(json.dumps(asdict(settings.ports)))
+        with own_folder() as state, Stack(settings := StackSettings(state, free_ports())):
+            described.write_text(json.dumps({"state": str(state), "ports": asdict(settings.ports)}))
             fcntl.flock(starting, fcntl.LOCK_UN)
             yield settings
             _wait_for_the_others(users, starting)
             described.unlink()
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """A folder for a stack, removed afterwards."""
+    with TemporaryDirectory(prefix="headwater-stack-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def _wait_for_the_others(users: IO[str], starting: IO[str]) -> None:

@@ -329,6 +329,8 @@ def _consumer_settings(settings: LogSettings, store: str, code: str) -> dict[str
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
         "partition.assignment.strategy": "range",
+        # a broker may not know a topic that was just created; the default asks again after five minutes
+        "topic.metadata.refresh.interval.ms": 10_000,
         # a store may be unavailable for hours: a loader that waits for it is not dead
         "max.poll.interval.ms": FOREVER_MS,
         "session.timeout.ms": 6_000,

@@ -227,7 +227,7 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
         return answered
 
     answered = with_gateway(log_settings, load, timeout_s=60)
-    assert output(log_settings).count("taking it over as handler") >= (kills + 1) * log_settings.partitions
+    assert output(log_settings).count("taking over as handler") >= (kills + 1) * log_settings.partitions
     stored = stored_events(log_settings)
     for name, receipts in answered.items():
         events = stored[f"listing/{name}"]

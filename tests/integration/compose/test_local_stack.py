@@ -22,6 +22,7 @@ from compose.ports import free_ports
 from compose.settings import Endpoints, Ports, StackSettings
 from compose.stack import Stack
 from projections.supervision.process import State
+from tests.shared_stack import own_folder
 
 PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
 
@@ -77,8 +78,8 @@ READERS = {
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory) -> Iterator[Stack]:
-    with Stack(StackSettings(tmp_path_factory.mktemp("stack"), free_ports())) as running:
+def stack() -> Iterator[Stack]:
+    with own_folder() as folder, Stack(StackSettings(folder, free_ports())) as running:
         write_everywhere(running.endpoints)
         yield running
 
@@ -113,12 +114,13 @@ def test_postgres_is_ready_for_logical_replication(stack):
 
 
 @pytest.fixture
-def compose(tmp_path) -> Iterator["Compose"]:
+def compose() -> Iterator["Compose"]:
     """The command line on a state directory and ports of its own, stopped at the end whatever happened."""
     environ = {Ports.variable(name): str(port) for name, port in asdict(free_ports()).items()}
-    command_line = Compose(os.environ | environ | {"HEADWATER_STATE": str(tmp_path)}, tmp_path)
-    yield command_line
-    command_line("down")
+    with own_folder() as folder:
+        command_line = Compose(os.environ | environ | {"HEADWATER_STATE": str(folder)}, folder)
+        yield command_line
+        command_line("down")
 
 
 class Compose:
@@ -127,7 +129,7 @@ class Compose:
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "compose", *words]
-        return subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=600, check=False)
 
     def processes(self) -> list[psutil.Process]:
         """The supervisor's whole family: guards, servers and what these started."""
@@ -163,6 +165,6 @@ def test_a_taken_port_is_reported_at_once(compose):
     with socket.create_server(("127.0.0.1", int(compose.environ["HEADWATER_POSTGRES_PORT"]))):
         up = compose("up", "--detach")
     assert up.returncode == 1
-    assert f"error: port {compose.environ['HEADWATER_POSTGRES_PORT']} for 'postgres' is taken" in up.stderr
+    assert f"error: port {compose.environ['HEADWATER_POSTGRES_PORT']} for 'postgres' is in use" in up.stderr
     assert "HEADWATER_POSTGRES_PORT" in up.stderr
     assert compose("logs", "nothing").returncode == 1
