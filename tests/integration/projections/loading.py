@@ -44,6 +44,6 @@ def rows_become(server: Server, told: History) -> None:
     expected = fold(told.view, told.sources)
     try:
         # a client of Kafka that has forgotten its brokers is replaced after half a minute
-        eventually(lambda: server.rows(told.view) == expected, timeout_s=90.0)
+        eventually(lambda: server.rows(told.view) == expected, timeout_s=240.0)
     except AssertionError:
         assert server.rows(told.view) == expected
