@@ -178,18 +178,17 @@ class Loader:
         self._serving = tuple(t for t, ledger in zip(self._serving, ledgers, strict=True) if ledger)
         self._looked = time.monotonic()
         present = [ledger for ledger in ledgers if ledger]
-        if not present:
-            self._consumer.pause(self._consumer.assignment())
-        else:
-            self.stats.positions = {
-                partition: min(ledger[partition].next_offset for ledger in present) for partition in self._owned
-            }
-            places = [
+        self.stats.positions = {
+            partition: min(ledger[partition].next_offset for ledger in present)
+            for partition in (self._owned if present else ())
+        }
+        # without a generation nothing is assigned: a pause would remember its place, and a resume could return to it
+        self._consumer.assign(
+            [
                 TopicPartition(self._settings.topic(PATCHES), partition, offset)
                 for partition, offset in self.stats.positions.items()
             ]
-            self._consumer.assign(places)
-            self._consumer.resume(places)  # they were paused while there was nothing to load
+        )
         self._must_reposition = False
 
     def _ledger(self, target: Target) -> Mapping[int, Ledger]:

@@ -38,15 +38,10 @@ class Patches:
         self.records.append((patch_key(target.view.tag, "row").encode(), orjson.dumps(value)))
 
     def assign(self, places: list[Any]) -> None:
-        self._at = places[0].offset
+        self._at = places[0].offset if places else None
 
     def assignment(self) -> list[Any]:
         return []
-
-    def pause(self, _: list[Any]) -> None:
-        self._at = None
-
-    def resume(self, _: list[Any]) -> None: ...
 
     def close(self) -> None: ...
 
