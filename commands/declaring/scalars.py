@@ -55,7 +55,7 @@ def scalar_fields(kind: type[BaseModel]) -> Fields | None:
     if not plain:
         return None
     types = {name: _types(field) for name, field in fields["fields"].items()}
-    return {name: found for name, found in types.items() if found} if all(types.values()) else None
+    return types if all(types.values()) else None
 
 
 def _types(schema: Mapping[str, Any]) -> frozenset[type]:

@@ -12,7 +12,8 @@ from commands.codec import read_command
 from commands.declaring.process import Refused
 from commands.declaring.registry import CommandRegistry
 from commands.errors import MalformedCommand
-from commands.receipt import Receipt
+from commands.handling.decision import clipped
+from commands.receipt import Receipt, reuse_key
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, format_time
 from eventlog.errors import NotAnEnvelope
@@ -20,7 +21,6 @@ from eventlog.ports import Entry, Record
 
 REFUSED: Final = "headwater.refused"
 """Type of the envelope with a refusal for a process."""
-MESSAGE_CHARACTERS: Final = 10_000
 
 _ADDRESS: Final = re.compile(r"/headwater/([a-z0-9_]+)/(.*)", re.DOTALL)
 _ADDRESSED: Final = re.compile(rb'"source":"/headwater/[a-z0-9_]+/')
@@ -66,19 +66,22 @@ def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
 
 def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt | None:
     """The receipt of this command; a client may have used its id for another command."""
-    own, others = receipts.get(command.id), f"{command.id}#"
-    refused = [value for key, value in receipts.items() if value and key.startswith(others)]
-    answers = [Receipt.from_json(value) for value in (own, *refused) if value]
     time = format_time(command.time)
-    for answer in answers:
-        if (answer.type, answer.stream, answer.time) == (command.type, command.stream, time):
-            return answer
-    return answers[0] if answers else None
+
+    def answers(receipt: Receipt) -> bool:
+        return (receipt.type, receipt.stream, receipt.time) == (command.type, command.stream, time)
+
+    value = receipts.get(command.id)
+    own = Receipt.from_json(value) if value else None
+    if own is not None and answers(own):
+        return own  # nearly always; the others are searched for only if it is not
+    reused = reuse_key(command.id, "")
+    others = [Receipt.from_json(value) for key, value in receipts.items() if value and key.startswith(reused)]
+    return next(filter(answers, others), own or next(iter(others), None))
 
 
 def _encoded(command: Envelope, record: Record, receipt: Receipt, now_ms: int) -> bytes:
     error = receipt.error
-    message = error.message[:MESSAGE_CHARACTERS].encode(errors="replace").decode() if error else ""
     refusal = Envelope(
         id=f"refused/{record.partition}/{record.offset}",
         type=REFUSED,
@@ -91,7 +94,7 @@ def _encoded(command: Envelope, record: Record, receipt: Receipt, now_ms: int) -
             "command": command.data,
             "outcome": receipt.outcome,
             "code": error.code if error else "unknown",
-            "message": message,
+            "message": clipped(error.message) if error else "",
         },
         correlation_id=command.correlation_id,
         causation_id=command.id,
