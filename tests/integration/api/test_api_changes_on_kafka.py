@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -27,6 +28,7 @@ from tests.background import running
 from tests.waiting import eventually
 
 VIEWS = ("listings", "listing_search", "listing_card")
+EVENT_S = 300
 
 
 def emit(deployment: Deployment, name: str, sources: list[Source]) -> None:
@@ -58,9 +60,10 @@ class Events:
         self._lines = answer.iter_lines()
         self.last_id = ""
 
-    def read(self) -> tuple[str, Any]:
-        name, data = "", None
-        for line in self._lines:
+    def read(self, wanted: str = "an event") -> tuple[str, Any]:
+        name, data, began = "", None, time.monotonic()
+        for line in self._lines:  # heartbeats too
+            assert time.monotonic() - began < EVENT_S, f"nothing was sent while waiting for {wanted}"
             field, _, value = line.partition(": ")
             if field == "event":
                 name = value
@@ -73,12 +76,16 @@ class Events:
         raise AssertionError("the stream has ended")
 
     def rows(self, expected: dict[str, Any]) -> None:
-        """Read changes until the rows are the expected ones."""
-        found: dict[str, Any] = {}
-        while found != expected:
-            name, data = self.read()
+        """Read changes until these rows are the expected ones; changes of other rows may be sent again."""
+        wrong = dict(expected)
+        while wrong:
+            name, data = self.read(f"rows {wrong}")
             assert name == "change", (name, data)
-            found[data["key"]] = data["row"]
+            key, row = data["key"], data["row"]
+            if key in expected and row == expected[key]:
+                wrong.pop(key, None)
+            elif key in expected:
+                wrong[key] = expected[key]
 
 
 @contextmanager
