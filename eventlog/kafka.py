@@ -86,21 +86,34 @@ class KafkaLog:
         """See EventLog.read."""
         if end is None:
             end = self.end(topic, partition)
+        for messages in self.batches(topic, partition, start, end):
+            for message in messages:
+                yield _record(topic, message)
+
+    def batches(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[Message]]:
+        """The committed records from `start` to `end` (exclusive) as Kafka's messages, for a reader of millions.
+
+        Raises LogUnavailable.
+        """
         if start >= end:
             return
         with self.reader() as consumer:
             consumer.assign([TopicPartition(self.settings.topic(topic), partition, start)])
             deadline = time.monotonic() + TIMEOUT_S
-            while True:
+            ended = False
+            while not ended:
                 messages = consumer.consume(5_000, 0) or consumer.consume(1, 0.1)
+                found: list[Message] = []
                 for message in messages:
                     offset = _offset(message, f'reading "{topic}"')
                     if offset >= end:  # also if the last offsets are markers: the end of the partition is reported
-                        return
+                        ended = True
+                        break
                     if message.error() is None:
-                        yield _record(topic, message)
-                        if offset == end - 1:
-                            return
+                        found.append(message)
+                        ended = offset == end - 1
+                if found:
+                    yield found
                 if messages:
                     deadline = time.monotonic() + TIMEOUT_S
                 elif time.monotonic() > deadline:

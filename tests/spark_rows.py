@@ -17,6 +17,7 @@ from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.monoids import row_value
 from projections.table.view import TableView
+from tests.states import touched
 
 RECORDS = "key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
 
@@ -75,11 +76,6 @@ def expected_patches(views: Sequence[TableView], sources: Iterable[Source]) -> P
     return found
 
 
-def expected_states(view: TableView, sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
-    """The state fields of every row after these events, nulls left out."""
-    return {key: touched(row) for key, row in reference.states(view, sources).items()}
-
-
 def states(view: TableView, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Rows of a bulk load, in the form of `expected_states`."""
     found: dict[str, dict[str, Any]] = {}
@@ -89,11 +85,6 @@ def states(view: TableView, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict
             {each.name: row_value(_plain(row[each.name]), each.type) for each in view.layout.fields}
         )
     return found
-
-
-def touched(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A list that events touched and left empty is as good as one that none touched."""
-    return {name: value for name, value in row.items() if value is not None and value not in ([], {})}
 
 
 def _plain(value: Any) -> Any:
@@ -107,17 +98,3 @@ def _plain(value: Any) -> Any:
             return {name: _plain(each) for name, each in value.asDict().items()}
         case _:
             return value
-
-
-def differences(found: Mapping[Any, Mapping[str, Any]], expected: Mapping[Any, Mapping[str, Any]]) -> list[str]:
-    """The first few places where two mappings of rows differ, field by field (pytest's own way takes minutes)."""
-    told = [f"not expected: {key}" for key in found.keys() - expected.keys()]
-    told += [f"missing: {key}" for key in expected.keys() - found.keys()]
-    for key in found.keys() & expected.keys():
-        ours, theirs = found[key], expected[key]
-        told += [
-            f"{key}: {name} is {ours.get(name)!r}, expected {theirs.get(name)!r}"
-            for name in {*ours, *theirs}
-            if ours.get(name) != theirs.get(name)
-        ]
-    return told[:8]

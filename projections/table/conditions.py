@@ -21,6 +21,9 @@ _OPERATORS: Final = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_FUNCTIONS: Final = {
+    "=": "equal", "<>": "differing", "<": "below", "<=": "at_most", ">": "above", ">=": "at_least",
+}  # fmt: skip
 
 
 @storage_word("Comparison")
@@ -53,6 +56,9 @@ class Comparison:
         left, right = self.left.evaluate(source), self.right.evaluate(source)
         return left is not None and right is not None and bool(_OPERATORS[self.operator](left, right))
 
+    def python(self, event: type[Event] | None) -> str:
+        return f"{_FUNCTIONS[self.operator]}({self.left.python(event)}, {self.right.python(event)})"
+
 
 @storage_word("Together")
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,9 @@ class Together:
     def evaluate(self, source: Source) -> Any:
         return (all if self.word == "and" else any)(bool(part.evaluate(source)) for part in self.parts)
 
+    def python(self, event: type[Event] | None) -> str:
+        return f" {self.word} ".join(f"bool({part.python(event)})" for part in self.parts).join("()")
+
 
 @storage_word("Negation")
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,9 @@ class Negation:
     def evaluate(self, source: Source) -> Any:
         return not self.of.evaluate(source)
 
+    def python(self, event: type[Event] | None) -> str:
+        return f"(not {self.of.python(event)})"
+
 
 @storage_word("Known")
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,9 @@ class Known:
 
     def evaluate(self, source: Source) -> Any:
         return int(self.of.evaluate(source) is not None)
+
+    def python(self, event: type[Event] | None) -> str:
+        return f"int({self.of.python(event)} is not None)"
 
 
 def equals(left: Readable, right: Readable) -> Comparison:

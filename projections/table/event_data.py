@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
+
+import orjson
 
 from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import evaluate, fits, version_problem
@@ -14,8 +17,7 @@ from projections.table.view import TableView, required_fields
 def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, Any]:
     """The event's data with the fields of the current version, in JSON types; `event` None: one that no view names.
 
-    A field with a wrong type is null. (A text that was not converted may be anything, because Spark reads its JSON as
-    text.)
+    A field with a wrong type is null; any value is a text, because Spark reads its JSON as text.
     """
     if event is None or not 1 <= envelope.data_version <= event.version:
         return envelope.data
@@ -25,8 +27,10 @@ def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, 
         if name in changed:
             value = evaluate(changed[name], envelope.data)
             made[name] = value if fits(value, kind) else None
-        elif kind in (int, float, bool) and not fits(made.get(name), kind):
+        elif kind in (int, float, bool, datetime) and not fits(made.get(name), kind):
             made[name] = None
+        elif kind is str and not isinstance(made.get(name), str | None):
+            made[name] = orjson.dumps(made[name]).decode()
     return made
 
 

@@ -44,6 +44,9 @@ class Expression(Protocol):
     def evaluate(self, source: Source) -> Any:
         """Its value in Python, in JSON types; Spark's value must equal it."""
 
+    def python(self, event: type[Event] | None) -> str:
+        """Python source of its value, over the names of `projections/folding/compiled.py`; it equals `evaluate`."""
+
 
 @storage_word("Field")
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,9 @@ class Field:
     def evaluate(self, source: Source) -> Any:
         return source.envelope.data.get(self.name)
 
+    def python(self, event: type[Event] | None) -> str:
+        return typed(f"data.{attribute(self.name)}", self.kind(event))
+
 
 @storage_word("Value")
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,9 @@ class Value:
 
     def evaluate(self, source: Source) -> Any:
         return self.value
+
+    def python(self, event: type[Event] | None) -> str:
+        return f"float({str(self.value)!r})" if isinstance(self.value, float) else repr(self.value)
 
 
 @storage_word("Arithmetic")
@@ -132,6 +141,10 @@ class Arithmetic:
         result = {"+": operator.add, "-": operator.sub, "*": operator.mul}[self.operator](left, right)
         return result if isinstance(result, float) or -(2**63) <= result < 2**63 else None
 
+    def python(self, event: type[Event] | None) -> str:
+        name = {"+": "plus", "-": "minus", "*": "times"}[self.operator]
+        return f"{name}({self.left.python(event)}, {self.right.python(event)})"
+
 
 @storage_word("When")
 @dataclass(frozen=True, slots=True)
@@ -160,6 +173,10 @@ class When:
     def evaluate(self, source: Source) -> Any:
         return (self.then if self.condition.evaluate(source) else self.otherwise).evaluate(source)
 
+    def python(self, event: type[Event] | None) -> str:
+        condition, then, otherwise = (part.python(event) for part in (self.condition, self.then, self.otherwise))
+        return f"({then} if {condition} else {otherwise})"
+
 
 @storage_word("Point")
 @dataclass(frozen=True, slots=True)
@@ -185,6 +202,9 @@ class Point:
     def evaluate(self, source: Source) -> Any:
         latitude, longitude = self.latitude.evaluate(source), self.longitude.evaluate(source)
         return None if latitude is None or longitude is None else {"lat": latitude, "lon": longitude}
+
+    def python(self, event: type[Event] | None) -> str:
+        return f"place({self.latitude.python(event)}, {self.longitude.python(event)})"
 
 
 ENVELOPE_TYPES: Final[Mapping[str, ColumnType]] = {
@@ -231,6 +251,19 @@ class FromEnvelope:
             case _:
                 return getattr(source.envelope, self.name)
 
+    def python(self, event: type[Event] | None) -> str:
+        match self.name:
+            case "time":
+                return "format_milliseconds(timestamp_ms)"
+            case "partition" | "offset":
+                return self.name
+            case "record":
+                return "record"
+            case "stream":
+                return "head.subject"
+            case _:
+                return f"head.{self.name}"
+
 
 Readable = Expression | str | int | float | bool
 
@@ -275,6 +308,17 @@ def expression(readable: Readable) -> Expression:
     if isinstance(readable, str):
         return Field(readable)
     return Value(readable) if isinstance(readable, bool | int | float) else readable
+
+
+def attribute(name: str) -> str:
+    """The name in compiled source of a field with this name in JSON."""
+    return "f_" + "".join(c if c.isascii() and c.isalnum() else "_" if c == "_" else f"_{ord(c):x}_" for c in name)
+
+
+def typed(text: str, kind: ColumnType) -> str:
+    """Python source that reads `text`, a decoded field of this type, in the form of rows."""
+    functions = {ColumnType.TIME: "time_text", ColumnType.JSON: "json_text"}
+    return f"{functions[kind]}({text})" if kind in functions else text
 
 
 def identifier(name: str) -> str:

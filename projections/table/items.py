@@ -10,7 +10,7 @@ import orjson
 
 from commands.declaring.aggregate import Event
 from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Source, identifier, literal
+from projections.table.expressions import Expression, Source, attribute, identifier, literal, typed
 from projections.table.monoids.monoid import StateField
 from projections.table.monoids.sketches import register_of, register_spark
 from projections.table.types import SPARK_TYPES, ColumnType, is_required_item, item_types
@@ -46,6 +46,9 @@ class Item:
     def evaluate(self, source: Source) -> Any:
         return (source.item or {}).get(self.name)
 
+    def python(self, event: type[Event] | None) -> str:
+        return typed(f"item.{attribute(self.name)}", self.kind(event))
+
 
 @storage_word("LogPlace")
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,9 @@ class LogPlace:
     def evaluate(self, source: Source) -> Any:
         return f"{source.timestamp_ms:015d}|{source.position.partition:05d}|{source.position.offset:019d}"
 
+    def python(self, event: type[Event] | None) -> str:
+        return "log_place(timestamp_ms, partition, offset)"
+
 
 @storage_word("ItemIndex")
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,9 @@ class ItemIndex:
 
     def evaluate(self, source: Source) -> Any:
         return source.index
+
+    def python(self, event: type[Event] | None) -> str:
+        return "index"
 
 
 @storage_word("Entries")
@@ -116,6 +125,16 @@ class Entries:
         made = [{name: part.evaluate(one) for name, part in each.items()} for one in within for each in self.parts]
         return [entry for entry in made if all(entry[key] is not None for key in self.keys)]
 
+    def python(self, event: type[Event] | None) -> str:
+        parts = "".join(
+            "{" + ", ".join(f"{name!r}: {read.python(event)}" for name, read in part.items()) + "}, "
+            for part in self.parts
+        )
+        if self.each is None:
+            return f"kept(({parts}), {self.keys!r})"
+        through = f"for index, item in enumerate({items_python(self.each, event)})"
+        return f"kept([entry {through} for entry in ({parts})], {self.keys!r})"
+
     def _entry(
         self, part: Mapping[str, Expression], event: type[Event] | None, parsed: Mapping[str, ColumnType]
     ) -> str:
@@ -150,6 +169,9 @@ class Register:
     def evaluate(self, source: Source) -> Any:
         value = self.of.evaluate(source)
         return [] if value is None else [register_of(value)]
+
+    def python(self, event: type[Event] | None) -> str:
+        return f"registers({self.of.python(event)})"
 
 
 class ItemField(NamedTuple):
@@ -195,6 +217,16 @@ def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
         except orjson.JSONDecodeError:
             return None
     return found if isinstance(found, list) else None
+
+
+def items_python(name: str, event: type[Event] | None) -> str:
+    """Python source of the items of the event's list `name`."""
+    return f"{items_function(name, event)}(data.{attribute(name)})"
+
+
+def items_function(name: str, event: type[Event] | None) -> str:
+    """The name in compiled source of the function that decodes the items of this list."""
+    return f"items_{attribute(event.type if event else '')}_{attribute(name)}"
 
 
 def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:

@@ -34,15 +34,8 @@ from tests import versioned
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.domains import SHIPPED
 from tests.spark_histories import history
-from tests.spark_rows import (
-    Patches,
-    differences,
-    expected_patches,
-    expected_states,
-    patches,
-    session,
-    states,
-)
+from tests.spark_rows import Patches, expected_patches, patches, session, states
+from tests.states import differences, expected_states
 from tests.waiting import eventually
 
 VIEWS = list(ViewRegistry.load(SHIPPED).views.values())

@@ -36,7 +36,7 @@ from projections.table.reference import fold, lift, remaining, states
 from projections.table.view import TableView
 from tests.background import running
 from tests.contracts.opened_stores import Server
-from tests.spark_rows import differences
+from tests.states import differences
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]

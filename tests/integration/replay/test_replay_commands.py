@@ -28,7 +28,8 @@ from replay import cli
 from tests.background import running
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import by_group, things
-from tests.spark_rows import differences, session
+from tests.spark_rows import session
+from tests.states import differences
 
 
 @dataclass

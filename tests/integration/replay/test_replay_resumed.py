@@ -11,7 +11,8 @@ from projections.spark.bulk import BulkResult, bulk_load
 from tests.integration.projections_spark.test_spark_on_kafka import ToFiles
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import by_group, things
-from tests.spark_rows import differences, expected_states, session, states
+from tests.spark_rows import session, states
+from tests.states import differences, expected_states
 
 SLICE = 100
 

@@ -44,19 +44,8 @@ from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.domains import SHIPPED
 from tests.spark_histories import history
-from tests.spark_rows import (
-    differences,
-    expected_patches,
-    expected_states,
-    frame,
-    made_of,
-    patches,
-    record,
-    records_of,
-    session,
-    states,
-    touched,
-)
+from tests.spark_rows import expected_patches, frame, made_of, patches, record, records_of, session, states
+from tests.states import differences, expected_states, touched
 
 pytestmark = pytest.mark.jvm
 

@@ -18,7 +18,8 @@ from projections.table.event_data import problem
 from projections.table.folds import count, last
 from projections.table.view import Postgres, TableView
 from tests.event_histories import ANNOTATIONS, events, recorded
-from tests.spark_rows import differences, expected_patches, expected_states, frame, made_of, patches, records_of, states
+from tests.spark_rows import expected_patches, frame, made_of, patches, records_of, states
+from tests.states import differences, expected_states
 from tests.versioned import REASONS, Weighed, readable, source, unreadable, weighed
 
 pytestmark = pytest.mark.jvm

@@ -1,0 +1,321 @@
+"""A view as Python source: what it reads of an event is decoded into a struct and folded into rows, without a dict.
+
+The source has a function per event, `fold_<n>(head, body, record, partition, offset, timestamp_ms, rows)`. It reads
+everything before it changes a row, so an event that it cannot read changes nothing. `head` is the envelope, `data` the
+event's fields (`f_<name>`), and `item` and `index` are those of `each`. A row is a list with a slot per state field.
+`table/reference.py` defines what the source must do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from commands.declaring.aggregate import Event
+from commands.declaring.steps import Kind
+from commands.declaring.upcasting import Lineage
+from projections.table.expressions import Expression, attribute
+from projections.table.folds.fold import EVERY, Case, event_of
+from projections.table.items import ItemField, items_function, items_read
+from projections.table.monoids import Extreme, Grouped, Monoid, Pick, StateField, Sum
+from projections.table.types import ColumnType, field_types, item_types
+from projections.table.view import TableView, expressions_of, fields_read, required_fields
+
+HEADER: Final = '''\
+"""{tag}: compiled by Headwater from the view's declaration. Do not edit."""
+
+from typing import Annotated
+
+from msgspec import Meta, Raw, defstruct
+from msgspec.json import Decoder
+
+from projections.folding.runtime import *  # noqa
+
+Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+'''
+RAW: Final = "Raw"
+PYTHON_TYPES: Final = {
+    ColumnType.TEXT: "str",
+    ColumnType.INTEGER: "Integer",
+    ColumnType.FLOAT: "float",
+    ColumnType.BOOLEAN: "bool",
+    ColumnType.TIME: "str",
+    ColumnType.JSON: RAW,
+}
+INDENT: Final = "    "
+
+
+@dataclass(frozen=True)
+class Older:
+    """The older versions of an event. changed: by version, fields that it recorded otherwise. kinds: by field."""
+
+    changed: Mapping[int, Mapping[str, Lineage]]
+    kinds: Mapping[str, Kind]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled view; it can be pickled to other processes.
+
+    functions: the name of the function of each event type. every: that of all other types, if the view handles any
+    event. versions: the current version of each event type. older: of events with older versions that differ.
+    """
+
+    tag: str
+    key_name: str
+    source: str
+    monoids: tuple[Monoid, ...]
+    functions: Mapping[str, str]
+    every: str | None
+    versions: Mapping[str, int]
+    older: Mapping[str, Older]
+
+    @cached_property
+    def fields(self) -> tuple[StateField, ...]:
+        """The slots of a row."""
+        return tuple(field for monoid in self.monoids for field in monoid.fields)
+
+    def namespace(self) -> dict[str, Any]:
+        """The names that the source defines."""
+        found: dict[str, Any] = {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
+        exec(compile(self.source, f"<view {self.tag}>", "exec"), found)  # noqa: S102 - our own source
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "fields"}
+
+
+def compiled(view: TableView) -> Program:
+    """The program of a view."""
+    events = list(view.events.values())
+    names = {event.type: f"fold_{at}" for at, event in enumerate(events)}
+    every = "fold_every" if view.handles_every else None
+    monoids = view.layout.monoids
+    parts = [HEADER.format(tag=view.tag)]
+    for event in events:
+        parts += [_struct(view, event), _function(names[event.type], view, event)]
+    if every:
+        parts.append(_function(every, view, EVERY))
+    parts += [_combine(monoids), _finish(monoids)]
+    older = {event.type: _older(view, event) for event in events if event.version > 1}
+    versions = {event.type: event.version for event in events}
+    return Program(view.tag, view.key_name, "\n\n".join(parts), monoids, names, every, versions, older)
+
+
+def _older(view: TableView, event: type[Event]) -> Older:
+    changed = {
+        version: event.history.changed(version, tuple(fields_read(view, event))) for version in range(1, event.version)
+    }
+    return Older(changed, dict(event.history.fields))
+
+
+def _struct(view: TableView, event: type[Event]) -> str:
+    """The decoders of an event's data and of the lists in it."""
+    kinds, required = field_types(event), required_fields(view, event)
+    lists: dict[str, set[str]] = {}
+    for each in items_read(expressions_of(view, event)):
+        lists.setdefault(each.list, set()).add(each.name)
+    through = view.list_of(event)
+    if through is not None:
+        lists.setdefault(through, set())
+    fields = [
+        (name, RAW if name in lists else PYTHON_TYPES[kinds[name]], name in required)
+        for name in fields_read(view, event)
+    ]
+    lines = [f"{_decoder(event)} = {_decode('data', fields)}"]
+    for name, read in lists.items():
+        inner = item_types(event, name)
+        always = {each.name for each in required if isinstance(each, ItemField) and each.list == name}
+        items = [(each, PYTHON_TYPES[inner[each]], each in always) for each in sorted(read)]
+        own = items_function(name, event)
+        lines += [
+            f"_{own} = {_decode('item', items, many=True)}",
+            f"def {own}(raw):\n    return () if is_null(raw) else _{own}(raw)",
+        ]
+    return "\n\n\n".join(lines)
+
+
+def _decode(name: str, fields: Sequence[tuple[str, str, bool]], many: bool = False) -> str:
+    """A decoder of objects with these fields: name in JSON, type, whether it must be there."""
+    # a raw field may be null, which is checked later
+    needed = [f'("{attribute(json)}", {kind})' for json, kind, required in fields if required and kind != RAW]
+    others = [
+        f'("{attribute(json)}", {kind if kind == RAW else kind + " | None"}, None)'
+        for json, kind, required in fields
+        if not required or kind == RAW
+    ]
+    renamed = ", ".join(f'"{attribute(json)}": {json!r}' for json, _, _ in fields)
+    struct = f'defstruct("{name}", [{", ".join(needed + others)}], rename={{{renamed}}}, gc=False)'
+    return f"Decoder(list[{struct}]).decode" if many else f"Decoder({struct}).decode"
+
+
+def _decoder(event: type[Event]) -> str:
+    return f"data_{attribute(event.type)}"
+
+
+def _function(name: str, view: TableView, case: Case) -> str:
+    event = event_of(case)
+    lifted, condition, through = view.layout.lifted(case), view.condition(case), view.list_of(case)
+    values = {
+        field.name: _value(lifted[field.name], event, field) for field in view.layout.fields if field.name in lifted
+    }
+    slots = {field.name: f"v{at}" for at, field in enumerate(view.layout.fields) if field.name in values}
+    key = view.key_expression(case).python(event)
+    head = f"def {name}(head, body, record, partition, offset, timestamp_ms, rows):"
+    lines = [head]
+    if event is not None:
+        lines.append(f"    data = {_decoder(event)}(body)")
+        lines += [
+            f"    if is_null(data.{attribute(each)}):\n        raise Unclear('{each!s}')"
+            for each in required_fields(view, event)
+            if isinstance(each, str) and _is_raw(view, event, each)
+        ]
+    made = ", ".join([key, *values.values()])
+    given = ", ".join(["key", *slots.values()])
+    only = f" if {condition.python(event)}" if condition is not None else ""
+    if through is None:
+        lines.append("    index = 0")
+        if condition is not None:
+            lines.append(f"    if not {condition.python(event)}:\n        return")
+        lines += [f"    key = {key}", *(f"    {slot} = {values[name]}" for name, slot in slots.items())]
+        indent = INDENT
+    else:
+        items = f"{items_function(through, event)}(data.{attribute(through)})"
+        lines.append(f"    made = [({made},) for index, item in enumerate({items}){only}]")
+        lines.append(f"    for ({given},) in made:")
+        indent = 2 * INDENT
+    body = [
+        "row = rows.get(key)",
+        "if row is None:",
+        f"    row = rows[key] = {_empty(view.layout.monoids)}",
+        *_changes(view.layout.monoids, slots),
+    ]
+    return "\n".join([*lines, *(indent + line for line in body)])
+
+
+def _is_raw(view: TableView, event: type[Event], name: str) -> bool:
+    lists = {each.list for each in items_read(expressions_of(view, event))} | {view.list_of(event)}
+    return name in lists or field_types(event)[name] is ColumnType.JSON
+
+
+def _value(read: Expression, event: type[Event] | None, field: StateField) -> str:
+    text = read.python(event)
+    return f"as_float({text})" if field.type is ColumnType.FLOAT and read.kind(event) is ColumnType.INTEGER else text
+
+
+def _empty(monoids: Sequence[Monoid]) -> str:
+    """A row that no event changed."""
+    slots = ["0" if isinstance(monoid, Sum) else "None" for monoid in monoids for _ in monoid.fields]
+    return f"[{', '.join(slots)}]"
+
+
+def _changes(monoids: Sequence[Monoid], slots: Mapping[str, str]) -> list[str]:
+    """The lines that combine the values of one event, in the variables `slots`, into `row`."""
+    lines: list[str] = []
+    at = 0
+    for number, monoid in enumerate(monoids):
+        places = {field.name: f"row[{at + more}]" for more, field in enumerate(monoid.fields)}
+        brought = {name: slots[name] for name in places if name in slots}
+        match monoid:
+            case Pick() | Sum() | Extreme():
+                lines += _scalar(monoid, places, brought) if brought else []
+            case Grouped() if brought:
+                ((name, value),) = brought.items()
+                lines += [
+                    f"if {value}:",
+                    f"    if {places[name]} is None:",
+                    f"        {places[name]} = Gathered(monoid_{number})",
+                    f"    {places[name]}.add({value})",
+                ]
+            case Grouped():
+                pass
+            case _:
+                first = f"row[{at}]"
+                patch = ", ".join(f"{name!r}: {value}" for name, value in brought.items())
+                lines += [
+                    f"if {first} is None:",
+                    f"    {first} = {{}}",
+                    f"monoid_{number}.combine({first}, {{{patch}}})",
+                ]
+        at += len(monoid.fields)
+    return lines
+
+
+def _scalar(monoid: Pick | Sum | Extreme, places: Mapping[str, str], brought: Mapping[str, str]) -> list[str]:
+    match monoid:
+        case Sum():
+            ((name, value),) = brought.items()
+            return [f"{places[name]} += {value} or 0"]
+        case Extreme():
+            ((name, value),) = brought.items()
+            sign = ">" if monoid.highest else "<"
+            return [
+                f"if {value} is not None and ({places[name]} is None or {value} {sign} {places[name]}):",
+                f"    {places[name]} = {value}",
+            ]
+        case Pick():
+            order = [each.name for each in monoid.order]
+            if order[0] not in brought:
+                return []
+            theirs = [brought.get(name, "None") for name in order]
+            ours = [places[name] for name in order]
+            sign = ">" if monoid.highest else "<"
+            wins = f"{theirs[0]} {sign}= {ours[0]}"
+            if len(order) > 1:
+                later = f"({', '.join(theirs[1:])},) {sign}= ({', '.join(ours[1:])},)"
+                wins = f"{theirs[0]} {sign} {ours[0]} or ({theirs[0]} == {ours[0]} and {later})"
+            return [
+                f"if {theirs[0]} is not None and ({ours[0]} is None or {wins}):",
+                *(f"    {places[field.name]} = {brought.get(field.name, 'None')}" for field in monoid.fields),
+            ]
+
+
+def _combine(monoids: Sequence[Monoid]) -> str:
+    """`combine(row, theirs)`: combines a finished row into another."""
+    lines = ["def combine(row, theirs):"]
+    at = 0
+    for number, monoid in enumerate(monoids):
+        places = {field.name: f"row[{at + more}]" for more, field in enumerate(monoid.fields)}
+        brought = {field.name: f"theirs[{at + more}]" for more, field in enumerate(monoid.fields)}
+        match monoid:
+            case Pick() | Sum() | Extreme():
+                lines += _scalar(monoid, places, brought)
+            case Grouped():
+                name = monoid.field.name
+                lines += [
+                    f"if theirs[{at}] is not None:",
+                    f"    row[{at}] = combined(monoid_{number}, {name!r}, row[{at}], theirs[{at}])",
+                ]
+            case _:
+                ours, others = (_as_dict(source) for source in (places, brought))
+                lines += [
+                    f"held = {ours}",
+                    f"monoid_{number}.combine(held, {others})",
+                    *(f"{place} = held.get({name!r})" for name, place in places.items()),
+                ]
+        at += len(monoid.fields)
+    return f"\n{INDENT}".join([*lines, "return row"])
+
+
+def _finish(monoids: Sequence[Monoid]) -> str:
+    """`finish(row)`: a row with nothing that waits, each slot in the form of rows."""
+    lines = ["def finish(row):"]
+    at = 0
+    for monoid in monoids:
+        match monoid:
+            case Pick() | Sum() | Extreme():
+                pass
+            case Grouped():
+                lines += [f"if row[{at}] is not None:", f"    row[{at}] = row[{at}].state()"]
+            case _:
+                slots = ", ".join(f"row[{at + more}]" for more in range(len(monoid.fields)))
+                values = ", ".join(f"held.get({field.name!r})" for field in monoid.fields)
+                lines += [f"held = row[{at}] or {{}}", f"{slots}{',' if len(monoid.fields) == 1 else ''} = ({values},)"]
+        at += len(monoid.fields)
+    return f"\n{INDENT}".join([*lines, "return row"])
+
+
+def _as_dict(places: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{name!r}: {place}" for name, place in places.items()) + "}"

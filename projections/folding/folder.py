@@ -1,0 +1,205 @@
+"""One process's part of a fold: reads ranges of the log, folds them by a compiled view, and hands rows over by key."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
+import orjson
+
+from commands.declaring.upcasting import evaluate, fits
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from projections.folding.compiled import Older, Program
+from projections.folding.runtime import Unclear
+
+MAX_UNCLEAR: Final = 20_000
+"""Records that one process may leave to the slow path."""
+MAX_ROWS: Final = 1_000_000
+"""Rows in the memory of one process."""
+
+Row = list[Any]
+Rows = dict[str, Row]
+
+
+class Head(msgspec.Struct, gc=False):
+    """The envelope of an event that is as expected; any other is Unclear."""
+
+    specversion: Literal["1.0"]
+    id: Annotated[str, msgspec.Meta(min_length=1)]
+    type: Annotated[str, msgspec.Meta(min_length=1)]
+    subject: Annotated[str, msgspec.Meta(min_length=1)]
+    sequence: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    dataversion: int = 0
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class UnclearRecord(NamedTuple):
+    """A record that compiled source cannot read."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes
+
+
+class Part(NamedTuple):
+    """Offsets of one partition, the last exclusive."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class TooMuch(Exception):
+    """The log is not for this engine; the message says why."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of the records to fold, in milliseconds since 1970; None: without a bound."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def has(self, timestamp_ms: int) -> bool:
+        """Whether a record of this time is folded."""
+        return (self.since_ms is None or timestamp_ms >= self.since_ms) and (
+            self.until_ms is None or timestamp_ms < self.until_ms
+        )
+
+
+ALWAYS: Final = Times()
+
+
+@dataclass
+class Folded:
+    """What some parts of the log fold to. tombstones: by partition and key, the offset of the last one."""
+
+    rows: Rows = field(default_factory=dict)
+    unclear: list[UnclearRecord] = field(default_factory=list)
+    tombstones: dict[int, dict[bytes, int]] = field(default_factory=dict)
+
+
+Erased = Mapping[int, Mapping[bytes, int]]
+"""By partition and key, the offset of the last tombstone."""
+
+
+class Folder:
+    """Folds records into rows by a compiled view."""
+
+    def __init__(self, program: Program, times: Times = ALWAYS, erased: Erased | None = None) -> None:
+        names = program.namespace()
+        self._functions = {
+            event: (names[name], program.versions[event], program.older.get(event))
+            for event, name in program.functions.items()
+        }
+        self._every: Callable[..., None] | None = names[program.every] if program.every else None
+        self._finish: Callable[[Row], Row] = names["finish"]
+        self._combine: Callable[[Row, Row], Row] = names["combine"]
+        self._head = msgspec.json.Decoder(Head).decode
+        self._times, self._erased = times, erased or {}
+        self.folded = Folded()
+
+    def add(self, partition: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
+        """Fold one record of `events`."""
+        if value is None:
+            if key is not None:
+                self.folded.tombstones.setdefault(partition, {})[key] = offset
+            return
+        if not self._times.has(timestamp_ms):
+            return
+        erased = self._erased.get(partition)
+        if erased and key is not None and erased.get(key, -1) > offset:
+            return
+        try:
+            record = value.decode()
+            head = self._head(value)
+            event = self._functions.get(head.type)
+            if event is None:
+                if self._every is not None:
+                    self._every(head, None, record, partition, offset, timestamp_ms, self.folded.rows)
+                return
+            fold, version, older = event
+            body: Any = head.data
+            if head.dataversion != version:
+                body = _current(body, head.dataversion, version, older)
+            fold(head, body, record, partition, offset, timestamp_ms, self.folded.rows)
+        except (msgspec.DecodeError, UnicodeDecodeError, Unclear):
+            if key == b"heartbeat/%d" % partition:
+                return
+            self.folded.unclear.append(UnclearRecord(partition, offset, timestamp_ms, key, value))
+
+    def rows(self) -> Rows:
+        """The rows so far, in the form of stores."""
+        for row in self.folded.rows.values():
+            self._finish(row)
+        return self.folded.rows
+
+    def take_in(self, rows: Rows) -> None:
+        """Combine finished rows into finished rows."""
+        held, combine = self.folded.rows, self._combine
+        for key, row in rows.items():
+            ours = held.get(key)
+            if ours is None:
+                held[key] = row
+            else:
+                combine(ours, row)
+
+
+def _current(body: msgspec.Raw, version: int, current: int, older: Older | None) -> bytes | msgspec.Raw:
+    """The data of an older version in the form of the current one; see `event_data.current_data`."""
+    if older is None or not 1 <= version < current:
+        raise Unclear(f"version {version}")
+    changed = older.changed[version]
+    if not changed:
+        return body
+    data = orjson.loads(memoryview(body))
+    if not isinstance(data, dict):
+        raise Unclear("data")
+    made = dict(data)
+    for name, lineage in changed.items():
+        value = evaluate(lineage, data)
+        made[name] = value if fits(value, older.kinds[name]) else None
+    return orjson.dumps(made)
+
+
+def fold_parts(
+    program: Program,
+    settings: LogSettings,
+    parts: Sequence[Part],
+    times: Times,
+    erased: Erased | None,
+    on_records: Callable[[int], None],
+) -> Folded:
+    """Fold these parts of the log; raises TooMuch, and LogUnavailable. on_records: called with records read since."""
+    folder = Folder(program, times, erased)
+    add, folded = folder.add, folder.folded
+    with closing(KafkaLog(settings)) as log:
+        for part in parts:
+            for messages in log.batches(EVENTS, part.partition, part.start, part.end):
+                for message in messages:
+                    add(part.partition, message.offset() or 0, message.timestamp()[1], message.key(), message.value())
+                on_records(len(messages))
+                if len(folded.rows) > MAX_ROWS:
+                    raise TooMuch(f"more than {MAX_ROWS:,} rows in one process")
+                if len(folded.unclear) > MAX_UNCLEAR:
+                    raise TooMuch(f"more than {MAX_UNCLEAR:,} records that are not as declared")
+    folder.rows()
+    return folded
+
+
+def by_share(rows: Rows, shares: int) -> list[bytes]:
+    """Rows for other processes: encoded, and divided by key."""
+    if shares == 1:
+        return [msgspec.msgpack.encode(rows)]
+    divided: list[Rows] = [{} for _ in range(shares)]
+    for key, row in rows.items():
+        divided[zlib.crc32(key.encode()) % shares][key] = row
+    return [msgspec.msgpack.encode(each) for each in divided]

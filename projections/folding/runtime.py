@@ -1,0 +1,191 @@
+"""What compiled source calls: values in the form of rows, null-safe operators, and lists that grow cheaply."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from commands.declaring.upcasting import TIME
+from projections.table.expressions import format_milliseconds
+from projections.table.monoids import Monoid
+from projections.table.monoids.sketches import register_of
+from projections.table.types import ColumnType, canonical, format_time
+
+WAITING_ENTRIES: Final = 64
+"""Entries that wait at least before they are combined into a list: a list is sorted or copied for each combination."""
+__all__ = [
+    "Gathered",
+    "Unclear",
+    "above",
+    "as_float",
+    "at_least",
+    "at_most",
+    "below",
+    "combined",
+    "differing",
+    "equal",
+    "format_milliseconds",
+    "is_null",
+    "json_text",
+    "kept",
+    "log_place",
+    "minus",
+    "place",
+    "plus",
+    "registers",
+    "time_text",
+    "times",
+]
+"""The names that compiled source uses."""
+
+_TIME: Final = re.compile(TIME)
+_INTEGERS: Final = range(-(2**63), 2**63)
+
+
+class Unclear(ValueError):
+    """An event has a value that compiled source does not read; `reference.lift` decides about it."""
+
+
+@lru_cache(maxsize=1024)
+def time_text(text: str | None) -> str | None:
+    """A time in the form of rows; raises Unclear if it is none."""
+    if text is None:
+        return None
+    try:
+        if not _TIME.fullmatch(text):
+            raise Unclear(text)
+        time = datetime.fromisoformat(text)
+        return format_time(time if time.tzinfo else time.replace(tzinfo=UTC))
+    except (ValueError, OverflowError) as error:
+        raise Unclear(text) from error
+
+
+def is_null(raw: msgspec.Raw | None) -> bool:
+    """Whether a raw field is missing or null."""
+    return raw is None or memoryview(raw) == b"null"
+
+
+def json_text(raw: msgspec.Raw | None) -> str | None:
+    """A field that is not a scalar, in the form of rows."""
+    value = None if raw is None else orjson.loads(memoryview(raw))
+    text: str | None = canonical(value, ColumnType.JSON)
+    return text
+
+
+def log_place(timestamp_ms: int, partition: int, offset: int) -> str:
+    """See LogPlace."""
+    return f"{timestamp_ms:015d}|{partition:05d}|{offset:019d}"
+
+
+def plus(left: Any, right: Any) -> Any:
+    """`left + right`; see Arithmetic."""
+    return None if left is None or right is None else _bounded(left + right)
+
+
+def minus(left: Any, right: Any) -> Any:
+    """`left - right`; see Arithmetic."""
+    return None if left is None or right is None else _bounded(left - right)
+
+
+def times(left: Any, right: Any) -> Any:
+    """`left * right`; see Arithmetic."""
+    return None if left is None or right is None else _bounded(left * right)
+
+
+def place(latitude: float | None, longitude: float | None) -> dict[str, float] | None:
+    """See Point."""
+    return None if latitude is None or longitude is None else {"lat": latitude, "lon": longitude}
+
+
+def equal(left: Any, right: Any) -> bool:
+    """`left = right`; see Comparison."""
+    return left is not None and right is not None and bool(left == right)
+
+
+def differing(left: Any, right: Any) -> bool:
+    """`left <> right`; see Comparison."""
+    return left is not None and right is not None and bool(left != right)
+
+
+def below(left: Any, right: Any) -> bool:
+    """`left < right`; see Comparison."""
+    return left is not None and right is not None and bool(left < right)
+
+
+def at_most(left: Any, right: Any) -> bool:
+    """`left <= right`; see Comparison."""
+    return left is not None and right is not None and bool(left <= right)
+
+
+def above(left: Any, right: Any) -> bool:
+    """`left > right`; see Comparison."""
+    return left is not None and right is not None and bool(left > right)
+
+
+def at_least(left: Any, right: Any) -> bool:
+    """`left >= right`; see Comparison."""
+    return left is not None and right is not None and bool(left >= right)
+
+
+def as_float(value: int | None) -> float | None:
+    """An integer in a column of floats."""
+    return None if value is None else float(value)
+
+
+def kept(entries: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[dict[str, Any]]:
+    """The entries that have all `keys`, without nulls; see Entries."""
+    return [
+        {name: value for name, value in entry.items() if value is not None}
+        for entry in entries
+        if all(entry[key] is not None for key in keys)
+    ]
+
+
+def registers(value: Any) -> list[dict[str, int]]:
+    """See Register."""
+    return [] if value is None else [register_of(value)]
+
+
+class Gathered:
+    """A list of a row, and entries that wait to be combined into it.
+
+    Every entry could be combined at once, but then each would sort or copy the whole list.
+    """
+
+    __slots__ = ("_monoid", "_name", "_size", "_state", "_waiting")
+
+    def __init__(self, monoid: Monoid) -> None:
+        self._monoid, self._name = monoid, monoid.fields[0].name
+        self._state: Any = None
+        self._waiting: list[dict[str, Any]] = []
+        self._size = WAITING_ENTRIES
+
+    def add(self, entries: list[dict[str, Any]]) -> None:
+        """Combine an event's entries."""
+        self._waiting += entries
+        if len(self._waiting) > self._size:
+            self._size = max(WAITING_ENTRIES, len(self.state()))
+
+    def state(self) -> Any:
+        """The list in the form of rows."""
+        if self._waiting:
+            self._state = combined(self._monoid, self._name, self._state, self._waiting)
+            self._waiting = []
+        return self._state
+
+
+def combined(monoid: Monoid, name: str, ours: Any, theirs: Any) -> Any:
+    """Two states of a monoid of one field, combined."""
+    row = {name: ours}
+    monoid.combine(row, {name: theirs})
+    return row[name]
+
+
+def _bounded(result: Any) -> Any:
+    return result if isinstance(result, float) or result in _INTEGERS else None
