@@ -99,8 +99,8 @@ class Service:
 
     @contextmanager
     def _rebuilding(self, *, skip_poison: bool = False) -> Iterator[Callable[[TableView], object]]:
-        """A context with what rebuilds a view; all views share one Spark session, which starts when it is needed."""
-        from projections.spark.engine import SparkEngine  # noqa: PLC0415
+        """A context with what rebuilds a view; Spark starts if it is needed, once for all views."""
+        from projections.engines import new_engine  # noqa: PLC0415
         from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
 
         spark = SparkSettings.from_environment(os.environ)
@@ -108,7 +108,7 @@ class Service:
             closing(KafkaLog(self.settings)) as event_log,
             lazy_session(spark, name="build", threads=os.cpu_count() or 2) as session,
         ):
-            engine = SparkEngine(self.settings, session)
+            engine = new_engine(self.settings, event_log, session)
             rebuilder = Rebuilder(self.settings, self.stores, event_log, self.generations, engine)
             yield partial(rebuilder.rebuild, skip_poison=skip_poison)
 

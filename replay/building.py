@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from projections.engines import EngineChoice
 from projections.generations.building import Options, Rebuilt
 from projections.generations.selection import Point, Selection
 from projections.table.view import TableView
@@ -20,6 +21,9 @@ from replay.outcome import Outcome, on_each
 from replay.output import AsJson, print_json, say
 from replay.planning import Estimate, estimate
 from replay.progress import OnStep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def rebuild(
@@ -39,6 +43,9 @@ def rebuild(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print how much would be read and how long it would take.")
     ] = False,
+    engine: Annotated[
+        EngineChoice, typer.Option(help="What folds the log; auto: local processes if it is small, else Spark.")
+    ] = EngineChoice.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Build a new generation of each VIEW from the whole log, then swap it with the live generation.
@@ -66,9 +73,9 @@ def rebuild(
         options = Options(_selection(since, until, where, deployment.settings.partitions), skip_poison)
         deployment.generations.prepare()
         if dry_run:
-            _report_estimates([estimate(deployment, view, options.selection) for view in declared], as_json)
+            _report_estimates([estimate(deployment, view, options.selection, engine) for view in declared], as_json)
             return
-        _run(deployment, declared, name, options, as_json)
+        _run(deployment, declared, name, options, engine, as_json)
 
 
 def rollback(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
@@ -106,11 +113,19 @@ def _selection(since: str, until: str, where: str, partitions: int) -> Selection
     return Selection(first, last, where or None)
 
 
-def _run(deployment: Deployment, views: Sequence[TableView], name: str, options: Options, as_json: bool) -> None:
-    started = time.monotonic()
-    session = start_spark()
-    startup_s = time.monotonic() - started
-    rebuilder = deployment.rebuilder(lambda: session)
+def _run(
+    deployment: Deployment, views: Sequence[TableView], name: str, options: Options, engine: EngineChoice, as_json: bool
+) -> None:
+    startup_s = 0.0
+
+    def session() -> SparkSession:
+        nonlocal startup_s
+        began = time.monotonic()
+        started = start_spark()
+        startup_s += time.monotonic() - began
+        return started
+
+    rebuilder = deployment.rebuilder(session, engine)
     by_name = {view.name: view for view in views}
 
     def build(view: str, on_step: OnStep) -> Rebuilt:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from projections.engines import EngineChoice, new_engine
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
-from projections.spark.engine import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,9 +38,11 @@ class Deployment:
     generations: Generations
     log: KafkaLog
 
-    def rebuilder(self, session: Callable[[], SparkSession] = start_spark) -> Rebuilder:
-        """Builds, swaps and drops generations; session: see SparkEngine."""
-        engine = SparkEngine(self.settings, session)
+    def rebuilder(
+        self, session: Callable[[], SparkSession] = start_spark, choice: EngineChoice = EngineChoice.AUTO
+    ) -> Rebuilder:
+        """Builds, swaps and drops generations; session: starts Spark. choice: what folds the log."""
+        engine = new_engine(self.settings, self.log, session, choice)
         return Rebuilder(self.settings, self.stores, self.log, self.generations, engine)
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 import typer
 
 from eventlog.topics import EVENTS
+from projections.engines import EngineChoice, why_spark
 from projections.generations.registry import Generation
 from projections.generations.selection import ALL, Selection
 from projections.table.view import TableView
@@ -23,12 +24,17 @@ COLUMNS = ("view", "live version", "declared", "what happens", "offsets", "secon
 
 @dataclass(frozen=True)
 class Estimate:
-    """How much a rebuild would read. offsets: of `events`, including gaps and heartbeats; seconds: None if no rebuild
-    was measured yet."""
+    """How much a rebuild would read, and what folds it.
+
+    offsets: of `events`, including gaps and heartbeats. seconds: None if no rebuild was measured yet. engine: "local"
+    or "spark". why: Spark folds it; None if local processes do.
+    """
 
     view: str
     offsets: int
     seconds: float | None
+    engine: str = "local"
+    why: str | None = None
 
     def text(self) -> str:
         """For people."""
@@ -37,7 +43,8 @@ class Estimate:
             if self.seconds is None
             else f"about {self.seconds:,.0f} s"
         )
-        return f"{self.view}: {self.offsets:,} offsets of the log to read, {how_long}"
+        by = "local processes" if self.why is None else f"Spark ({self.why})"
+        return f"{self.view}: {self.offsets:,} offsets of the log to read, {how_long}, by {by}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,12 @@ def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str
     return [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
 
 
-def estimate(deployment: Deployment, view: TableView, selection: Selection = ALL) -> Estimate:
+def estimate(
+    deployment: Deployment,
+    view: TableView,
+    selection: Selection = ALL,
+    choice: EngineChoice = EngineChoice.AUTO,
+) -> Estimate:
     """How much a rebuild of `view` would read, and its duration at the last measured rate: its own, else any view's."""
     ends = {each: deployment.log.end(EVENTS, each) for each in range(deployment.settings.partitions)}
     firsts = {each: deployment.log.first(EVENTS, each) for each in ends}
@@ -118,7 +130,9 @@ def estimate(deployment: Deployment, view: TableView, selection: Selection = ALL
     offsets = sum(max(0, stop - max(start, firsts[each])) for each, (start, stop) in ranges.items())
     measured = [each for each in deployment.generations.all() if each.events and each.seconds]
     own = [each for each in measured if each.view == view.name] or measured
+    why = why_spark(view, offsets, selection, choice)
+    engine = "local" if why is None else "spark"
     if not own:
-        return Estimate(view.name, offsets, None)
+        return Estimate(view.name, offsets, None, engine, why)
     last = max(own, key=lambda each: each.created_at)
-    return Estimate(view.name, offsets, offsets / ((last.events or 1) / (last.seconds or 1.0)))
+    return Estimate(view.name, offsets, offsets / ((last.events or 1) / (last.seconds or 1.0)), engine, why)

@@ -45,14 +45,14 @@ LOOK_S: Final = 0.25
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Folds in local processes what is small enough for them; `large` folds everything else.
+    """Folds in local processes what is small enough for them; `large` folds the rest.
 
-    processes: at a time; None: one per core.
+    large: None: everything is folded here, if it can be. processes: at a time; None: one per core.
     """
 
     settings: LogSettings
     log: KafkaLog
-    large: Engine
+    large: Engine | None
     processes: int | None = None
 
     def bulk_load(
@@ -69,13 +69,15 @@ class LocalEngine:
         """See Engine.bulk_load."""
         total = sum(end - start for start, end in ranges.values())
         reason = unsuited(view, total, selection)
-        if reason is None:
+        if reason is None or (self.large is None and selection.where is None):
             try:
                 load = _Load(self, view, ranges, writers, on_progress, _times(selection), skip_poison)
                 return load.run()
             except TooMuch as error:
                 reason = str(error)
-        log.info("%s: Spark folds it: %s", view.tag, reason)
+        if self.large is None:
+            raise BulkLoadFailed(view.name, f"local processes cannot fold it, because {reason}: use --engine spark")
+        log.info("%s: Spark folds it, because %s", view.tag, reason)
         return self.large.bulk_load(
             view,
             ranges,
@@ -88,7 +90,7 @@ class LocalEngine:
 
     def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """See Engine.patches."""
-        if sum(end - start for start, end in ranges.values()) > MAX_PATCH_OFFSETS:
+        if self.large is not None and sum(end - start for start, end in ranges.values()) > MAX_PATCH_OFFSETS:
             return self.large.patches(view, ranges)
         return self._patches(view, ranges)
 
@@ -169,7 +171,7 @@ class _Load:
         try:
             pickle.dumps(program)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise TooMuch(f"a fold of its own cannot be sent to another process: {error}") from error
+            raise TooMuch(f"one of its folds cannot be sent to another process ({error})") from error
         return program
 
     def _unclear(self, shares: Sequence[Share]) -> tuple[list[Patch], list[tuple[UnclearRecord, str]]]:

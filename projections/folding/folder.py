@@ -188,9 +188,9 @@ def fold_parts(
                     add(part.partition, message.offset() or 0, message.timestamp()[1], message.key(), message.value())
                 on_records(len(messages))
                 if len(folded.rows) > MAX_ROWS:
-                    raise TooMuch(f"more than {MAX_ROWS:,} rows in one process")
+                    raise TooMuch(f"one process has more than {MAX_ROWS:,} rows")
                 if len(folded.unclear) > MAX_UNCLEAR:
-                    raise TooMuch(f"more than {MAX_UNCLEAR:,} records that are not as declared")
+                    raise TooMuch(f"more than {MAX_UNCLEAR:,} records are not as declared")
     folder.rows()
     return folded
 

@@ -68,7 +68,7 @@ def time_text(text: str | None) -> str | None:
 
 def is_null(raw: msgspec.Raw | None) -> bool:
     """Whether a raw field is missing or null."""
-    return raw is None or memoryview(raw) == b"null"
+    return raw is None or bytes(raw) == b"null"
 
 
 def json_text(raw: msgspec.Raw | None) -> str | None:
