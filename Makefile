@@ -8,6 +8,8 @@ STAMP := $(VENV)/.installed
 # uv: the one on the path, else one of our own in the environment.
 UV := $(shell command -v uv 2>/dev/null || echo $(VENV)/bin/uv)
 export UV_HTTP_TIMEOUT ?= 300# pyspark is large
+# Some images turn bytecode files off; then each of the many processes would compile everything that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 # each process of the tests may start a JVM of its own
 SIDE_BY_SIDE := -n logical --maxprocesses 4

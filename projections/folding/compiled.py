@@ -1,6 +1,6 @@
 """A view as Python source: what it reads of an event is decoded into a struct and folded into rows, without a dict.
 
-The source has a function per event, `fold_<n>(head, body, record, partition, offset, timestamp_ms, rows)`. It reads
+The source has a function per event, `fold_<n>(head, body, value, partition, offset, timestamp_ms, rows)`. It reads
 everything before it changes a row, so an event that it cannot read changes nothing. `head` is the envelope, `data` the
 event's fields (`f_<name>`), and `item` and `index` are those of `each`. A row is a list with a slot per state field.
 `table/reference.py` defines what the source must do.
@@ -16,7 +16,7 @@ from typing import Any, Final
 from commands.declaring.aggregate import Event
 from commands.declaring.steps import Kind
 from commands.declaring.upcasting import Lineage
-from projections.table.expressions import Expression, attribute
+from projections.table.expressions import Expression, Value, attribute
 from projections.table.folds.fold import EVERY, Case, event_of
 from projections.table.items import ItemField, items_function, items_read
 from projections.table.monoids import Extreme, Grouped, Monoid, Pick, StateField, Sum
@@ -161,9 +161,11 @@ def _function(name: str, view: TableView, case: Case) -> str:
     values = {
         field.name: _value(lifted[field.name], event, field) for field in view.layout.fields if field.name in lifted
     }
-    slots = {field.name: f"v{at}" for at, field in enumerate(view.layout.fields) if field.name in values}
+    sums = {monoid.field.name for monoid in view.layout.monoids if isinstance(monoid, Sum)}
+    constants = {name: text for name, text in values.items() if name in sums and isinstance(lifted[name], Value)}
+    slots = {name: constants.get(name, f"v{at}") for at, name in enumerate(values)}
     key = view.key_expression(case).python(event)
-    head = f"def {name}(head, body, record, partition, offset, timestamp_ms, rows):"
+    head = f"def {name}(head, body, value, partition, offset, timestamp_ms, rows):"
     lines = [head]
     if event is not None:
         lines.append(f"    data = {_decoder(event)}(body)")
@@ -172,14 +174,15 @@ def _function(name: str, view: TableView, case: Case) -> str:
             for each in required_fields(view, event)
             if isinstance(each, str) and _is_raw(view, event, each)
         ]
-    made = ", ".join([key, *values.values()])
-    given = ", ".join(["key", *slots.values()])
+    read = {slots[name]: text for name, text in values.items() if name not in constants}
+    made = ", ".join([key, *read.values()])
+    given = ", ".join(["key", *read])
     only = f" if {condition.python(event)}" if condition is not None else ""
     if through is None:
         lines.append("    index = 0")
         if condition is not None:
             lines.append(f"    if not {condition.python(event)}:\n        return")
-        lines += [f"    key = {key}", *(f"    {slot} = {values[name]}" for name, slot in slots.items())]
+        lines += [f"    key = {key}", *(f"    {slot} = {text}" for slot, text in read.items())]
         indent = INDENT
     else:
         items = f"{items_function(through, event)}(data.{attribute(through)})"
@@ -247,7 +250,7 @@ def _scalar(monoid: Pick | Sum | Extreme, places: Mapping[str, str], brought: Ma
     match monoid:
         case Sum():
             ((name, value),) = brought.items()
-            return [f"{places[name]} += {value} or 0"]
+            return [f"{places[name]} += {value}" if value.isdecimal() else f"{places[name]} += {value} or 0"]
         case Extreme():
             ((name, value),) = brought.items()
             sign = ">" if monoid.highest else "<"

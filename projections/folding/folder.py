@@ -119,18 +119,19 @@ class Folder:
         if erased and key is not None and erased.get(key, -1) > offset:
             return
         try:
-            record = value.decode()
+            if not value.isascii():
+                value.decode()  # skipped fields are not checked otherwise
             head = self._head(value)
             event = self._functions.get(head.type)
             if event is None:
                 if self._every is not None:
-                    self._every(head, None, record, partition, offset, timestamp_ms, self.folded.rows)
+                    self._every(head, None, value, partition, offset, timestamp_ms, self.folded.rows)
                 return
             fold, version, older = event
             body: Any = head.data
             if head.dataversion != version:
                 body = _current(body, head.dataversion, version, older)
-            fold(head, body, record, partition, offset, timestamp_ms, self.folded.rows)
+            fold(head, body, value, partition, offset, timestamp_ms, self.folded.rows)
         except (msgspec.DecodeError, UnicodeDecodeError, Unclear):
             if key == b"heartbeat/%d" % partition:
                 return

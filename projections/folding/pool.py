@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import multiprocessing
 import os
@@ -15,7 +16,6 @@ from typing import Any, Final, ParamSpec, TypeVar
 import msgspec
 
 from eventlog.settings import LogSettings
-from projections.folding.arrow_rows import batches
 from projections.folding.compiled import Program
 from projections.folding.folder import Erased, Folder, Part, Rows, Times, TooMuch, UnclearRecord, by_share, fold_parts
 from projections.stores.store import BulkWriter
@@ -66,6 +66,7 @@ def _begin(count: Any) -> None:
     global _count  # noqa: PLW0603 - what a process of the pool has for its life
     _count = count
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()  # rows make no cycles, and looking for them takes a fifth of a fold
     threading.Thread(target=_end_with, args=[multiprocessing.parent_process()], name="parent", daemon=True).start()
 
 
@@ -115,6 +116,8 @@ def fold(
 @_plainly
 def write(program: Program, encoded: Sequence[bytes], writers: Sequence[BulkWriter]) -> int:
     """Task: combine rows with the same keys, write them to every store, and return their number."""
+    from projections.folding.arrow_rows import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
+
     folder = Folder(program)
     for each in encoded:
         folder.take_in(msgspec.msgpack.decode(each, type=Rows))

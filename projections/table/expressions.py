@@ -258,7 +258,7 @@ class FromEnvelope:
             case "partition" | "offset":
                 return self.name
             case "record":
-                return "record"
+                return "value.decode()"
             case "stream":
                 return "head.subject"
             case _:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from projections.table.view import Postgres, TableView
-from tests.bench.replay import PRICES
+from collections.abc import Mapping
 
+from commands.aggregates.listings.listing import PriceChanged
+from projections.table.expressions import minus
+from projections.table.folds import Column, add, count, last
+from projections.table.view import Postgres, TableView
+
+PRICES: Mapping[str, Column] = {
+    "city": last({PriceChanged: "city"}),
+    "price": last({PriceChanged: "price"}),
+    "changes": count(PriceChanged),
+    "gained": add({PriceChanged: minus("price", "previous_price")}),
+}
 bench_prices = TableView(name="bench_prices", key="listing_id", columns=PRICES, stores=(Postgres(),))

@@ -23,11 +23,12 @@ from projections.generations.registry import Generations
 from projections.settings import StoreSettings
 from projections.spark.engine import SparkEngine
 from projections.spark.session import SparkSettings, start_session
-from projections.table.expressions import envelope, minus
-from projections.table.folds import Column, add, count, last
+from projections.table.expressions import envelope
+from projections.table.folds import Column, last
 from projections.table.view import Cache, Elasticsearch, Postgres, TableView
 from tests.bench import _replay_by_hand
 from tests.bench._deployment import own_environment
+from tests.bench._replay_views import PRICES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,12 +38,6 @@ STREAMS = 100_000
 ROUNDS = 3
 FIRST_MS = 1_767_323_045_000
 
-PRICES: Mapping[str, Column] = {
-    "city": last({PriceChanged: "city"}),
-    "price": last({PriceChanged: "price"}),
-    "changes": count(PriceChanged),
-    "gained": add({PriceChanged: minus("price", "previous_price")}),
-}
 WIDE: Mapping[str, Column] = {
     "listing_id": last({PriceChanged: "listing_id"}),
     "city": last({PriceChanged: "city"}),
