@@ -103,15 +103,11 @@ class KafkaLog:
             ended = False
             while not ended:
                 messages = consumer.consume(5_000, 0) or consumer.consume(1, 0.1)
-                found: list[Message] = []
-                for message in messages:
-                    offset = _offset(message, f'reading "{topic}"')
-                    if offset >= end:  # also if the last offsets are markers: the end of the partition is reported
-                        ended = True
-                        break
-                    if message.error() is None:
-                        found.append(message)
-                        ended = offset == end - 1
+                found = [message for message in messages if message.error() is None]
+                last = found[-1].offset() or 0 if found else start
+                ended = last == end - 1
+                if len(found) < len(messages) or last >= end:
+                    found, ended = _before(end, messages, f'reading "{topic}"')
                 if found:
                     yield found
                 if messages:
@@ -347,6 +343,18 @@ class KafkaTail:
                 "Kafka has lost its end; end it with: %s",
                 partition, self._full_name, at, OPEN_S, abort_command(self._full_name, partition, at),
             )  # fmt: skip
+
+
+def _before(end: int, messages: list[Message], doing: str) -> tuple[list[Message], bool]:
+    """The records before this offset, and whether all of them have been read."""
+    found: list[Message] = []
+    for message in messages:
+        offset = _offset(message, doing)
+        if offset >= end:  # also if the last offsets are markers: the end of the partition is reported
+            return found, True
+        if message.error() is None:
+            found.append(message)
+    return found, bool(found) and found[-1].offset() == end - 1
 
 
 def _offset(message: Message, doing: str) -> int:

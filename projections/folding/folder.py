@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 import orjson
@@ -37,6 +37,22 @@ class Head(msgspec.Struct, gc=False):
     sequence: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
     dataversion: int = 0
     data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Recorded(Protocol):
+    """A record, as Kafka's client has it."""
+
+    def offset(self) -> Any:
+        """Its offset."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """The kind of its time, and milliseconds since 1970."""
+
+    def key(self) -> Any:
+        """Bytes, or None."""
+
+    def value(self) -> Any:
+        """Bytes; None: a tombstone."""
 
 
 class UnclearRecord(NamedTuple):
@@ -107,35 +123,43 @@ class Folder:
         self._times, self._erased = times, erased or {}
         self.folded = Folded()
 
-    def add(self, partition: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
-        """Fold one record of `events`."""
-        if value is None:
-            if key is not None:
-                self.folded.tombstones.setdefault(partition, {})[key] = offset
-            return
-        if not self._times.has(timestamp_ms):
-            return
-        erased = self._erased.get(partition)
-        if erased and key is not None and erased.get(key, -1) > offset:
-            return
-        try:
-            if not value.isascii():
-                value.decode()  # skipped fields are not checked otherwise
-            head = self._head(value)
-            event = self._functions.get(head.type)
-            if event is None:
-                if self._every is not None:
-                    self._every(head, None, value, partition, offset, timestamp_ms, self.folded.rows)
-                return
-            fold, version, older = event
-            body: Any = head.data
-            if head.dataversion != version:
-                body = _current(body, head.dataversion, version, older)
-            fold(head, body, value, partition, offset, timestamp_ms, self.folded.rows)
-        except (msgspec.DecodeError, UnicodeDecodeError, Unclear):
-            if key == b"heartbeat/%d" % partition:
-                return
-            self.folded.unclear.append(UnclearRecord(partition, offset, timestamp_ms, key, value))
+    def add(self, partition: int, messages: Sequence[Recorded]) -> None:
+        """Fold records of one partition of `events`, in their order."""
+        # one loop with local names, because a call per record costs a sixth of a fold
+        rows, decode, functions, every = self.folded.rows, self._head, self._functions, self._every
+        times, erased = self._times if self._times != ALWAYS else None, self._erased.get(partition)
+        for message in messages:
+            value = message.value()
+            if value is None:
+                self._erase(partition, message)
+                continue
+            timestamp_ms = message.timestamp()[1]
+            if times is not None and not times.has(timestamp_ms):
+                continue
+            if erased and erased.get(message.key() or b"", -1) > message.offset():
+                continue
+            try:
+                if not value.isascii():
+                    value.decode()  # skipped fields are not checked otherwise
+                head = decode(value)
+                event = functions.get(head.type)
+                if event is not None:
+                    fold, version, older = event
+                    body: Any = head.data
+                    if head.dataversion != version:
+                        body = _current(body, head.dataversion, version, older)
+                    fold(head, body, value, partition, message.offset(), timestamp_ms, rows)
+                elif every is not None:
+                    every(head, None, value, partition, message.offset(), timestamp_ms, rows)
+            except (msgspec.DecodeError, UnicodeDecodeError, Unclear):
+                key = message.key()
+                if key != b"heartbeat/%d" % partition:
+                    self.folded.unclear.append(UnclearRecord(partition, message.offset(), timestamp_ms, key, value))
+
+    def _erase(self, partition: int, tombstone: Recorded) -> None:
+        key = tombstone.key()
+        if key is not None:
+            self.folded.tombstones.setdefault(partition, {})[key] = tombstone.offset()
 
     def rows(self) -> Rows:
         """The rows so far, in the form of stores."""
@@ -181,12 +205,11 @@ def fold_parts(
 ) -> Folded:
     """Fold these parts of the log; raises TooMuch, and LogUnavailable. on_records: called with records read since."""
     folder = Folder(program, times, erased)
-    add, folded = folder.add, folder.folded
+    folded = folder.folded
     with closing(KafkaLog(settings)) as log:
         for part in parts:
             for messages in log.batches(EVENTS, part.partition, part.start, part.end):
-                for message in messages:
-                    add(part.partition, message.offset() or 0, message.timestamp()[1], message.key(), message.value())
+                folder.add(part.partition, messages)
                 on_records(len(messages))
                 if len(folded.rows) > MAX_ROWS:
                     raise TooMuch(f"one process has more than {MAX_ROWS:,} rows")

@@ -45,7 +45,8 @@ __all__ = [
 """The names that compiled source uses."""
 
 _TIME: Final = re.compile(TIME)
-_INTEGERS: Final = range(-(2**63), 2**63)
+LOWEST: Final = -(2**63)
+HIGHEST: Final = 2**63 - 1
 
 
 class Unclear(ValueError):
@@ -188,4 +189,4 @@ def combined(monoid: Monoid, name: str, ours: Any, theirs: Any) -> Any:
 
 
 def _bounded(result: Any) -> Any:
-    return result if isinstance(result, float) or result in _INTEGERS else None
+    return result if LOWEST <= result <= HIGHEST or isinstance(result, float) else None

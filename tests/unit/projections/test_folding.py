@@ -4,37 +4,90 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from commands.declaring.registry import CommandRegistry
+from projections.errors import StoreUnavailable
 from projections.folding.arrow_rows import batches
 from projections.folding.compiled import Program, compiled
-from projections.folding.folder import Folder, Rows
+from projections.folding.folder import Folder, Rows, Times
+from projections.folding.pool import Part, TaskFailed, divided, write
+from projections.folding.runtime import Unclear, time_text
+from projections.folding.unclear import Unreadable, patches, rows_of
 from projections.registry import ViewRegistry
 from projections.stores.documents import DocumentForm
+from projections.table.event_data import problem
 from projections.table.expressions import Source
-from projections.table.view import TableView
+from projections.table.folds import count, last
+from projections.table.view import Postgres, TableView
 from projections.testing.histories import history as random_history
+from tests.bad_records import BAD
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.domains import SHIPPED
+from tests.event_histories import ANNOTATIONS, events, recorded
 from tests.spark_histories import history
 from tests.states import differences, expected_states, touched
+from tests.versioned import REASONS, readable, source, unreadable, weighed
 
 SHIPPED_VIEWS = ViewRegistry.load(SHIPPED).views
 AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())
 FOLDED = {view.name: view for view in (BY_THING, BY_GROUP, *FOLD_VIEWS.values())}
 
 
+@dataclass
+class Record:
+    """As Kafka's client has it."""
+
+    at: int
+    timestamp_ms: int
+    named: bytes | None
+    text: bytes | None
+
+    @classmethod
+    def of(cls, source: Source) -> Record:
+        return cls(source.position.offset, source.timestamp_ms, source.envelope.id.encode(), source.record.encode())
+
+    def offset(self) -> int:
+        return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.timestamp_ms
+
+    def key(self) -> bytes | None:
+        return self.named
+
+    def value(self) -> bytes | None:
+        return self.text
+
+
+def whole(view: TableView, sources: Sequence[Source]) -> tuple[Rows, dict[int, str]]:
+    """Rows of the compiled view and of what it left to the reference, and the reason of each unreadable record."""
+    program = compiled(view)
+    folder = folder_of(program, sources)
+    folder.rows()
+    made, reasons = [], {}
+    for record in folder.folded.unclear:
+        try:
+            made += patches(view, record)
+        except Unreadable as error:
+            reasons[record.offset] = str(error)
+    folder.take_in(rows_of(view, made))
+    return folder.folded.rows, reasons
+
+
 def folder_of(program: Program, sources: Iterable[Source]) -> Folder:
     folder = Folder(program)
     for each in sources:
-        place, key = each.position, each.envelope.id.encode()
-        folder.add(place.partition, place.offset, each.timestamp_ms, key, each.record.encode())
+        folder.add(each.position.partition, [Record.of(each)])
     return folder
 
 
@@ -76,3 +129,122 @@ def test_every_fold_over_every_type_is_the_references(name: str, seed: int) -> N
 def test_rows_of_random_histories_are_the_references(name: str) -> None:
     for seed in (1, 2):
         check(SHIPPED_VIEWS[name], history(AGGREGATES, seed, 150, 3), seed)
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_version_and_every_wrong_value_is_the_references(data: st.DataObject) -> None:
+    event = data.draw(events())
+    rows = st.tuples(st.integers(0, event.version + 1), st.sampled_from([0, 4, 12])).flatmap(
+        lambda each: st.tuples(st.just(each[0]), recorded(event, max(each[0], 1), each[1]))
+    )
+    sources = [source(at, *row) for at, row in enumerate(data.draw(st.lists(rows, min_size=20, max_size=40)))]
+    columns = {name: last({event: name}) for name in ANNOTATIONS}
+    view = TableView("probed", "probe", {**columns, "events": count(event)}, (Postgres(),))
+    found, reasons = whole(view, sources)
+    assert differences(states(view, found), expected_states(view, sources)) == []
+    problems = {each.position.offset: problem([view], each.envelope) for each in sources}
+    assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}
+
+
+def test_older_versions_are_compiled_too() -> None:
+    folder = folder_of(compiled(weighed), readable())
+    assert folder.folded.unclear == []
+    assert {key: row[1] for key, row in folder.rows().items()} == {"a": 2000, "b": 3000, "c": 4}
+    _, reasons = whole(weighed, unreadable())
+    assert list(reasons.values()) == list(REASONS)
+
+
+def test_a_record_that_is_no_event_is_told_as_the_live_query_tells_it() -> None:
+    for body, reason in BAD.items():
+        folder = Folder(compiled(BY_THING))
+        folder.add(1, [Record(7, 77, b"bad", body)])
+        (record,) = folder.folded.unclear
+        with pytest.raises(Unreadable, match=re.escape(reason)):
+            patches(BY_THING, record)
+
+
+def test_heartbeats_are_nothing_and_tombstones_are_named() -> None:
+    folder = Folder(compiled(SHIPPED_VIEWS["streams"]))
+    beat = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
+    folder.add(
+        2, [Record(5, 77, b"heartbeat/2", beat), Record(6, 78, b"listing/L1/1", None), Record(7, 79, None, None)]
+    )
+    assert (folder.folded.rows, folder.folded.unclear) == ({}, [])
+    assert folder.folded.tombstones == {2: {b"listing/L1/1": 6}}
+    folder.add(2, [Record(8, 80, b"heartbeat/1", beat)])
+    assert [each.offset for each in folder.folded.unclear] == [8]
+
+
+def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
+    sources = random_history(BY_THING, [Put], 1, length=40, repeated=False).sources
+    gone, kept = sources[3], sources[4]
+    erased = {
+        gone.position.partition: {gone.envelope.id.encode(): gone.position.offset + 1},
+        kept.position.partition: {kept.envelope.id.encode(): kept.position.offset},
+    }
+    if gone.position.partition == kept.position.partition:
+        erased[gone.position.partition][gone.envelope.id.encode()] = gone.position.offset + 1
+    folder = Folder(compiled(BY_THING), erased=erased)
+    for each in sources:
+        folder.add(each.position.partition, [Record.of(each)])
+    left = [each for each in sources if each is not gone]
+    assert differences(states(BY_THING, folder.rows()), expected_states(BY_THING, left)) == []
+
+
+def test_times_bound_what_is_folded() -> None:
+    sources = random_history(BY_THING, [Put], 1, length=40, repeated=False).sources
+    since, until = (sorted(each.timestamp_ms for each in sources)[at] for at in (10, 30))
+    folder = Folder(compiled(BY_THING), Times(since, until))
+    for each in sources:
+        folder.add(each.position.partition, [Record.of(each)])
+    left = [each for each in sources if since <= each.timestamp_ms < until]
+    assert 0 < len(left) < len(sources)
+    assert differences(states(BY_THING, folder.rows()), expected_states(BY_THING, left)) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"specversion":"1.0","id":"thing/a/1","type":"thing.put","subject":"thing/a","sequence":1,"data":[1]}',
+        b'{"specversion":"1.0","id":"thing/a/1","type":"thing.put","subject":"thing/a","sequence":1,"data":null}',
+        b'{"specversion":"1.0","id":"thing/a/1","type":"thing.put","subject":"thing/a","sequence":1}',
+        b'{"specversion":"1.0","id":"x","type":"thing.put","subject":"s","sequence":99999999999999999999}',
+        b'{"specversion":"1.0","id":7,"type":"thing.put","subject":"s","sequence":1,"dataversion":true}',
+        b'{"specversion":"1.0","id":"x","type":"other","subject":"s","sequence":1,"data":{"x":"\xff"}}',
+    ],
+)
+def test_what_is_wrong_in_an_envelope_ends_no_fold(body: bytes) -> None:
+    folder = Folder(compiled(BY_THING))
+    folder.add(0, [Record(1, 1, b"key", body)])
+    (record,) = folder.folded.unclear
+    with pytest.raises(Unreadable):
+        patches(BY_THING, record)
+
+
+def test_ranges_are_shared_among_processes() -> None:
+    parts = [Part(0, 5, 105), Part(1, 0, 0), Part(2, 0, 21)]
+    assert divided(parts, 2) == [[Part(0, 5, 66)], [Part(0, 66, 105), Part(2, 0, 21)]]
+    assert divided(parts, 1) == [parts[:1] + parts[2:]]
+    assert divided([Part(0, 0, 0)], 2) == []
+    assert divided([Part(0, 0, 1)], 4) == [[Part(0, 0, 1)]]
+
+
+def test_a_task_that_fails_says_why_in_its_parent() -> None:
+    class Full:
+        def write(self, rows: Any) -> int:
+            raise StoreUnavailable("postgres", "it is full")
+
+    program = compiled(BY_THING)
+    with pytest.raises(TaskFailed, match="it is full"):
+        write(program, [msgspec.msgpack.encode({})], [Full()])
+    assert str(pickle.loads(pickle.dumps(TaskFailed("why")))) == "why"
+
+
+def test_time_texts_are_those_of_rows() -> None:
+    assert time_text("2026-01-02T03:04:05.678901+01:00") == "2026-01-02T02:04:05.678Z"
+    assert time_text("2026-01-02 03:04:05") == "2026-01-02T03:04:05.000Z"
+    assert time_text(None) is None
+    for wrong in ("2026-01-02", "2026-02-30T00:00:00Z", "0001-01-01T00:00:00+05:00", "now", ""):
+        with pytest.raises(Unclear):
+            time_text(wrong)

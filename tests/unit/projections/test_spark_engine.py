@@ -40,6 +40,7 @@ from projections.table.monoids import State
 from projections.table.types import ColumnType
 from projections.table.view import Postgres, TableView
 from projections.testing.histories import history as random_history
+from tests.bad_records import BAD
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.domains import SHIPPED
@@ -245,22 +246,6 @@ def _recombined(view: TableView, made: Sequence[Row]) -> dict[str, dict[str, Any
         reference.combine(view, whole, changes[0])
         found[key] = touched(whole)
     return found
-
-
-BAD = {
-    b"{": "malformed JSON",
-    b'"text"': "malformed JSON",
-    b"": "malformed JSON",
-    b"{}": '"specversion"',
-    b'\xff{"specversion":"1.0"}': "not UTF-8",
-    b'{"specversion":"0.3","id":"a","type":"t","subject":"s","sequence":1}': '"specversion" is not "1.0"',
-    b'[{"specversion":"1.0","id":"a","type":"t","subject":"s","sequence":1}]': "malformed JSON",
-    b'{"specversion":"1.0","id":"a","type":"t","subject":"s","sequence":1} more': "not one JSON object",
-    b'{"specversion":"1.0","type":"t","subject":"s","sequence":1}': '"id" is missing',
-    b'{"specversion":"1.0","id":"a","type":"","subject":"s","sequence":1}': '"type" is missing',
-    b'{"specversion":"1.0","id":"a","type":"t","sequence":1}': '"subject" is missing',
-    b'{"specversion":"1.0","id":"a","type":"t","subject":"s"}': '"sequence" is missing',
-}
 
 
 def test_a_record_that_is_no_event_is_a_dead_letter_with_its_reason_and_bytes() -> None:
