@@ -76,8 +76,8 @@ class LocalEngine:
             except TooMuch as error:
                 reason = str(error)
         if self.large is None:
-            raise BulkLoadFailed(view.name, f"local processes cannot fold it, because {reason}: use --engine spark")
-        log.info("%s: Spark folds it, because %s", view.tag, reason)
+            raise BulkLoadFailed(view.name, f"local processes cannot fold it: {reason}; use --engine spark")
+        log.info("%s: Spark folds it: %s", view.tag, reason)
         return self.large.bulk_load(
             view,
             ranges,
@@ -92,7 +92,15 @@ class LocalEngine:
         """See Engine.patches."""
         if self.large is not None and sum(end - start for start, end in ranges.values()) > MAX_PATCH_OFFSETS:
             return self.large.patches(view, ranges)
-        return self._patches(view, ranges)
+        try:
+            return list(self._patches(view, ranges))
+        except TooMuch as error:
+            if self.large is None:
+                raise BulkLoadFailed(
+                    view.name, f"local processes cannot fold it: {error}; use --engine spark"
+                ) from error
+            log.info("%s: Spark reads the events: %s", view.tag, error)
+            return self.large.patches(view, ranges)
 
     def _patches(self, view: TableView, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
         for partition, (start, end) in ranges.items():
@@ -167,7 +175,10 @@ class _Load:
         return [task.result() for task in tasks]
 
     def _program(self) -> Program:
-        program = compiled(self.view)
+        try:
+            program = compiled(self.view)
+        except AttributeError as error:
+            raise TooMuch(f"one of its expressions has no Python source ({error})") from error
         try:
             pickle.dumps(program)
         except (pickle.PicklingError, AttributeError, TypeError) as error:

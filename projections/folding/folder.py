@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 
 class TooMuch(Exception):
-    """The log is not for this engine; the message says why."""
+    """The log is not for local processes; the message says why."""
 
 
 @dataclass(frozen=True)

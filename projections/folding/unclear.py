@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
+from commands.declaring.aggregate import Event
+from commands.declaring.upcasting import fits
 from eventlog.envelope import SPEC_VERSION, Envelope, Position
-from projections.folding.folder import UnclearRecord
+from projections.folding.folder import TooMuch, UnclearRecord
 from projections.table import reference
 from projections.table.event_data import problem
 from projections.table.expressions import Source
+from projections.table.items import items_read, list_in
 from projections.table.patch import Patch
-from projections.table.view import TableView
+from projections.table.types import ColumnType, field_types
+from projections.table.view import TableView, expressions_of, fields_read
 
 
 class Unreadable(ValueError):
@@ -23,8 +26,12 @@ class Unreadable(ValueError):
 
 
 def patches(view: TableView, record: UnclearRecord) -> list[Patch]:
-    """The patches of a record, read as leniently as the live query does; raises Unreadable."""
+    """The patches of a record, read as leniently as the live query does.
+
+    Raises Unreadable, and TooMuch if only Spark knows how it reads the record.
+    """
     envelope = event_in(record)
+    _check_times(view, envelope, record)
     reason = problem([view], envelope)
     if reason is not None:
         raise Unreadable(reason)
@@ -38,7 +45,7 @@ def event_in(record: UnclearRecord) -> Envelope:
         text = record.value.decode()
     except UnicodeDecodeError as error:
         raise Unreadable("not an event: the record is not UTF-8 text") from error
-    document = _document(text)
+    document = _document(record, text)
     if _text(document.get("specversion")) != SPEC_VERSION:
         raise Unreadable(f'not an event: "specversion" is not "{SPEC_VERSION}"')
     texts = {name: _text(document.get(name)) for name in ("id", "type", "subject")}
@@ -60,25 +67,37 @@ def event_in(record: UnclearRecord) -> Envelope:
     )
 
 
-def _document(text: str) -> dict[str, Any]:
+def _document(record: UnclearRecord, text: str) -> dict[str, Any]:
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError:
-        document = _first_value(text)
-        if isinstance(document, dict) and document.get("specversion") is not None:
-            raise Unreadable("not an event: the record is not one JSON object") from None
+        if text.lstrip().startswith("{"):  # Spark also reads some texts that are no JSON, such as single quotes
+            raise TooMuch(f"record {record.partition}:{record.offset} is malformed JSON") from None
         document = None
     if not isinstance(document, dict) or document.get("specversion") is None:
         raise Unreadable('not an event: malformed JSON, or no "specversion"')
     return document
 
 
-def _first_value(text: str) -> Any:
-    """The JSON value that the text begins with; None if it begins with something else."""
-    try:
-        return json.JSONDecoder().raw_decode(text.lstrip())[0]
-    except (ValueError, RecursionError):
-        return None
+def _check_times(view: TableView, envelope: Envelope, record: UnclearRecord) -> None:
+    """Raise TooMuch if a time is written in another way than RFC 3339: Spark reads some of these."""
+    event = view.events.get(envelope.type)
+    if event is None or envelope.data_version != event.version:
+        return
+    for path, found in _times(view, event, envelope.data):
+        if found is not None and not fits(found, datetime):
+            raise TooMuch(f'record {record.partition}:{record.offset} has the time {found!r} in "{path}"')
+
+
+def _times(view: TableView, event: type[Event], data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    kinds = field_types(event)
+    for name in fields_read(view, event):
+        if kinds[name] is ColumnType.TIME:
+            yield name, data.get(name)
+    for each in items_read(expressions_of(view, event)):
+        if each.kind(event) is ColumnType.TIME:
+            for item in list_in(data, each.list) or ():
+                yield f"{each.list}[].{each.name}", item.get(each.name) if isinstance(item, dict) else None
 
 
 def _text(value: Any) -> str | None:
