@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Position
+from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from projections.errors import BulkLoadFailed, PoisonEvent
+from projections.folding.engine import LocalEngine
+from projections.generations.engine import BulkResult, Engine
+from projections.generations.selection import ALL
 from projections.registry import ViewRegistry
-from projections.spark.bulk import BulkResult, bulk_load
+from projections.spark.engine import SparkEngine
 from projections.spark.kafka_source import Ranges
 from projections.table import reference
 from projections.table.expressions import Source
@@ -43,6 +48,7 @@ AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())
 HEARTBEAT = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
 BOUND_S = 300
 NOTHING = "not an event at all"
+ENGINES = ("spark", "local")
 
 
 class Log:
@@ -190,9 +196,19 @@ run_live(session, views, settings, checkpoint=checkpoint_directory(settings, vie
         self.process.wait()
 
 
-def load(log: Log, view: TableView, writer: ToFiles, ranges: Ranges | None = None, **more: Any) -> BulkResult:
-    options = {"start_over": writer.clear} | more
-    return bulk_load(session(), view, log.settings, ranges or log.ranges(), [writer], **options)
+def load(
+    log: Log, view: TableView, writer: ToFiles, ranges: Ranges | None = None, engine: str = "spark", **more: Any
+) -> BulkResult:
+    options = {
+        "start_over": writer.clear,
+        "on_progress": lambda *_: None,
+        "selection": ALL,
+        "skip_poison": False,
+    } | more
+    with closing(KafkaLog(log.settings)) as events:
+        local, spark = LocalEngine(log.settings, events, None), SparkEngine(log.settings, session)
+        by: Engine = spark if engine == "spark" else local
+        return by.bulk_load(view, ranges or log.ranges(), [writer], **options)
 
 
 @pytest.fixture
@@ -208,7 +224,8 @@ def live(log_settings: LogSettings, tmp_path: Path) -> Iterator[Live]:
         running.kill()
 
 
-def test_rows_of_every_view_are_the_references(log: Log, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rows_of_every_view_are_the_references(log: Log, engine: str, tmp_path: Path) -> None:
     events = history(AGGREGATES, 3, 120, log.settings.partitions)
     sources = log.append(events[:60])
     log.append(events[60:70], abort=True)
@@ -219,7 +236,7 @@ def test_rows_of_every_view_are_the_references(log: Log, tmp_path: Path) -> None
     for view in VIEWS:
         writer = ToFiles(tmp_path / view.name)
         writer.folder.mkdir()
-        result = load(log, view, writer, on_progress=lambda done, total: seen.append((done, total)))
+        result = load(log, view, writer, engine=engine, on_progress=lambda done, total: seen.append((done, total)))
         expected = expected_states(view, sources)
         assert differences(states(view, writer.rows()), expected) == [], view.name
         assert (result.rows, result.skipped) == (len(expected), 0)
@@ -230,11 +247,12 @@ def test_rows_of_every_view_are_the_references(log: Log, tmp_path: Path) -> None
     early = [each for each in sources if each.position.offset < half[each.position.partition][1]]
     writer = ToFiles(tmp_path / "half")
     writer.folder.mkdir()
-    load(log, VIEWS[0], writer, half)
+    load(log, VIEWS[0], writer, half, engine)
     assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], early)) == []
 
 
-def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engine: str, tmp_path: Path) -> None:
     view, events = VIEWS[0], history(AGGREGATES, 3, 240, log.settings.partitions)
     sources = log.append(events)
     log.append_raw("bad", b"{", 0)
@@ -258,30 +276,48 @@ def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, tmp_p
             cleared.append(number)
             writer.clear()
 
-        load(log, view, writer, start_over=clear)
+        load(log, view, writer, engine=engine, start_over=clear)
         assert differences(states(view, writer.rows()), expected_states(view, kept)) == []
-    assert cleared == [0]
+    assert cleared == ([0] if engine == "spark" else [])
 
 
-def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(log: Log, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(
+    log: Log, engine: str, tmp_path: Path
+) -> None:
     sources = log.append(history(AGGREGATES, 4, 20, log.settings.partitions))
-    log.append_raw("bad", b"{", 0)
+    log.append_raw("bad", NOTHING.encode(), 0)
     log.append_raw("bad", b"{}", 0)
     at = max(source.position.offset for source in sources if source.position.partition == 0) + 2
     with pytest.raises(PoisonEvent, match=f"record 0:{at} .*malformed JSON.*1 more") as caught:
-        load(log, VIEWS[0], ToFiles(tmp_path))
+        load(log, VIEWS[0], ToFiles(tmp_path), engine=engine)
     assert caught.value.position == f"0:{at}"
     folder = tmp_path / "again"
     folder.mkdir()
-    result = load(log, VIEWS[0], ToFiles(folder), skip_poison=True)
+    result = load(log, VIEWS[0], ToFiles(folder), engine=engine, skip_poison=True)
     assert result.skipped == 2
     assert differences(states(VIEWS[0], ToFiles(folder).rows()), expected_states(VIEWS[0], sources)) == []
 
 
-def test_a_writer_that_fails_is_told_with_its_cause(log: Log, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_writer_that_fails_is_told_with_its_cause(log: Log, engine: str, tmp_path: Path) -> None:
     log.append(history(AGGREGATES, 5, 5, log.settings.partitions))
     with pytest.raises(BulkLoadFailed, match="the store is away"):
-        load(log, VIEWS[0], ToFiles(tmp_path, fails=True))
+        load(log, VIEWS[0], ToFiles(tmp_path, fails=True), engine=engine)
+
+
+def test_local_processes_leave_to_spark_what_only_spark_reads(log: Log, tmp_path: Path) -> None:
+    sources = log.append(history(AGGREGATES, 4, 20, log.settings.partitions))
+    record = """{'specversion':'1.0','id':'other/1','type':'other','subject':'other','sequence':1}"""
+    log.append_raw("single quotes", record.encode(), 0)
+    with pytest.raises(BulkLoadFailed, match="malformed JSON; use --engine spark"):
+        load(log, VIEWS[0], ToFiles(tmp_path), engine="local")
+    writer = ToFiles(tmp_path)
+    with closing(KafkaLog(log.settings)) as events:
+        either = LocalEngine(log.settings, events, SparkEngine(log.settings, session))
+        options: dict[str, Any] = {"selection": ALL, "skip_poison": False, "start_over": writer.clear}
+        either.bulk_load(VIEWS[0], log.ranges(), [writer], lambda *_: None, **options)
+    assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], sources)) == []
 
 
 def test_what_was_read_by_a_replay_is_not_kept_in_memory(log: Log, tmp_path: Path) -> None:
