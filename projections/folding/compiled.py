@@ -170,7 +170,7 @@ def _function(name: str, view: TableView, case: Case) -> str:
     if event is not None:
         lines.append(f"    data = {_decoder(event)}(body)")
         lines += [
-            f"    if is_null(data.{attribute(each)}):\n        raise Unclear('{each!s}')"
+            f"    if is_null(data.{attribute(each)}):\n        raise Unclear({each!r})"
             for each in required_fields(view, event)
             if isinstance(each, str) and _is_raw(view, event, each)
         ]

@@ -68,6 +68,9 @@ class LocalEngine:
     ) -> BulkResult:
         """See Engine.bulk_load."""
         total = sum(end - start for start, end in ranges.values())
+        if not total:
+            on_progress(0, 0)
+            return BulkResult(0, 0, 0.0)
         reason = unsuited(view, total, selection)
         if reason is None or (self.large is None and selection.where is None):
             try:

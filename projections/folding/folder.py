@@ -151,7 +151,7 @@ class Folder:
                     fold(head, body, value, partition, message.offset(), timestamp_ms, rows)
                 elif every is not None:
                     every(head, None, value, partition, message.offset(), timestamp_ms, rows)
-            except (msgspec.DecodeError, UnicodeDecodeError, Unclear):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unclear):
                 key = message.key()
                 if key != b"heartbeat/%d" % partition:
                     self.folded.unclear.append(UnclearRecord(partition, message.offset(), timestamp_ms, key, value))

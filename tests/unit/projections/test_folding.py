@@ -182,6 +182,16 @@ def _is_json(body: bytes) -> bool:
     return True
 
 
+def test_a_record_that_is_nested_too_deep_is_left_to_spark() -> None:
+    folder = Folder(compiled(BY_THING))
+    deep = b"[" * 100_000 + b"]" * 100_000
+    body = b'{"specversion":"1.0","id":"x/1","type":"x","subject":"x","sequence":1,"data":{"deep":%b}}' % deep
+    folder.add(0, [Record(7, 77, b"key", body)])
+    for record in folder.folded.unclear:
+        with pytest.raises(TooMuch, match="malformed"):
+            patches(BY_THING, record)
+
+
 @pytest.mark.parametrize("at", ["2026-01-31", "now", 5])
 def test_spark_reads_times_that_are_written_in_other_ways(at: Any) -> None:
     (whole,) = random_history(BY_THING, [Put], 1, length=1, repeated=False).sources
