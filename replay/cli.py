@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from eventlog.logs import log_to_stderr
 from projections.errors import UnknownView
-from replay import building, comparing, keeping, letters, listing, planning, status
+from replay import building, comparing, explaining, keeping, letters, listing, planning, status
 from replay.errors import NameTaken, NoSuchLetter, NoTerminal, NothingToDrop
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import fail
@@ -43,6 +43,7 @@ for command in (
     status.status,
     listing.generations,
     planning.plan,
+    explaining.explain,
     building.rebuild,
     building.rollback,
     comparing.verify,

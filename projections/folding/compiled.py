@@ -28,10 +28,10 @@ HEADER: Final = '''\
 
 from typing import Annotated
 
-from msgspec import Meta, Raw, defstruct
+from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
-from projections.folding.runtime import *  # noqa
+from projections.folding.runtime import *
 
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 '''
@@ -80,7 +80,8 @@ class Program:
     def namespace(self) -> dict[str, Any]:
         """The names that the source defines."""
         found: dict[str, Any] = {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
-        exec(compile(self.source, f"<view {self.tag}>", "exec"), found)  # noqa: S102 - our own source
+        found["__name__"] = f"view {self.tag}"
+        exec(compile(self.source, f"<view {self.tag}>", "exec", dont_inherit=True), found)  # noqa: S102 - our own source
         return found
 
     def __getstate__(self) -> dict[str, Any]:
@@ -124,35 +125,34 @@ def _struct(view: TableView, event: type[Event]) -> str:
         (name, RAW if name in lists else PYTHON_TYPES[kinds[name]], name in required)
         for name in fields_read(view, event)
     ]
-    lines = [f"{_decoder(event)} = {_decode('data', fields)}"]
+    data = _decoder(event).removesuffix("_of")
+    parts = [_class(data, fields), f"{data}_of = Decoder({data}).decode"]
     for name, read in lists.items():
         inner = item_types(event, name)
         always = {each.name for each in required if isinstance(each, ItemField) and each.list == name}
-        items = [(each, PYTHON_TYPES[inner[each]], each in always) for each in sorted(read)]
         own = items_function(name, event)
-        lines += [
-            f"_{own} = {_decode('item', items, many=True)}",
-            f"def {own}(raw):\n    return () if is_null(raw) else _{own}(raw)",
+        parts += [
+            _class(f"{own}_item", [(each, PYTHON_TYPES[inner[each]], each in always) for each in sorted(read)]),
+            f"{own}_of = Decoder(list[{own}_item]).decode",
+            f"def {own}(raw):\n    return () if is_null(raw) else {own}_of(raw)",
         ]
-    return "\n\n\n".join(lines)
+    return "\n\n".join(parts)
 
 
-def _decode(name: str, fields: Sequence[tuple[str, str, bool]], many: bool = False) -> str:
-    """A decoder of objects with these fields: name in JSON, type, whether it must be there."""
-    # a raw field may be null, which is checked later
-    needed = [f'("{attribute(json)}", {kind})' for json, kind, required in fields if required and kind != RAW]
-    others = [
-        f'("{attribute(json)}", {kind if kind == RAW else kind + " | None"}, None)'
-        for json, kind, required in fields
-        if not required or kind == RAW
-    ]
-    renamed = ", ".join(f'"{attribute(json)}": {json!r}' for json, _, _ in fields)
-    struct = f'defstruct("{name}", [{", ".join(needed + others)}], rename={{{renamed}}}, gc=False)'
-    return f"Decoder(list[{struct}]).decode" if many else f"Decoder({struct}).decode"
+def _class(name: str, fields: Sequence[tuple[str, str, bool]]) -> str:
+    """A struct with these fields: name in JSON, type, whether it must be there."""
+    renamed = {attribute(json): json for json, _, _ in fields}
+    lines = [f"class {name}(Struct, gc=False, kw_only=True, rename={renamed!r}):"]
+    for json, kind, required in fields:
+        if kind == RAW:  # whether it may be null is checked later
+            lines.append(f"{attribute(json)}: Raw = None")
+        else:
+            lines.append(f"{attribute(json)}: {kind}" if required else f"{attribute(json)}: {kind} | None = None")
+    return f"\n{INDENT}".join(lines if fields else [*lines, "pass"])
 
 
 def _decoder(event: type[Event]) -> str:
-    return f"data_{attribute(event.type)}"
+    return f"data_{attribute(event.type)}_of"
 
 
 def _function(name: str, view: TableView, case: Case) -> str:

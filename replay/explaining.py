@@ -1,0 +1,24 @@
+"""`replay explain`: the Python source that folds the events of a view."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from projections.folding.compiled import compiled
+from replay.deployment import open_deployment
+from replay.output import say
+
+
+def explain(view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)]) -> None:
+    """Show the Python source that a rebuild runs for VIEW if it folds the log in local processes.
+
+    For each event there is a class with the fields that are read, and a function that changes a row. A row is a list of
+    the state fields, in the order of the first comment.
+    """
+    with open_deployment(os.environ) as deployment:
+        program = compiled(deployment.views.view(view))
+        fields = ", ".join(f"{at} {field.name}" for at, field in enumerate(program.fields))
+        say(f"# the fields of a row: {fields}\n{program.source}")
