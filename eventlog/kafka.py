@@ -104,7 +104,7 @@ class KafkaLog:
             while not ended:
                 messages = consumer.consume(5_000, 0) or consumer.consume(1, 0.1)
                 found = [message for message in messages if message.error() is None]
-                last = found[-1].offset() or 0 if found else start
+                last = found[-1].offset() or 0 if found else -1
                 ended = last == end - 1
                 if len(found) < len(messages) or last >= end:
                     found, ended = _before(end, messages, f'reading "{topic}"')

@@ -86,6 +86,19 @@ def test_a_committed_transaction_is_read_back_as_it_was_appended(log: EventLog) 
     assert keys(log, partition=0) == []
 
 
+def test_any_range_is_read_whole_by_a_reader_that_has_no_connection_yet(log_settings: LogSettings) -> None:
+    with closing(KafkaLog(log_settings)) as log:
+        transaction = log.own(0).begin()
+        transaction.append([entry(name) for name in "abcd"])
+        transaction.commit()
+        settle(log)
+        end = log.end(EVENTS, 0)  # after the marker of the commit
+    for start in range(5):
+        for last in range(start, end + 1):
+            with closing(KafkaLog(log_settings)) as fresh:
+                assert keys(fresh, start=start, end=last) == list("abcd")[start:last]
+
+
 def test_nothing_of_an_open_transaction_is_seen(log: EventLog) -> None:
     transaction = log.own(0).begin()
     transaction.append([entry("a")])
