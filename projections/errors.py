@@ -21,6 +21,7 @@ ProjectionError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 
 class ProjectionError(Exception):
@@ -79,6 +80,10 @@ class LedgerWentBack(ProjectionError):
         self.store, self.view, self.partition, self.expected, self.actual = store, view, partition, expected, actual
 
 
+SHOWN_CHARACTERS: Final = 500
+"""Of a record, in an error."""
+
+
 class PoisonEvent(ProjectionError):
     """A replay found a record that cannot be read; the live query sends such a record to `dead-letters`."""
 
@@ -87,9 +92,10 @@ class PoisonEvent(ProjectionError):
         super().__init__(
             f'view "{view}": record {position} of "events" cannot be read: {reason}{more}; fix the declaration, '
             "erase the record, or skip such records as the live query does (--skip-poison); "
-            f"the record: {event}"
+            f"the record: {event[:SHOWN_CHARACTERS]}"
         )
-        self.view, self.position, self.reason, self.others, self.event = view, position, reason, others, event
+        self.view, self.position, self.reason, self.others = view, position, reason, others
+        self.event = event[:SHOWN_CHARACTERS]
 
 
 class BulkLoadFailed(ProjectionError):

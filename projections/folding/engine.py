@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,10 +21,10 @@ from eventlog.topics import EVENTS
 from projections.errors import BulkLoadFailed, PoisonEvent
 from projections.folding import pool, unclear
 from projections.folding.compiled import Program, compiled
-from projections.folding.folder import MAX_ROWS, Erased, Part, Times, TooMuch, UnclearRecord, by_share
+from projections.folding.folder import MAX_ROWS, Erased, Part, Times, TooMuch, UnclearRecord, by_share, is_heartbeat
 from projections.folding.pool import Progress, Share, TaskFailed
 from projections.folding.unclear import Unreadable
-from projections.generations.engine import BulkResult, Engine, Ranges
+from projections.generations.engine import BulkResult, Engine, Ranges, watched
 from projections.generations.selection import Selection
 from projections.loading.dead_letters import DeadLetters
 from projections.stores.names import patch_key
@@ -39,8 +37,6 @@ log = logging.getLogger(__name__)
 MAX_OFFSETS: Final = 5_000_000
 """More are folded by Spark, which writes to disk what does not fit into memory, and keeps slices over a kill."""
 MAX_PATCH_OFFSETS: Final = 50_000
-SHOWN_CHARACTERS: Final = 500
-LOOK_S: Final = 0.25
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class LocalEngine:
             except TooMuch as error:
                 reason = str(error)
         if self.large is None:
-            raise BulkLoadFailed(view.name, f"local processes cannot fold it: {reason}; use --engine spark")
+            raise _only_spark(view, reason)
         log.info("%s: Spark folds it: %s", view.tag, reason)
         return self.large.bulk_load(
             view,
@@ -99,9 +95,7 @@ class LocalEngine:
             return list(self._patches(view, ranges))
         except TooMuch as error:
             if self.large is None:
-                raise BulkLoadFailed(
-                    view.name, f"local processes cannot fold it: {error}; use --engine spark"
-                ) from error
+                raise _only_spark(view, str(error)) from error
             log.info("%s: Spark reads the events: %s", view.tag, error)
             return self.large.patches(view, ranges)
 
@@ -110,7 +104,7 @@ class LocalEngine:
             for messages in self.log.batches(EVENTS, partition, start, end):
                 for message in messages:
                     key, value = message.key(), message.value()
-                    if value is None or key == b"heartbeat/%d" % partition:
+                    if value is None or is_heartbeat(partition, key):
                         continue
                     record = UnclearRecord(partition, message.offset() or 0, message.timestamp()[1], key, value)
                     try:
@@ -120,6 +114,10 @@ class LocalEngine:
                     for patch in made:
                         name = patch_key(view.tag, patch.key)
                         yield name, _patch_text(patch, record), partition_of(name, self.settings.patch_partitions)
+
+
+def _only_spark(view: TableView, reason: str) -> BulkLoadFailed:
+    return BulkLoadFailed(view.name, f"local processes cannot fold it: {reason}; use --engine spark")
 
 
 def unsuited(view: TableView, offsets: int, selection: Selection) -> str | None:
@@ -149,17 +147,17 @@ class _Load:
 
         Raises TooMuch; then nothing was written.
         """
-        began = time.monotonic()
+        began, program = time.monotonic(), self._program()
         total = sum(end - start for start, end in self.ranges.values())
         progress, processes = Progress(), self.engine.processes or pool.cores()
         try:
-            with _watched(progress, total, self.on_progress), pool.new_pool(processes, progress) as workers:
-                shares = self._fold(workers, processes, None)
+            with watched(lambda: progress.read, total, self.on_progress), pool.new_pool(processes, progress) as workers:
+                shares = self._fold(workers, program, processes, None)
                 tombstones = _together(shares)
                 if tombstones:
-                    shares = self._fold(workers, processes, tombstones)
+                    shares = self._fold(workers, program, processes, tombstones)
                 found, poison = self._unclear(shares)
-                written = self._write(workers, shares, found, processes)
+                written = self._write(workers, program, shares, found, processes)
         except BrokenProcessPool as error:
             raise BulkLoadFailed(self.view.name, "a process was killed, maybe for lack of memory") from error
         except TaskFailed as error:
@@ -168,8 +166,9 @@ class _Load:
             self._report(poison)
         return BulkResult(total, written, time.monotonic() - began, len(poison))
 
-    def _fold(self, workers: ProcessPoolExecutor, processes: int, erased: Erased | None) -> list[Share]:
-        program = self._program()
+    def _fold(
+        self, workers: ProcessPoolExecutor, program: Program, processes: int, erased: Erased | None
+    ) -> list[Share]:
         parts = [Part(partition, start, end) for partition, (start, end) in self.ranges.items()]
         tasks = [
             workers.submit(pool.fold, program, self.engine.settings, each, self.times, erased, processes)
@@ -200,13 +199,17 @@ class _Load:
         return made, poison
 
     def _write(
-        self, workers: ProcessPoolExecutor, shares: Sequence[Share], found: Sequence[Patch], processes: int
+        self,
+        workers: ProcessPoolExecutor,
+        program: Program,
+        shares: Sequence[Share],
+        found: Sequence[Patch],
+        processes: int,
     ) -> int:
         encoded = [[share.rows[at] for share in shares] for at in range(processes)]
         if found:
             more = by_share(unclear.rows_of(self.view, found), processes)
             encoded = [[*ours, theirs] for ours, theirs in zip(encoded, more, strict=True)]
-        program = self._program()
         tasks = [workers.submit(pool.write, program, each, self.writers) for each in encoded]
         return sum(task.result() for task in tasks)
 
@@ -215,13 +218,12 @@ class _Load:
         first, reason = poison[0]
         if not self.skip_poison:
             key, value = (text.decode(errors="replace") for text in (first.key or b"", first.value))
-            place, shown = f"{first.partition}:{first.offset}", f"{key} {value}"[:SHOWN_CHARACTERS]
+            place, shown = f"{first.partition}:{first.offset}", f"{key} {value}"
             raise PoisonEvent(self.view.name, place, reason, len(poison) - 1, shown)
         letters = DeadLetters(self.engine.settings)
         for record, why in poison:
             letter = Letter(why, time_of(record.timestamp_ms), record.key, record.value)
-            place_of = {"topic": EVENTS, "partition": record.partition, "offset": record.offset}
-            letters.put(f"{EVENTS}/{record.partition}/{record.offset}", letter.to_json(**place_of))
+            letters.put_record(EVENTS, record.partition, record.offset, letter)
         letters.flush()
 
 
@@ -246,23 +248,3 @@ def _patch_text(patch: Patch, record: UnclearRecord) -> str:
     place = patch.place
     body = {"p": patch.source, "o": place.offset, "i": place.number, "t": record.timestamp_ms, "c": fields}
     return orjson.dumps(body).decode()
-
-
-@contextmanager
-def _watched(progress: Progress, total: int, on_progress: Callable[[int, int], None]) -> Iterator[None]:
-    """Report, while a fold runs, how many records were read."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(LOOK_S):
-            on_progress(min(progress.read, total), total)
-
-    thread = threading.Thread(target=watch, name="fold-progress", daemon=True)
-    on_progress(0, total)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-    on_progress(total, total)

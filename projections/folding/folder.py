@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import msgspec
 import orjson
 
 from commands.declaring.upcasting import evaluate, fits
+from eventlog.envelope import partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
@@ -153,7 +153,7 @@ class Folder:
                     every(head, None, value, partition, message.offset(), timestamp_ms, rows)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unclear):
                 key = message.key()
-                if key != b"heartbeat/%d" % partition:
+                if not is_heartbeat(partition, key):
                     self.folded.unclear.append(UnclearRecord(partition, message.offset(), timestamp_ms, key, value))
 
     def _erase(self, partition: int, tombstone: Recorded) -> None:
@@ -219,11 +219,16 @@ def fold_parts(
     return folded
 
 
+def is_heartbeat(partition: int, key: bytes | None) -> bool:
+    """Whether a record with this key is a heartbeat of its partition."""
+    return key == b"heartbeat/%d" % partition
+
+
 def by_share(rows: Rows, shares: int) -> list[bytes]:
     """Rows for other processes: encoded, and divided by key."""
     if shares == 1:
         return [msgspec.msgpack.encode(rows)]
     divided: list[Rows] = [{} for _ in range(shares)]
     for key, row in rows.items():
-        divided[zlib.crc32(key.encode()) % shares][key] = row
+        divided[partition_of(key, shares)][key] = row
     return [msgspec.msgpack.encode(each) for each in divided]

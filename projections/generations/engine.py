@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from eventlog.ports import EventLog
 from eventlog.topics import EVENTS
 from projections.generations.selection import Selection
 from projections.stores.store import BulkWriter
 from projections.table.view import TableView
+
+LOOK_S: Final = 0.25
+"""Time between progress reports; Spark's tasks report once per second."""
 
 Ranges = Mapping[int, tuple[int, int]]
 """By partition of `events`, the first offset and the one after the last."""
@@ -61,3 +66,23 @@ def holds_events(log: EventLog, ranges: Ranges) -> bool:
         for partition, (start, end) in ranges.items()
         for record in log.read(EVENTS, partition, start, end)
     )
+
+
+@contextmanager
+def watched(read: Callable[[], int], total: int, on_progress: Callable[[int, int], None]) -> Iterator[None]:
+    """Report from another thread, while a bulk load runs, how many records of `total` were read; see Engine."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(LOOK_S):
+            on_progress(min(read(), total), total)
+
+    thread = threading.Thread(target=watch, name="bulk-progress", daemon=True)
+    on_progress(0, total)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+    on_progress(total, total)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from pyspark.errors import PySparkException
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS
 from projections.errors import BulkLoadFailed, PoisonEvent
-from projections.generations.engine import BulkResult
+from projections.generations.engine import BulkResult, watched
 from projections.generations.selection import ALL, Selection
 from projections.loading.dead_letters import DeadLetters
 from projections.spark.erasing import Erasures
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 log = logging.getLogger(__name__)
-
-SHOWN_CHARACTERS: Final = 500
-LOOK_S: Final = 0.25
-"""Time between progress reports; Spark's tasks report once per second."""
 
 NAMED_POISON: Final = 1_000
 """Of one task at most: all unreadable records are counted, but only this many are named and become dead letters."""
@@ -154,7 +149,7 @@ def _poison_event(
     partition, offset = place
     there = read_ranges(session, settings, {partition: (offset, offset + 1)})
     (record,) = there.selectExpr("cast(key as string) as key", "cast(value as string) as value").collect()
-    shown = f"{record['key']} {record['value']}"[:SHOWN_CHARACTERS]
+    shown = f"{record['key']} {record['value']}"
     return PoisonEvent(view.name, f"{partition}:{offset}", fault(there, view), others, shown)
 
 
@@ -222,23 +217,10 @@ def _place(position: str) -> tuple[int, int]:
 @contextmanager
 def _watched(session: SparkSession, total: int, on_progress: Callable[[int, int], None]) -> Iterator[None]:
     """Report, while a job runs, how many records its tasks have read."""
-    done = threading.Event()
     group = f"bulk-{time.monotonic_ns()}"
     session.sparkContext.setJobGroup(group, "bulk load", interruptOnCancel=True)
-
-    def watch() -> None:
-        while not done.wait(LOOK_S):
-            on_progress(min(_records_read(session, group), total), total)
-
-    thread = threading.Thread(target=watch, name="bulk-progress", daemon=True)
-    on_progress(0, total)
-    thread.start()
-    try:
+    with watched(lambda: _records_read(session, group), total, on_progress):
         yield
-    finally:
-        done.set()
-        thread.join()
-    on_progress(total, total)
 
 
 def _records_read(session: SparkSession, group: str) -> int:
