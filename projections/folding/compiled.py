@@ -47,6 +47,10 @@ PYTHON_TYPES: Final = {
 INDENT: Final = "    "
 
 
+class OnlySpark(Exception):
+    """Only Spark can read the events; the message says why."""
+
+
 @dataclass(frozen=True)
 class Older:
     """The older versions of an event. changed: by version, fields that it recorded otherwise. kinds: by field."""
@@ -89,7 +93,21 @@ class Program:
 
 
 def compiled(view: TableView) -> Program:
-    """The program of a view."""
+    """The program of a view; raises OnlySpark."""
+    try:
+        return _compiled(view)
+    except AttributeError as error:
+        raise OnlySpark(f"one of its expressions has no Python source ({error})") from error
+
+
+def combining(view: TableView) -> Program:
+    """A program that reads no events, and combines rows only."""
+    monoids = view.layout.monoids
+    source = "\n\n".join([HEADER.format(tag=view.tag), _combine(monoids), _finish(monoids)])
+    return Program(view.tag, view.key_name, source, monoids, {}, None, {}, {})
+
+
+def _compiled(view: TableView) -> Program:
     events = list(view.events.values())
     names = {event.type: f"fold_{at}" for at, event in enumerate(events)}
     every = "fold_every" if view.handles_every else None

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -24,12 +23,11 @@ from eventlog.envelope import Position
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
+from projections.engines import EngineChoice, new_engine
 from projections.errors import BulkLoadFailed, PoisonEvent
-from projections.folding.engine import LocalEngine
-from projections.generations.engine import BulkResult, Engine
+from projections.generations.engine import BulkResult
 from projections.generations.selection import ALL
 from projections.registry import ViewRegistry
-from projections.spark.engine import SparkEngine
 from projections.spark.kafka_source import Ranges
 from projections.table import reference
 from projections.table.expressions import Source
@@ -149,10 +147,6 @@ class ToFiles:
                     file.write_batch(batch)
         return sum(batch.num_rows for batch in batches)
 
-    def clear(self) -> None:
-        for file in self.folder.glob("*.arrow"):
-            file.unlink()
-
     def rows(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for file in self.folder.glob("*.arrow"):
@@ -200,14 +194,12 @@ def load(
     log: Log, view: TableView, writer: ToFiles, ranges: Ranges | None = None, engine: str = "spark", **more: Any
 ) -> BulkResult:
     options = {
-        "start_over": writer.clear,
         "on_progress": lambda *_: None,
         "selection": ALL,
         "skip_poison": False,
     } | more
     with closing(KafkaLog(log.settings)) as events:
-        local, spark = LocalEngine(log.settings, events, None), SparkEngine(log.settings, session)
-        by: Engine = spark if engine == "spark" else local
+        by = new_engine(log.settings, events, session, EngineChoice(engine))
         return by.bulk_load(view, ranges or log.ranges(), [writer], **options)
 
 
@@ -267,18 +259,11 @@ def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engin
     erased[gone[0].position.partition, gone[0].envelope.id] = again[0].position.offset - 1
     kept = reference.remaining([*sources, *again], erased)
     assert len(kept) == len(sources) - len(gone) + 1
-    cleared: list[int] = []
-    for number in range(2):  # the second one knows that there are tombstones, and looks for them first
+    for number in range(2):  # the second one knows the tombstones before it folds
         writer = ToFiles(tmp_path / str(number))
         writer.folder.mkdir()
-
-        def clear(writer: ToFiles = writer, number: int = number) -> None:
-            cleared.append(number)
-            writer.clear()
-
-        load(log, view, writer, engine=engine, start_over=clear)
+        load(log, view, writer, engine=engine)
         assert differences(states(view, writer.rows()), expected_states(view, kept)) == []
-    assert cleared == ([0] if engine == "spark" else [])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -301,7 +286,7 @@ def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_writer_that_fails_is_told_with_its_cause(log: Log, engine: str, tmp_path: Path) -> None:
-    log.append(history(AGGREGATES, 5, 5, log.settings.partitions))
+    log.append(history(AGGREGATES, 5, 40, log.settings.partitions))
     with pytest.raises(BulkLoadFailed, match="the store is away"):
         load(log, VIEWS[0], ToFiles(tmp_path, fails=True), engine=engine)
 
@@ -313,25 +298,8 @@ def test_local_processes_leave_to_spark_what_only_spark_reads(log: Log, tmp_path
     with pytest.raises(BulkLoadFailed, match="malformed JSON; use --engine spark"):
         load(log, VIEWS[0], ToFiles(tmp_path), engine="local")
     writer = ToFiles(tmp_path)
-    with closing(KafkaLog(log.settings)) as events:
-        either = LocalEngine(log.settings, events, SparkEngine(log.settings, session))
-        options: dict[str, Any] = {"selection": ALL, "skip_poison": False, "start_over": writer.clear}
-        either.bulk_load(VIEWS[0], log.ranges(), [writer], lambda *_: None, **options)
+    load(log, VIEWS[0], writer, engine="auto")
     assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], sources)) == []
-
-
-def test_what_was_read_by_a_replay_is_not_kept_in_memory(log: Log, tmp_path: Path) -> None:
-    log.append(history(AGGREGATES, 6, 20, log.settings.partitions))
-    jvm = psutil.Process(session().sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
-    kafka = int(log.settings.bootstrap.rpartition(":")[2])
-
-    def consumers() -> int:
-        return sum(bool(each.raddr) and each.raddr.port == kafka for each in jvm.net_connections())
-
-    seen: list[int] = []
-    load(log, VIEWS[0], ToFiles(tmp_path), on_progress=lambda *_: seen.append(consumers()))
-    assert any(seen)
-    eventually(lambda: not consumers(), "consumers, each with megabytes of records, are closed")
 
 
 def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
