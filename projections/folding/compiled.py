@@ -19,7 +19,7 @@ from commands.declaring.upcasting import Lineage
 from projections.table.expressions import Expression, Value, attribute
 from projections.table.folds.fold import EVERY, Case, event_of
 from projections.table.items import ItemField, items_function, items_read
-from projections.table.monoids import Extreme, Grouped, Monoid, Pick, StateField, Sum
+from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum
 from projections.table.types import ColumnType, field_types, item_types
 from projections.table.view import TableView, expressions_of, fields_read, required_fields
 
@@ -242,7 +242,7 @@ def _changes(monoids: Sequence[Monoid], slots: Mapping[str, str]) -> list[str]:
         match monoid:
             case Pick() | Sum() | Extreme():
                 lines += _scalar(monoid, places, brought) if brought else []
-            case Grouped() if brought:
+            case Entries() if brought:
                 ((name, value),) = brought.items()
                 lines += [
                     f"if {value}:",
@@ -250,7 +250,7 @@ def _changes(monoids: Sequence[Monoid], slots: Mapping[str, str]) -> list[str]:
                     f"        {places[name]} = Gathered(monoid_{number})",
                     f"    {places[name]}.add({value})",
                 ]
-            case Grouped():
+            case Entries():
                 pass
             case _:
                 first = f"row[{at}]"
@@ -303,7 +303,7 @@ def _combine(monoids: Sequence[Monoid]) -> str:
         match monoid:
             case Pick() | Sum() | Extreme():
                 lines += _scalar(monoid, places, brought)
-            case Grouped():
+            case Entries():
                 name = monoid.field.name
                 lines += [
                     f"if theirs[{at}] is not None:",
@@ -328,7 +328,7 @@ def _finish(monoids: Sequence[Monoid]) -> str:
         match monoid:
             case Pick() | Sum() | Extreme():
                 pass
-            case Grouped():
+            case Entries():
                 lines += [f"if row[{at}] is not None:", f"    row[{at}] = row[{at}].state()"]
             case _:
                 slots = ", ".join(f"row[{at + more}]" for more in range(len(monoid.fields)))
