@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from projections.engines import EngineChoice, new_engine
 from projections.errors import BulkLoadFailed, PoisonEvent
+from projections.folding import tasks
+from projections.folding.compiled import compiled
+from projections.folding.folder import ALWAYS
 from projections.generations.engine import BulkResult
 from projections.generations.selection import ALL
 from projections.registry import ViewRegistry
@@ -241,6 +245,34 @@ def test_rows_of_every_view_are_the_references(log: Log, engine: str, tmp_path: 
     writer.folder.mkdir()
     load(log, VIEWS[0], writer, half, engine)
     assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], early)) == []
+
+
+@pytest.mark.parametrize("in_files", [True, False])
+def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
+    log: Log, in_files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = log.append(history(AGGREGATES, 8, 400, log.settings.partitions))
+    monkeypatch.setattr(tasks, "ROWS_IN_MEMORY", 1)
+    monkeypatch.setattr(tasks, "GROUP_BYTES", 1_000)
+    monkeypatch.setattr(KafkaLog, "batches", partialmethod(_singly, KafkaLog.batches))
+    view, shares = VIEWS[0], []
+    for partition, (start, end) in log.ranges().items():
+        path = tmp_path / str(partition) if in_files else None
+        part = tasks.Part(partition, start, end)
+        task = tasks.FoldTask(compiled(view), log.settings, [part], ALWAYS, {}, 16, path)
+        shares.append(tasks.fold(task, lambda _: None))
+    expected = expected_states(view, sources)
+    assert sum(len(share.chunks) for share in shares) > 2 * len(expected), "rows are in parts"
+    writer, groups = ToFiles(tmp_path), tasks.groups(shares, 2)
+    assert len(groups) > 1
+    rows = sum(tasks.write(compiled(view), [writer], group) for group in groups)
+    assert rows == len(expected)
+    assert differences(states(view, writer.rows()), expected) == []
+
+
+def _singly(log: KafkaLog, batches: Callable[..., Iterator[Any]], *args: Any) -> Iterator[Any]:
+    for messages in batches(log, *args):
+        yield from ([message] for message in messages)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
