@@ -120,6 +120,7 @@ class FoldingEngine:
                         yield name, _patch_text(patch, record), partition_of(name, self.settings.patch_partitions)
 
     def spark_for(self, view: TableView, reason: str) -> SparkWorkers:
+        """Workers that read what compiled Python does not; raises BulkLoadFailed if there is no Spark."""
         if self.spark is None:
             raise BulkLoadFailed(view.name, f"local processes cannot fold it: {reason}; use --engine spark")
         log.info("%s: Spark reads the events: %s", view.tag, reason)

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
+from projections.generations.engine import Ranges, offsets_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Ranges = Mapping[int, tuple[int, int]]
-"""By partition, the first offset and the one after the last."""
 
 _SOURCE: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "read_committed",
@@ -38,7 +36,6 @@ def connection(settings: LogSettings) -> dict[str, str]:
 def read_ranges(session: SparkSession, settings: LogSettings, ranges: Ranges) -> DataFrame:
     """The committed records of `events` in these offsets, in the form of Spark's Kafka source."""
     topic = settings.topic(EVENTS)
-    total = sum(end - start for start, end in ranges.values())
     assigned = [each for each, (start, end) in ranges.items() if end > start]
     reader = session.read.format("kafka").options(**connection(settings))
     reader = reader.option("assign", json.dumps({topic: assigned}))
@@ -46,6 +43,6 @@ def read_ranges(session: SparkSession, settings: LogSettings, ranges: Ranges) ->
     reader = reader.option("endingOffsets", json.dumps({topic: {str(each): ranges[each][1] for each in assigned}}))
     return (
         reader.options(**_SOURCE)
-        .option("minPartitions", max(session.sparkContext.defaultParallelism, total // TASK_EVENTS))
+        .option("minPartitions", max(session.sparkContext.defaultParallelism, offsets_in(ranges) // TASK_EVENTS))
         .load()
     )

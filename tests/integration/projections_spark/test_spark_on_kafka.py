@@ -29,10 +29,9 @@ from projections.errors import BulkLoadFailed, PoisonEvent
 from projections.folding import tasks
 from projections.folding.compiled import compiled
 from projections.folding.folder import ALWAYS
-from projections.generations.engine import BulkResult
+from projections.generations.engine import BulkResult, Ranges
 from projections.generations.selection import ALL
 from projections.registry import ViewRegistry
-from projections.spark.kafka_source import Ranges
 from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.view import TableView
