@@ -42,8 +42,9 @@ def run(name: str) -> Iterator[dict[str, Any]]:
         yield {
             "value": round(COMMANDS / seconds),
             "unit": "commands/s",
-            "conditions": f"{COMMANDS} commands of {STREAMS} listings in {ours.partitions} partitions, handler "
-            f"processes: {os.environ.get('HEADWATER_HANDLERS', '1')}, batches of at most {BATCH}, JSON; from its first transaction to the last receipt read back",
+            "conditions": f"{COMMANDS} commands of {STREAMS} listings in {ours.partitions} partitions, "
+            f"{os.environ.get('HEADWATER_HANDLERS', '1')} handler processes, batches of at most {BATCH}, JSON; "
+            "from the first transaction to the last receipt read back",
             "floor": round(COMMANDS / floor_seconds),
             "ratio": round(floor_seconds / seconds, 2),
             "cpu_us_per_command": round(cpu_seconds / COMMANDS * 1e6, 1),
