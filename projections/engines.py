@@ -1,26 +1,32 @@
-"""Which engine folds the log for a rebuild: local processes if the log is small, else Spark."""
+"""Who folds the log for a rebuild: a pool of local processes if the log is small, else Spark."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.folding.engine import LocalEngine, unsuited
+from projections.folding import pool
+from projections.folding.engine import FoldingEngine, only_spark
+from projections.folding.workers import SparkWorkers, Workers
 from projections.generations.engine import Engine
 from projections.generations.selection import Selection
-from projections.spark.engine import SparkEngine
 from projections.table.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MAX_LOCAL_OFFSETS: Final = 5_000_000
+"""For more, the time until Spark has started does not matter."""
+
 
 class EngineChoice(Enum):
-    """What folds the log: `auto` is local processes if the log is small and there is no Spark cluster, else Spark."""
+    """Who folds the log: `auto` is local processes if the log is small and there is no Spark cluster, else Spark."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -35,10 +41,21 @@ def new_engine(
     env: Mapping[str, str] = os.environ,
 ) -> Engine:
     """An engine; session: starts Spark at its first use."""
-    spark = SparkEngine(settings, session)
-    if choice is EngineChoice.SPARK or (choice is EngineChoice.AUTO and _has_cluster(env)):
-        return spark
-    return LocalEngine(settings, log, None if choice is EngineChoice.LOCAL else spark)
+
+    @cache
+    def spark() -> SparkWorkers:
+        from projections.spark.workers import SparkTasks  # noqa: PLC0415 - what local processes fold needs no Spark
+
+        return SparkTasks(session(), settings)
+
+    @contextmanager
+    def on_spark() -> Iterator[Workers]:
+        yield spark()
+
+    def workers(offsets: int) -> AbstractContextManager[Workers]:
+        return pool.opened() if _spark_for(offsets, choice, env) is None else on_spark()
+
+    return FoldingEngine(settings, log, workers, None if choice is EngineChoice.LOCAL else spark)
 
 
 def why_spark(
@@ -49,12 +66,14 @@ def why_spark(
     env: Mapping[str, str] = os.environ,
 ) -> str | None:
     """Why Spark folds so many offsets for this view; None if local processes do."""
-    if choice is EngineChoice.SPARK:
-        return "chosen"
     if choice is EngineChoice.LOCAL:
         return None
-    return "there is a cluster" if _has_cluster(env) else unsuited(view, offsets, selection)
+    return _spark_for(offsets, choice, env) or only_spark(view, selection)
 
 
-def _has_cluster(env: Mapping[str, str]) -> bool:
-    return bool(env.get("SPARK_MASTER"))
+def _spark_for(offsets: int, choice: EngineChoice, env: Mapping[str, str]) -> str | None:
+    if choice is EngineChoice.AUTO:
+        if env.get("SPARK_MASTER"):
+            return "there is a cluster"
+        return f"{offsets:,} offsets are more than {MAX_LOCAL_OFFSETS:,}" if offsets > MAX_LOCAL_OFFSETS else None
+    return "chosen" if choice is EngineChoice.SPARK else None

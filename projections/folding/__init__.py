@@ -1,1 +1,1 @@
-"""Folds the log in Python: a view compiles to Python source, and a pool of local processes runs it."""
+"""Folds the log in tasks: a view compiles to Python source, which processes of a local pool or of Spark run."""

@@ -10,21 +10,11 @@ import pyarrow as pa
 
 from projections.folding.compiled import Program
 from projections.folding.folder import Row, Rows
+from projections.stores.arrow import ARROW_TYPES, arrow_array
 from projections.table.monoids import StateField
 from projections.table.types import ColumnType
 
 BATCH_ROWS: Final = 10_000
-_TYPES: Final = {
-    ColumnType.TEXT: pa.string(),
-    ColumnType.INTEGER: pa.int64(),
-    ColumnType.FLOAT: pa.float64(),
-    ColumnType.BOOLEAN: pa.bool_(),
-    ColumnType.TIME: pa.timestamp("us", "UTC"),
-    ColumnType.POINT: pa.struct({"lat": pa.float64(), "lon": pa.float64()}),
-    ColumnType.JSON: pa.string(),
-    ColumnType.SKETCH: pa.string(),
-    ColumnType.COUNTS: pa.list_(pa.struct({"v": pa.string(), "n": pa.int64()})),
-}
 
 
 def batches(program: Program, rows: Rows) -> Iterator[pa.RecordBatch]:
@@ -39,12 +29,9 @@ def batches(program: Program, rows: Rows) -> Iterator[pa.RecordBatch]:
 
 def _column(field: StateField, at: int, rows: Sequence[Row]) -> Any:
     values = [row[at] for row in rows]
-    match field.type:
-        case ColumnType.TIME:
-            return pa.array(values, pa.string()).cast(_type(field))
-        case ColumnType.COUNTS:
-            values = [_listed(value) for value in values]
-    return pa.array(values, _type(field))
+    if field.type is ColumnType.COUNTS:
+        values = [_listed(value) for value in values]
+    return arrow_array(values, _type(field))
 
 
 def _listed(tally: dict[str, int] | None) -> list[dict[str, Any]] | None:
@@ -54,7 +41,7 @@ def _listed(tally: dict[str, int] | None) -> list[dict[str, Any]] | None:
 def _type(field: StateField) -> pa.DataType:
     if field.type is ColumnType.ENTRIES:
         return pa.list_(pa.struct([(each.name, _entry_type(each)) for each in field.entry]))
-    return _TYPES[field.type]
+    return ARROW_TYPES[field.type]
 
 
 def _entry_type(field: StateField) -> pa.DataType:

@@ -19,7 +19,7 @@ from commands.declaring.upcasting import Lineage
 from projections.table.expressions import Expression, Value, attribute
 from projections.table.folds.fold import EVERY, Case, event_of
 from projections.table.items import ItemField, items_function, items_read
-from projections.table.monoids import Extreme, Grouped, Monoid, Pick, StateField, Sum
+from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum
 from projections.table.types import ColumnType, field_types, item_types
 from projections.table.view import TableView, expressions_of, fields_read, required_fields
 
@@ -45,6 +45,10 @@ PYTHON_TYPES: Final = {
     ColumnType.JSON: RAW,
 }
 INDENT: Final = "    "
+
+
+class OnlySpark(Exception):
+    """Only Spark can read the events; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,21 @@ class Program:
 
 
 def compiled(view: TableView) -> Program:
-    """The program of a view."""
+    """The program of a view; raises OnlySpark."""
+    try:
+        return _compiled(view)
+    except AttributeError as error:
+        raise OnlySpark(f"one of its expressions has no Python source ({error})") from error
+
+
+def combining(view: TableView) -> Program:
+    """A program that reads no events, and combines rows only."""
+    monoids = view.layout.monoids
+    source = "\n\n".join([HEADER.format(tag=view.tag), _combine(monoids), _finish(monoids)])
+    return Program(view.tag, view.key_name, source, monoids, {}, None, {}, {})
+
+
+def _compiled(view: TableView) -> Program:
     events = list(view.events.values())
     names = {event.type: f"fold_{at}" for at, event in enumerate(events)}
     every = "fold_every" if view.handles_every else None
@@ -224,7 +242,7 @@ def _changes(monoids: Sequence[Monoid], slots: Mapping[str, str]) -> list[str]:
         match monoid:
             case Pick() | Sum() | Extreme():
                 lines += _scalar(monoid, places, brought) if brought else []
-            case Grouped() if brought:
+            case Entries() if brought:
                 ((name, value),) = brought.items()
                 lines += [
                     f"if {value}:",
@@ -232,7 +250,7 @@ def _changes(monoids: Sequence[Monoid], slots: Mapping[str, str]) -> list[str]:
                     f"        {places[name]} = Gathered(monoid_{number})",
                     f"    {places[name]}.add({value})",
                 ]
-            case Grouped():
+            case Entries():
                 pass
             case _:
                 first = f"row[{at}]"
@@ -285,7 +303,7 @@ def _combine(monoids: Sequence[Monoid]) -> str:
         match monoid:
             case Pick() | Sum() | Extreme():
                 lines += _scalar(monoid, places, brought)
-            case Grouped():
+            case Entries():
                 name = monoid.field.name
                 lines += [
                     f"if theirs[{at}] is not None:",
@@ -310,7 +328,7 @@ def _finish(monoids: Sequence[Monoid]) -> str:
         match monoid:
             case Pick() | Sum() | Extreme():
                 pass
-            case Grouped():
+            case Entries():
                 lines += [f"if row[{at}] is not None:", f"    row[{at}] = row[{at}].state()"]
             case _:
                 slots = ", ".join(f"row[{at + more}]" for more in range(len(monoid.fields)))

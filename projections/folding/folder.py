@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
@@ -11,17 +10,8 @@ import msgspec
 import orjson
 
 from commands.declaring.upcasting import evaluate, fits
-from eventlog.envelope import partition_of
-from eventlog.kafka import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
 from projections.folding.compiled import Older, Program
 from projections.folding.runtime import Unclear
-
-MAX_UNCLEAR: Final = 20_000
-"""Records that one process may leave to the slow path."""
-MAX_ROWS: Final = 1_000_000
-"""Rows in the memory of one process."""
 
 Row = list[Any]
 Rows = dict[str, Row]
@@ -71,10 +61,6 @@ class Part(NamedTuple):
     partition: int
     start: int
     end: int
-
-
-class TooMuch(Exception):
-    """The log is not for local processes; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +153,11 @@ class Folder:
             self._finish(row)
         return self.folded.rows
 
+    def drain(self) -> Rows:
+        """The rows so far, which the folder then forgets."""
+        rows, self.folded.rows = self.rows(), {}
+        return rows
+
     def take_in(self, rows: Rows) -> None:
         """Combine finished rows into finished rows."""
         held, combine = self.folded.rows, self._combine
@@ -195,40 +186,6 @@ def _current(body: msgspec.Raw, version: int, current: int, older: Older | None)
     return orjson.dumps(made)
 
 
-def fold_parts(
-    program: Program,
-    settings: LogSettings,
-    parts: Sequence[Part],
-    times: Times,
-    erased: Erased | None,
-    on_records: Callable[[int], None],
-) -> Folded:
-    """Fold these parts of the log; raises TooMuch, and LogUnavailable. on_records: called with records read since."""
-    folder = Folder(program, times, erased)
-    folded = folder.folded
-    with closing(KafkaLog(settings)) as log:
-        for part in parts:
-            for messages in log.batches(EVENTS, part.partition, part.start, part.end):
-                folder.add(part.partition, messages)
-                on_records(len(messages))
-                if len(folded.rows) > MAX_ROWS:
-                    raise TooMuch(f"one process has more than {MAX_ROWS:,} rows")
-                if len(folded.unclear) > MAX_UNCLEAR:
-                    raise TooMuch(f"more than {MAX_UNCLEAR:,} records are not as declared")
-    folder.rows()
-    return folded
-
-
 def is_heartbeat(partition: int, key: bytes | None) -> bool:
     """Whether a record with this key is a heartbeat of its partition."""
     return key == b"heartbeat/%d" % partition
-
-
-def by_share(rows: Rows, shares: int) -> list[bytes]:
-    """Rows for other processes: encoded, and divided by key."""
-    if shares == 1:
-        return [msgspec.msgpack.encode(rows)]
-    divided: list[Rows] = [{} for _ in range(shares)]
-    for key, row in rows.items():
-        divided[partition_of(key, shares)][key] = row
-    return [msgspec.msgpack.encode(each) for each in divided]

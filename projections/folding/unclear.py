@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,8 @@ import orjson
 from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import fits
 from eventlog.envelope import SPEC_VERSION, Envelope, Position
-from projections.folding.folder import TooMuch, UnclearRecord
+from projections.folding.compiled import OnlySpark
+from projections.folding.folder import UnclearRecord
 from projections.table import reference
 from projections.table.event_data import problem
 from projections.table.expressions import Source
@@ -28,7 +29,7 @@ class Unreadable(ValueError):
 def patches(view: TableView, record: UnclearRecord) -> list[Patch]:
     """The patches of a record, read as leniently as the live query does.
 
-    Raises Unreadable, and TooMuch if only Spark knows how it reads the record.
+    Raises Unreadable, and OnlySpark if only Spark knows how it reads the record.
     """
     envelope = event_in(record)
     _check_times(view, envelope, record)
@@ -72,7 +73,7 @@ def _document(record: UnclearRecord, text: str) -> dict[str, Any]:
         document = orjson.loads(text)
     except orjson.JSONDecodeError:
         if text.lstrip().startswith("{"):  # Spark also reads some texts that are no JSON, such as single quotes
-            raise TooMuch(f"record {record.partition}:{record.offset} is malformed JSON") from None
+            raise OnlySpark(f"record {record.partition}:{record.offset} is malformed JSON") from None
         document = None
     if not isinstance(document, dict) or document.get("specversion") is None:
         raise Unreadable('not an event: malformed JSON, or no "specversion"')
@@ -80,13 +81,13 @@ def _document(record: UnclearRecord, text: str) -> dict[str, Any]:
 
 
 def _check_times(view: TableView, envelope: Envelope, record: UnclearRecord) -> None:
-    """Raise TooMuch if a time is written in another way than RFC 3339: Spark reads some of these."""
+    """Raise OnlySpark if a time is written in another way than RFC 3339: Spark reads some of these."""
     event = view.events.get(envelope.type)
     if event is None or envelope.data_version != event.version:
         return
     for path, found in _times(view, event, envelope.data):
         if found is not None and not fits(found, datetime):
-            raise TooMuch(f'record {record.partition}:{record.offset} has the time {found!r} in "{path}"')
+            raise OnlySpark(f'record {record.partition}:{record.offset} has the time {found!r} in "{path}"')
 
 
 def _times(view: TableView, event: type[Event], data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -107,12 +108,3 @@ def _text(value: Any) -> str | None:
 
 def _integer(value: Any) -> int:
     return value if type(value) is int and abs(value) < 2**63 else 0
-
-
-def rows_of(view: TableView, found: Sequence[Patch]) -> dict[str, list[Any]]:
-    """Patches combined into rows, with a slot per state field."""
-    states: dict[str, dict[str, Any]] = {}
-    for patch in found:
-        reference.combine(view, states.setdefault(patch.key, {}), patch.fields)
-    names = [field.name for field in view.layout.fields]
-    return {key: [state.get(name) for name in names] for key, state in states.items()}

@@ -17,7 +17,7 @@ from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
-from projections.generations.engine import Engine, holds_events
+from projections.generations.engine import Engine, holds_events, offsets_in
 from projections.generations.registry import RebuildLock
 from projections.generations.selection import ALL, Selection
 from projections.loading.loader import Loader
@@ -119,19 +119,15 @@ class Build:
     def load(self) -> None:
         """Create the generation, load all events below `bulk_ends`, and build its indexes."""
         with self.phase("create"):
-            self._create()
+            for store in self.stores:
+                store.create(self.target, self.bulk_ends, self.patch_starts)
         with self.phase("bulk"):
             # if there is little to read, checking it is faster than starting Spark
-            offsets = sum(end - start for start, end in self.ranges.values())
-            if offsets > FEW_RECORDS or holds_events(self.log, self.ranges):
+            if offsets_in(self.ranges) > FEW_RECORDS or holds_events(self.log, self.ranges):
                 self._bulk()
         with self.phase("index"):
             for store in self.stores:
                 store.finish(self.target)
-
-    def _create(self) -> None:
-        for store in self.stores:
-            store.create(self.target, self.bulk_ends, self.patch_starts)
 
     def catch_up(self, loaders: Sequence[Loader]) -> None:
         """Wait until `loaders` have brought the generation up to the live query."""
@@ -166,7 +162,6 @@ class Build:
             lambda done, total: self.on_step(Step(view.name, "bulk", done, total)),
             selection=self.options.selection,
             skip_poison=self.options.skip_poison,
-            start_over=self._create,
         )
         self.result.events, self.result.rows, self.result.skipped = loaded.events, loaded.rows, loaded.skipped
         self.measured(loaded.events, loaded.seconds)

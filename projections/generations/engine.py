@@ -21,6 +21,11 @@ Ranges = Mapping[int, tuple[int, int]]
 """By partition of `events`, the first offset and the one after the last."""
 
 
+def offsets_in(ranges: Ranges) -> int:
+    """The number of offsets."""
+    return sum(end - start for start, end in ranges.values())
+
+
 @dataclass(frozen=True, slots=True)
 class BulkResult:
     """The result of a bulk load.
@@ -46,13 +51,12 @@ class Engine(Protocol):
         *,
         selection: Selection,
         skip_poison: bool,
-        start_over: Callable[[], None],
     ) -> BulkResult:
         """Fold the events in `ranges` and write the rows through `writers`, one per store.
 
         on_progress: called from another thread with (log records read, total offsets). selection: of the events.
         skip_poison: send unreadable records to `dead-letters`; otherwise they raise PoisonEvent, after the other rows
-        are written. start_over: deletes the written rows, because all are written again. Raises BulkLoadFailed.
+        are written. Raises BulkLoadFailed; the next load reuses what was folded of a long log.
         """
 
     def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:

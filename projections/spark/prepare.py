@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from eventlog.envelope import Envelope, encode
 from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry
-from projections.spark.folding import folded
 from projections.spark.patch_sql import patch_records
 from projections.spark.session import SparkSettings, end, start_session
 from projections.spark.setup import class_archive
@@ -22,7 +20,6 @@ from projections.spark.setup.java import locate_java
 from projections.table.expressions import literal
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
@@ -62,8 +59,8 @@ def make_archive() -> Path | None:
 def _exercise(session: SparkSession) -> None:
     """Fold and stream a little, without a server, so that the needed classes are loaded."""
     views = list(ViewRegistry.load().views.values())
-    for view in views[:2]:
-        folded(_records(session.range(1000)), view).mapInArrow(_counted, "rows bigint").collect()
+    session.sparkContext.parallelize(range(4), 4).map(str).collect()
+    patch_records(_records(session.range(1000)), views, LogSettings()).rdd.count()
     with TemporaryDirectory(prefix="headwater-") as folder:
         Path(folder, "rows.json").write_text('{"id": 1}\n')
         rows = session.readStream.schema("id bigint").json(folder)
@@ -83,9 +80,3 @@ def _records(numbers: DataFrame) -> DataFrame:
         "id as offset",
         "current_timestamp() as timestamp",
     )
-
-
-def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa  # noqa: PLC0415 - only the making of the archive needs it
-
-    yield pa.RecordBatch.from_pydict({"rows": pa.array([sum(batch.num_rows for batch in batches)], pa.int64())})

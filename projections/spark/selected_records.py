@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 
 from projections.errors import WrongCondition
 from projections.generations.selection import Selection
-from projections.spark.events import TOMBSTONE_ROW, LogSchema, parse
+from projections.spark.events import LogSchema, parse
 from projections.table.view import TableView
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ def selected(records: DataFrame, view: TableView, selection: Selection) -> DataF
     """Kafka's records of `events` that match the time and condition of `selection`; the reader applies its offsets.
 
     The condition may use fields that the view does not read. A record that is not an event stays, because its event is
-    unknown; a tombstone stays whatever its time is, because it erases an older event. Raises WrongCondition.
+    unknown. Raises WrongCondition.
     """
     if selection.since is not None and selection.since.time_ms is not None:
-        records = records.where(f"{TOMBSTONE_ROW} or unix_millis(timestamp) >= {selection.since.time_ms}")
+        records = records.where(f"unix_millis(timestamp) >= {selection.since.time_ms}")
     if selection.until is not None and selection.until.time_ms is not None:
-        records = records.where(f"{TOMBSTONE_ROW} or unix_millis(timestamp) < {selection.until.time_ms}")
+        records = records.where(f"unix_millis(timestamp) < {selection.until.time_ms}")
     if selection.where is None:
         return records
     try:

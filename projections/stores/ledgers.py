@@ -43,12 +43,15 @@ def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
     return fresh
 
 
-def combined(view: TableView, patches: Iterable[Patch]) -> dict[str, State]:
-    """One patch per row: the patches of each key combined, in key order, so that two writers do not deadlock."""
-    rows: dict[str, State] = {}
+def combined(view: TableView, rows: Mapping[str, State], patches: Iterable[Patch]) -> dict[str, State]:
+    """The rows that patches change, after them; `rows` are those before, and do not change."""
+    changed: dict[str, State] = {}
     for patch in patches:
-        combine(view, rows.setdefault(patch.key, {}), patch.fields)
-    return dict(sorted(rows.items()))
+        state = changed.get(patch.key)
+        if state is None:
+            state = changed[patch.key] = dict(rows.get(patch.key, {}))
+        combine(view, state, patch.fields)
+    return changed
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from math import isfinite
@@ -19,6 +19,7 @@ from projections.stores import ledgers, postgres_ddl
 from projections.stores.names import NUL, table_key, table_name
 from projections.stores.postgres_errors import meaning
 from projections.stores.postgres_publish import PlainName
+from projections.stores.postgres_rows import row_of, select_rows
 from projections.stores.postgres_text import NAME, json_text, without_nul
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State, StateField
@@ -55,8 +56,10 @@ class PostgresStore:
         from projections.stores.postgres_bulk import PostgresWriter  # noqa: PLC0415 - with Arrow, for rebuilds only
 
         table = table_name(target.view.name, target.generation)
-        kinds = {field.name: field.type for field in target.view.layout.fields}
-        return PostgresWriter(self._settings.postgres, self._settings.environment, table, kinds)
+        view = target.view
+        kinds = {field.name: field.type for field in view.layout.fields}
+        derived = {name: (shown, view.types[name]) for name, shown in view.layout.derived.items()}
+        return PostgresWriter(self._settings.postgres, self._settings.environment, table, kinds, derived)
 
     def finish(self, target: Target) -> None:
         statements = postgres_ddl.index_statements(self._settings.environment, target)
@@ -92,6 +95,10 @@ class PostgresStore:
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         try:
             self._apply(targets, batches)
+        except psycopg.errors.GeneratedAlways:  # earlier releases let PostgreSQL derive columns
+            schema = self._settings.environment
+            self._execute_all([text for target in targets for text in postgres_ddl.ungenerate(schema, target)])
+            self._apply(targets, batches)
         except psycopg.errors.UndefinedTable as error:
             for target in targets:
                 if not self.ledgers(target):
@@ -100,32 +107,42 @@ class PostgresStore:
 
     def _apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         by_name = {(target.view.name, target.generation): target for target in targets}
-        # two round trips: one to lock and read the ledgers, one for all writes
+        # two round trips: one to lock and read the ledgers and read the rows, one for all writes
         with self._transaction(pipelined=True) as connection:
             locked = connection.execute(
                 self._sql(postgres_ddl.LOCK_LEDGERS),
                 ([name for name, _ in by_name], [number for _, number in by_name], list(batches)),
-            ).fetchall()
+            )
+            selected = {name: self._select(connection, target, batches) for name, target in by_name.items()}
             held: dict[tuple[str, int], dict[int, Ledger]] = {name: {} for name in by_name}
-            for view, generation, partition, after, applied in locked:
+            for view, generation, partition, after, applied in locked.fetchall():
                 held[view, generation][partition] = ledgers.from_json(after, applied)
-            fresh: dict[tuple[str, int], list[Patch]] = {}
             for name, target in by_name.items():
                 ledgers.check(NAME, target, held[name], batches)
-                fresh[name] = [
+                patches = [
                     _storable(patch)
                     for partition, batch in batches.items()
                     for patch in ledgers.take_new(held[name][partition], batch, target.view.tag)
                 ]
-            for name, patches in fresh.items():
-                if patches:
-                    with ledgers.loadable(NAME):
-                        document = _document(by_name[name], ledgers.combined(by_name[name].view, patches))
-                    connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, by_name[name])), [document])
-                    self._fault("rows written")
+                if not patches:
+                    continue
+                rows = dict(row_of(target, row) for row in selected[name])
+                with ledgers.loadable(NAME):
+                    document = _document(target, rows, patches)
+                connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, target)), [document])
+                self._fault("rows written")
             self._write_ledgers(connection, held)
             self._fault("ledger written")
         self._fault("committed")
+
+    def _select(
+        self, connection: psycopg.Connection[Any], target: Target, batches: Mapping[int, Batch]
+    ) -> Iterable[Sequence[Any]]:
+        """The stored rows of all patches; nothing else writes them while the ledgers are locked."""
+        keys = {table_key(patch.key) for batch in batches.values() for patch in batch.patches.get(target.view.tag, ())}
+        if not keys:
+            return ()
+        return connection.execute(select_rows(self._settings.environment, target), [list(keys)])
 
     def settle(self) -> None:
         """Nothing to do: ledgers are written with the rows."""
@@ -188,16 +205,25 @@ def _storable(patch: Patch) -> Patch:
     return patch._replace(key=table_key(patch.key)) if NUL in patch.key else patch
 
 
-def _document(target: Target, rows: Mapping[str, State]) -> str:
-    """Rows as a JSON list of objects, in the form of `postgres_ddl.upsert`; the key is one of their fields."""
-    key_name = target.view.key_name
-    forms = {field.name: form for field in target.view.layout.fields if (form := _form(field)) is not None}
+def _document(target: Target, rows: Mapping[str, State], patches: Sequence[Patch]) -> str:
+    """The rows that `patches` change, as a JSON list of objects in the form of `postgres_ddl.upsert`."""
+    text = orjson.dumps(_changed(target, rows, patches)).decode()
+    if "\\u0000" in text:  # rare, and slow to look for in every value
+        storable = [patch._replace(fields=without_nul(patch.fields)) for patch in patches]
+        text = orjson.dumps(without_nul(_changed(target, rows, storable))).decode()
+    return text
+
+
+def _changed(target: Target, rows: Mapping[str, State], patches: Sequence[Patch]) -> list[dict[str, Any]]:
+    view = target.view
+    forms = {field.name: form for field in view.layout.fields if (form := _form(field)) is not None}
     listed = []
-    for key, row in rows.items():
-        changed = {name: form(row[name]) for name, form in forms.items() if row.get(name) is not None}
-        listed.append({key_name: key, **row, **changed})
-    text = orjson.dumps(listed).decode()
-    return orjson.dumps(without_nul(listed)).decode() if "\\u0000" in text else text
+    # in the order of keys, so that two writers do not deadlock
+    for key, state in sorted(ledgers.combined(view, rows, patches).items()):
+        changed = {name: form(state[name]) for name, form in forms.items() if state.get(name) is not None}
+        derived = {name: shown.value(state) for name, shown in view.layout.derived.items()}
+        listed.append({view.key_name: key, **state, **changed, **derived})
+    return listed
 
 
 def _form(field: StateField) -> Callable[[Any], Any] | None:

@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import adbc_driver_postgresql.dbapi as adbc
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from projections.errors import StoreUnavailable, Unloadable
+from projections.stores.arrow import ARROW_TYPES, arrow_array
 from projections.stores.names import NUL, REPLACEMENT
 from projections.stores.postgres_errors import of_data
-from projections.stores.postgres_text import NAME, json_text
+from projections.stores.postgres_text import NAME, json_text, without_nul
 from projections.table.monoids import row_value
+from projections.table.shown import Shown
 from projections.table.types import ColumnType
 
 POINT: Final = struct.Struct("!dd")
 """PostgreSQL's binary form of a point: x (longitude), y (latitude)."""
+JSONB: Final = b"\x01"
+"""Before JSON text in PostgreSQL's binary form of jsonb: its version."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class PostgresWriter:
     schema: str
     table: str
     kinds: Mapping[str, ColumnType]
+    """Of state fields."""
+    derived: Mapping[str, tuple[Shown, ColumnType]]
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
         first = next(rows, None)
@@ -62,7 +69,8 @@ class PostgresWriter:
         return written
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the table's form: tallies as JSON text, points binary, no NUL in text."""
+        """The batch in the table's form: derived columns, tallies as JSON text, points binary, no NUL in text."""
+        derived = self._derived(batch)
         for number, name in enumerate(batch.schema.names):
             column = batch.column(number)
             match self.kinds.get(name, ColumnType.TEXT):
@@ -76,7 +84,22 @@ class PostgresWriter:
                 case _:
                     continue
             batch = batch.set_column(number, name, stored)
+        for name, column in derived.items():
+            batch = batch.append_column(name, column)
         return batch
+
+    def _derived(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        if not self.derived:
+            return {}
+        columns = {}
+        states = [{name: row_value(row[name], kind) for name, kind in self.kinds.items()} for row in batch.to_pylist()]
+        for name, (shown, kind) in self.derived.items():
+            values = [shown.value(state) for state in states]
+            if kind is ColumnType.LIST:
+                columns[name] = pa.array([JSONB + orjson.dumps(without_nul(value)) for value in values], pa.binary())
+            else:
+                columns[name] = arrow_array(values, ARROW_TYPES[kind])
+        return columns
 
 
 def _point(place: dict[str, Any] | None) -> bytes | None:

@@ -1,15 +1,14 @@
-"""The SQL of the PostgreSQL store: a generation's table, and how a patch is combined into a row."""
+"""The SQL of the PostgreSQL store: a generation's table, its ledger, and how rows are written."""
 
 from __future__ import annotations
 
 from projections.stores.names import table_name
-from projections.stores.postgres_functions import FUNCTIONS
 from projections.stores.store import Target
-from projections.table.shown import DELETED, Itself
+from projections.table.shown import DELETED
 from projections.table.types import POSTGRES_TYPES, ColumnType
 from projections.table.view import Postgres
 
-TABLES = """
+SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 
 -- what each generation has applied from each partition of `patches`
@@ -22,8 +21,6 @@ CREATE TABLE IF NOT EXISTS {schema}.ledger (
     PRIMARY KEY (view, generation, partition)
 ) WITH (fillfactor = 50);
 """
-
-SCHEMA = TABLES + FUNCTIONS
 
 # none if somebody dropped the table of a generation: only a rebuild helps
 READ_LEDGERS = """
@@ -62,10 +59,7 @@ def create_table(schema: str, target: Target) -> str:
     for field in view.layout.fields:
         collation = ' COLLATE "C"' if field.ordering and field.type is ColumnType.TEXT else ""
         columns.append(f'"{field.name}" {POSTGRES_TYPES[field.type]}{collation}')
-    for name, shown in view.layout.shown.items():
-        if not isinstance(shown, Itself):
-            kind = POSTGRES_TYPES[view.types[name]]
-            columns.append(f'"{name}" {kind} GENERATED ALWAYS AS ({shown.sql(schema)}) STORED')
+    columns += [f'"{name}" {POSTGRES_TYPES[view.types[name]]}' for name in view.layout.derived]
     return f"CREATE TABLE {_table(schema, target)} ({', '.join(columns)}) WITH (fillfactor = 80)"
 
 
@@ -79,6 +73,12 @@ def index_statements(schema: str, target: Target) -> list[str]:
         statements.append(f'CREATE INDEX "{table}_i{number}" ON {_table(schema, target)} ({listed})')
     statements.append(f"ANALYZE {_table(schema, target)}")
     return statements
+
+
+def ungenerate(schema: str, target: Target) -> list[str]:
+    """Make generated columns ordinary ones, which keep their values."""
+    table, derived = _table(schema, target), target.view.layout.derived
+    return [f'ALTER TABLE {table} ALTER COLUMN "{name}" DROP EXPRESSION IF EXISTS' for name in derived]
 
 
 def drop_duplicates(schema: str, target: Target) -> str:
@@ -96,18 +96,18 @@ def publish_query(schema: str, target: Target) -> str:
 
 
 def upsert(schema: str, target: Target) -> str:
-    """Combine patches, one per row and given as a JSON list of objects, into the table.
+    """Write rows, given as a JSON list of objects, into the table.
 
     JSON takes less than half of the time that one array per column takes.
     """
     view, fields = target.view, target.view.layout.fields
     types = {view.key_name: "text", **{field.name: POSTGRES_TYPES[field.type] for field in fields}}
+    types |= {name: POSTGRES_TYPES[view.types[name]] for name in view.layout.derived}
     columns = ", ".join(f'"{name}"' for name in types)
     record = ", ".join(f'"{name}" {kind}' for name, kind in types.items())
-    combined = {name: text for monoid in view.layout.monoids for name, text in monoid.sql("ours", "excluded").items()}
-    assignments = ", ".join(f'"{name}" = {text}' for name, text in combined.items())
+    assignments = ", ".join(f'"{name}" = excluded."{name}"' for name in types if name != view.key_name)
     return (
-        f"INSERT INTO {_table(schema, target)} AS ours ({columns}) "  # noqa: S608
+        f"INSERT INTO {_table(schema, target)} ({columns}) "  # noqa: S608
         f"SELECT {columns} FROM json_to_recordset(%s::json) AS patch({record}) "
         f'ON CONFLICT ("{view.key_name}") DO UPDATE SET {assignments}'
     )

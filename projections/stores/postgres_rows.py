@@ -32,14 +32,14 @@ class PostgresRows:
     def rows(self, target: Target) -> Rows:
         with self._connected(target) as connection, connection.cursor("rows") as cursor:
             cursor.itersize = CHUNK_ROWS
-            cursor.execute(self._select(target, sql.SQL("true")))
-            yield from (_of_table(target, row) for row in cursor)
+            cursor.execute(_select(self._settings.environment, target, sql.SQL("true")))
+            yield from (row_of(target, row) for row in cursor)
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        condition = sql.SQL("{} = ANY(%s)").format(sql.Identifier(target.view.key_name))
         stored = [table_key(key) for key in keys]
         with self._connected(target) as connection:
-            return dict(_of_table(target, row) for row in connection.execute(self._select(target, condition), [stored]))
+            found = connection.execute(select_rows(self._settings.environment, target), [stored])
+            return dict(row_of(target, row) for row in found)
 
     def size(self, target: Target) -> Size:
         table = sql.Identifier(self._settings.environment, table_name(target.view.name, target.generation))
@@ -49,14 +49,6 @@ class PostgresRows:
             raise GenerationMissing(target.view.name, target.generation)
         rows, size_bytes = row
         return Size(rows if rows >= 0 else None, size_bytes)
-
-    def _select(self, target: Target, condition: sql.SQL | sql.Composed) -> sql.Composed:
-        names = (target.view.key_name, *(field.name for field in target.view.layout.fields))
-        return sql.SQL("SELECT {} FROM {} WHERE {}").format(
-            sql.SQL(", ").join(map(sql.Identifier, names)),
-            sql.Identifier(self._settings.environment, table_name(target.view.name, target.generation)),
-            condition,
-        )
 
     def _connected(self, target: Target) -> Any:
         return _Translated(self._settings.postgres, target)
@@ -83,7 +75,22 @@ class _Translated:
             raise StoreUnavailable(NAME, str(error).strip()) from error
 
 
-def _of_table(target: Target, row: Sequence[Any]) -> tuple[str, State]:
+def select_rows(environment: str, target: Target) -> sql.Composed:
+    """The query for the rows with given keys; its parameter is their list."""
+    return _select(environment, target, sql.SQL("{} = ANY(%s)").format(sql.Identifier(target.view.key_name)))
+
+
+def _select(environment: str, target: Target, condition: sql.SQL | sql.Composed) -> sql.Composed:
+    names = (target.view.key_name, *(field.name for field in target.view.layout.fields))
+    return sql.SQL("SELECT {} FROM {} WHERE {}").format(
+        sql.SQL(", ").join(map(sql.Identifier, names)),
+        sql.Identifier(environment, table_name(target.view.name, target.generation)),
+        condition,
+    )
+
+
+def row_of(target: Target, row: Sequence[Any]) -> tuple[str, State]:
+    """The key and state in a row of these queries."""
     values = zip(target.view.layout.fields, row[1:], strict=True)
     return row[0], without_empty(
         {field.name: _plain(value, field.type) for field, value in values if value is not None}

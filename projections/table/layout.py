@@ -42,6 +42,11 @@ class Layout:
         """Every state field, in a fixed order."""
         return tuple(each for monoid in self.monoids for each in monoid.fields)
 
+    @cached_property
+    def derived(self) -> dict[str, Shown]:
+        """The visible columns that are not state fields."""
+        return {name: shown for name, shown in self.shown.items() if not isinstance(shown, Itself)}
+
     def lifted(self, case: Case) -> dict[str, Expression]:
         """The contribution of one event to each state field, in the order of `fields`; unchanged fields are absent."""
         lifted: dict[str, Expression] = {}

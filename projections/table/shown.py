@@ -1,12 +1,10 @@
-"""The visible columns of a row: how each is computed from state fields, once for Python and once for PostgreSQL.
+"""The visible columns of a row: how each is computed from state fields.
 
 These are sent to executors with a store's writer, so each is a small frozen value that does not refer to its view.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -26,9 +24,6 @@ class Shown(Protocol):
     def value(self, state: State) -> Any:
         """The column's value in Python."""
 
-    def sql(self, schema: str) -> str:
-        """PostgreSQL: the column computed from the state's columns. No sub-queries, since it is a generated column."""
-
 
 @storage_word("Itself")
 @dataclass(frozen=True, slots=True)
@@ -39,9 +34,6 @@ class Itself:
 
     def value(self, state: State) -> Any:
         return state.get(self.field)
-
-    def sql(self, schema: str) -> str:
-        return f'"{self.field}"'
 
 
 @storage_word("Quotient")
@@ -56,9 +48,6 @@ class Quotient:
         total, number = state.get(self.numerator), state.get(self.denominator)
         return total / number if total is not None and number else None
 
-    def sql(self, schema: str) -> str:
-        return f'CASE WHEN "{self.denominator}" <> 0 THEN "{self.numerator}"::float8 / "{self.denominator}"::float8 END'
-
 
 @storage_word("Edge")
 @dataclass(frozen=True, slots=True)
@@ -72,9 +61,6 @@ class Edge:
         held = [int(key) for key, number in (state.get(self.field) or {}).items() if number > 0]
         return (max if self.highest else min)(held, default=None)
 
-    def sql(self, schema: str) -> str:
-        return f'"{schema}".tally_{"highest" if self.highest else "lowest"}("{self.field}")'
-
 
 @storage_word("Held")
 @dataclass(frozen=True, slots=True)
@@ -85,9 +71,6 @@ class Held:
 
     def value(self, state: State) -> Any:
         return sum(number > 0 for number in (state.get(self.field) or {}).values())
-
-    def sql(self, schema: str) -> str:
-        return f'"{schema}".tally_size("{self.field}")'
 
 
 @storage_word("Number")
@@ -100,9 +83,6 @@ class Number:
     def value(self, state: State) -> Any:
         return len(state.get(self.field) or ())
 
-    def sql(self, schema: str) -> str:
-        return f"""jsonb_array_length(coalesce("{self.field}", '[]')::jsonb)"""
-
 
 @storage_word("Estimate")
 @dataclass(frozen=True, slots=True)
@@ -113,9 +93,6 @@ class Estimate:
 
     def value(self, state: State) -> Any:
         return estimate(state.get(self.field))
-
-    def sql(self, schema: str) -> str:
-        return f'"{schema}".sketch_estimate("{self.field}")'
 
 
 @storage_word("Values")
@@ -137,10 +114,3 @@ class Values:
         if not self.names:
             return [each.get(SINGLE) for each in entries]
         return [{name: each.get(name) for name in self.names} for each in entries]
-
-    def sql(self, schema: str) -> str:
-        backwards = "true" if self.best_first else "false"
-        if not self.names:
-            return f'"{schema}".entry_values("{self.field}", {backwards})'
-        template: Mapping[str, None] = dict.fromkeys(self.names)
-        return f"""\"{schema}".entry_objects("{self.field}", '{json.dumps(template)}', {backwards})"""

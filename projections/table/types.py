@@ -47,7 +47,7 @@ SPARK_TYPES: Mapping[ColumnType, str] = {
     ColumnType.POINT: "struct<lat: double, lon: double>",
     ColumnType.JSON: "string",
 }
-"""Of an event's values; a field with entries has the type that `StateField.spark_type` makes of these."""
+"""Of an event's values."""
 
 POSTGRES_TYPES: Mapping[ColumnType, str] = {
     ColumnType.TEXT: "text",
@@ -62,17 +62,6 @@ POSTGRES_TYPES: Mapping[ColumnType, str] = {
     ColumnType.SKETCH: "text",
     ColumnType.ENTRIES: "text",
 }
-
-ENTRY_TYPES: Mapping[ColumnType, str] = {
-    ColumnType.TEXT: 'text COLLATE "C"',
-    ColumnType.INTEGER: "bigint",
-    ColumnType.FLOAT: "double precision",
-    ColumnType.BOOLEAN: "boolean",
-    ColumnType.TIME: 'text COLLATE "C"',
-    ColumnType.POINT: "jsonb",
-    ColumnType.JSON: "text",
-}
-"""PostgreSQL's types of a field of an entry, which is JSON: a time is text that sorts by time."""
 
 ELASTICSEARCH_TYPES: Mapping[ColumnType, str] = {
     ColumnType.TEXT: "keyword",

@@ -17,11 +17,11 @@ from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from projections.engines import EngineChoice, new_engine
 from projections.generations.building import Rebuilt
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.settings import StoreSettings
-from projections.spark.engine import SparkEngine
 from projections.spark.session import SparkSettings, start_session
 from projections.table.expressions import envelope
 from projections.table.folds import Column, last
@@ -179,9 +179,8 @@ def rebuild(bench: Bench, job: Job) -> Rebuilt:
     """One rebuild; its seconds end with the swap."""
     generations = Generations(bench.stores.postgres, bench.settings.environment)
     generations.prepare()
-    rebuilder = Rebuilder(
-        bench.settings, bench.stores, bench.log, generations, SparkEngine(bench.settings, lambda: bench.session)
-    )
+    engine = new_engine(bench.settings, bench.log, lambda: bench.session, EngineChoice.SPARK)
+    rebuilder = Rebuilder(bench.settings, bench.stores, bench.log, generations, engine)
     rebuilt = rebuilder.rebuild(job.view)
     if (rebuilt.rows, rebuilt.events) != (job.rows, EVENTS):
         raise AssertionError(f"{rebuilt.events} events made {rebuilt.rows} rows")

@@ -1,24 +1,23 @@
 """How two parts of a row combine, one file per family. May import the types of columns, nothing else.
 
 A fold (`table/folds`) converts one event into the form that a monoid combines. Every monoid is associative with null as
-its identity. So one declaration can run event by event (live) and as one aggregation (replay).
+its identity. So one declaration can run event by event (live) and over parts of the log at once (replay).
 """
 
 from projections.table.monoids.entries import Keyed, Ranked
-from projections.table.monoids.monoid import Grouped, Monoid, Scalar, State, StateField
+from projections.table.monoids.monoid import Entries, Monoid, State, StateField
 from projections.table.monoids.rows import row_value
 from projections.table.monoids.scalars import Extreme, Pick, Sum
 from projections.table.monoids.sketches import Sketch
 from projections.table.monoids.tallies import Tally
 
 __all__ = [
+    "Entries",
     "Extreme",
-    "Grouped",
     "Keyed",
     "Monoid",
     "Pick",
     "Ranked",
-    "Scalar",
     "Sketch",
     "State",
     "StateField",

@@ -37,22 +37,6 @@ class Ranked:
         kept = sorted(held)[-self.limit :] if self.highest else sorted(held)[: self.limit]
         row[self.field.name] = [held[key] for key in kept]
 
-    def sql(self, row: str, patch: str) -> dict[str, str]:
-        name, order = self.field.name, _listed(self.keys)
-        kept = _listed(self.keys, " DESC" if self.highest else "")
-        text = (
-            f"SELECT * FROM {_records(row, self.field, 'held')} "  # noqa: S608
-            f"UNION SELECT * FROM {_records(patch, self.field, 'brought')} ORDER BY {kept} LIMIT {self.limit}"
-        )
-        return {name: _gathered(f'{patch}."{name}"', f'{row}."{name}"', text, order)}
-
-    def spark(self, lifted: Mapping[str, str]) -> dict[str, str]:
-        entry = f"get({lifted[self.field.name]}, 0)"
-        keys = ", ".join(f"{entry}.`{key.name}`" for key in self.keys)
-        order = f"if({entry} is null, null, struct({keys}))"
-        best = f"{'max' if self.highest else 'min'}_by({entry}, {order}, {self.limit})"
-        return {self.field.name: f"reverse({best})" if self.highest else best}
-
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
@@ -88,43 +72,6 @@ class Keyed:
             held[key] = {name: value for name, value in entry.items() if value is not None}
         row[self.field.name] = [held[key] for key in sorted(held)[: self.limit]]
 
-    def sql(self, row: str, patch: str) -> dict[str, str]:
-        name, key = self.field.name, f'"{self.key.name}"'
-        combined = [
-            f'{text} AS "{each}"' for monoid in self.monoids for each, text in monoid.sql("held", "brought").items()
-        ]
-        text = (
-            f"SELECT {', '.join([key, *combined])} FROM {_records(row, self.field, 'held')} "  # noqa: S608
-            f"FULL JOIN {_records(patch, self.field, 'brought')} USING ({key}) ORDER BY {key} LIMIT {self.limit}"
-        )
-        return {name: _gathered(f'{patch}."{name}"', f'{row}."{name}"', text, key)}
-
-    def spark(self, lifted: Mapping[str, str]) -> dict[str, str]:
-        return {}
-
-    def spark_entry(self, lifted: Mapping[str, str]) -> dict[str, str]:
-        return {name: text for monoid in self.monoids for name, text in monoid.spark(lifted).items()}
-
-    def spark_gather(self, entry: str, keys: str) -> str:
-        return f"min_by({entry}, {keys}, {self.limit})"
-
 
 def _key(keys: Sequence[StateField], entry: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(entry[key.name] for key in keys)
-
-
-def _listed(keys: Sequence[StateField], direction: str = "") -> str:
-    return ", ".join(f'"{key.name}"{direction}' for key in keys)
-
-
-def _records(row: str, field: StateField, alias: str) -> str:
-    """The entries of `row`'s field as rows, for a FROM clause."""
-    columns = ", ".join(f'"{each.name}" {each.entry_type}' for each in field.entry)
-    return f"""jsonb_to_recordset(coalesce({row}."{field.name}", '[]')::jsonb) AS {alias}({columns})"""
-
-
-def _gathered(patch: str, row: str, entries: str, order: str) -> str:
-    """`row` if there is no `patch`, else the rows of the query `entries` as JSON text."""
-    gathered = f"jsonb_agg(jsonb_strip_nulls(to_jsonb(merged)) ORDER BY {order})"
-    query = f"SELECT {gathered}::text FROM ({entries}) AS merged"  # noqa: S608
-    return f"CASE WHEN {patch} IS NULL THEN {row} ELSE ({query}) END"

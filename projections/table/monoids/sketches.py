@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,20 +52,6 @@ class Sketch:
             row[self.field.name] = "".join(map(max, ours, theirs))
         else:
             row[self.field.name] = dense(((each["v"], each["n"]) for each in theirs), ours)
-
-    def sql(self, row: str, patch: str) -> dict[str, str]:
-        ours, theirs = f'{row}."{self.field.name}"', f'{patch}."{self.field.name}"'
-        merged = f"CASE WHEN {theirs} IS NULL THEN {ours} WHEN {ours} IS NULL THEN {theirs} "
-        return {self.field.name: f"{merged}ELSE sketch_merge({ours}, {theirs}) END"}
-
-    def spark(self, lifted: Mapping[str, str]) -> dict[str, str]:
-        return {}
-
-    def spark_entry(self, lifted: Mapping[str, str]) -> dict[str, str]:
-        return {"n": f"max({lifted['n']})"}
-
-    def spark_gather(self, entry: str, keys: str) -> str:
-        return f"collect_list({entry})"
 
 
 def register_of(value: Any) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,19 +41,6 @@ class Tally:
         for key, number in _entries(theirs):
             held[key] = held.get(key, 0) + number
         row[self.field.name] = {key: number for key, number in held.items() if number}
-
-    def sql(self, row: str, patch: str) -> dict[str, str]:
-        ours, theirs = f'{row}."{self.field.name}"', f'{patch}."{self.field.name}"'
-        return {self.field.name: f"CASE WHEN {theirs} IS NULL THEN {ours} ELSE tally_add({ours}, {theirs}) END"}
-
-    def spark(self, lifted: Mapping[str, str]) -> dict[str, str]:
-        return {}
-
-    def spark_entry(self, lifted: Mapping[str, str]) -> dict[str, str]:
-        return {"n": f"sum({lifted['n']})"}
-
-    def spark_gather(self, entry: str, keys: str) -> str:
-        return f"collect_list(if({entry}.n <> 0, {entry}, null))"
 
 
 def _entries(tally: dict[str, int] | list[dict[str, Any]]) -> list[tuple[str, int]]:

@@ -17,11 +17,11 @@ from eventlog import admin
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from projections.engines import EngineChoice, new_engine
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.loading.loader import Loader
 from projections.settings import StoreSettings
-from projections.spark.engine import SparkEngine
 from projections.spark.session import SparkSettings, lazy_session
 from projections.stores.store import Target
 from projections.supervision.process import Backoff, ProcessSpec
@@ -95,7 +95,8 @@ def _rebuild_once(settings: LogSettings, spark: SparkSettings) -> None:
     stores = StoreSettings.from_environment(os.environ)
     log, generations = KafkaLog(settings), Generations(stores.postgres, settings.environment)
     with closing(log), lazy_session(spark, name="bulk", threads=2) as session:
-        Rebuilder(settings, stores, log, generations, SparkEngine(settings, session)).rebuild(VIEW)
+        engine = new_engine(settings, log, session, EngineChoice.SPARK)
+        Rebuilder(settings, stores, log, generations, engine).rebuild(VIEW)
 
 
 def _sources(settings: LogSettings) -> list[Source]:

@@ -16,6 +16,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
+from projections.engines import EngineChoice, new_engine
 from projections.generations.lag import Lag, Lags
 from projections.generations.rates import Rates
 from projections.generations.rebuild import Rebuilder
@@ -23,7 +24,6 @@ from projections.generations.registry import Generations
 from projections.generations.upkeep import Upkeep
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
-from projections.spark.engine import SparkEngine
 from projections.table.reference import fold
 from projections.testing.histories import history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
@@ -44,7 +44,8 @@ class Deployment:
         generations = Generations(stores.postgres, settings.environment)
         generations.prepare()
         self.lags = Lags(settings, stores, ViewRegistry([("here", BY_GROUP)]), generations, self.log)
-        self.rebuilder = Rebuilder(settings, stores, self.log, generations, SparkEngine(settings, session))
+        engine = new_engine(settings, self.log, session, EngineChoice.SPARK)
+        self.rebuilder = Rebuilder(settings, stores, self.log, generations, engine)
 
     def look(self) -> list[Lag]:
         """A look that sees what was committed."""

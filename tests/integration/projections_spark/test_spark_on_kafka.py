@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -24,12 +24,14 @@ from eventlog.envelope import Position
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
+from projections.engines import EngineChoice, new_engine
 from projections.errors import BulkLoadFailed, PoisonEvent
-from projections.folding.engine import LocalEngine
-from projections.generations.engine import BulkResult, Engine
+from projections.folding import tasks
+from projections.folding.compiled import compiled
+from projections.folding.folder import ALWAYS
+from projections.generations.engine import BulkResult
 from projections.generations.selection import ALL
 from projections.registry import ViewRegistry
-from projections.spark.engine import SparkEngine
 from projections.spark.kafka_source import Ranges
 from projections.table import reference
 from projections.table.expressions import Source
@@ -149,10 +151,6 @@ class ToFiles:
                     file.write_batch(batch)
         return sum(batch.num_rows for batch in batches)
 
-    def clear(self) -> None:
-        for file in self.folder.glob("*.arrow"):
-            file.unlink()
-
     def rows(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for file in self.folder.glob("*.arrow"):
@@ -200,14 +198,12 @@ def load(
     log: Log, view: TableView, writer: ToFiles, ranges: Ranges | None = None, engine: str = "spark", **more: Any
 ) -> BulkResult:
     options = {
-        "start_over": writer.clear,
         "on_progress": lambda *_: None,
         "selection": ALL,
         "skip_poison": False,
     } | more
     with closing(KafkaLog(log.settings)) as events:
-        local, spark = LocalEngine(log.settings, events, None), SparkEngine(log.settings, session)
-        by: Engine = spark if engine == "spark" else local
+        by = new_engine(log.settings, events, session, EngineChoice(engine))
         return by.bulk_load(view, ranges or log.ranges(), [writer], **options)
 
 
@@ -251,6 +247,34 @@ def test_rows_of_every_view_are_the_references(log: Log, engine: str, tmp_path: 
     assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], early)) == []
 
 
+@pytest.mark.parametrize("in_files", [True, False])
+def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
+    log: Log, in_files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = log.append(history(AGGREGATES, 8, 400, log.settings.partitions))
+    monkeypatch.setattr(tasks, "ROWS_IN_MEMORY", 1)
+    monkeypatch.setattr(tasks, "GROUP_BYTES", 1_000)
+    monkeypatch.setattr(KafkaLog, "batches", partialmethod(_singly, KafkaLog.batches))
+    view, shares = VIEWS[0], []
+    for partition, (start, end) in log.ranges().items():
+        path = tmp_path / str(partition) if in_files else None
+        part = tasks.Part(partition, start, end)
+        task = tasks.FoldTask(compiled(view), log.settings, [part], ALWAYS, {}, 16, path)
+        shares.append(tasks.fold(task, lambda _: None))
+    expected = expected_states(view, sources)
+    assert sum(len(share.chunks) for share in shares) > 2 * len(expected), "rows are in parts"
+    writer, groups = ToFiles(tmp_path), tasks.groups(shares, 2)
+    assert len(groups) > 1
+    rows = sum(tasks.write(compiled(view), [writer], group) for group in groups)
+    assert rows == len(expected)
+    assert differences(states(view, writer.rows()), expected) == []
+
+
+def _singly(log: KafkaLog, batches: Callable[..., Iterator[Any]], *args: Any) -> Iterator[Any]:
+    for messages in batches(log, *args):
+        yield from ([message] for message in messages)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engine: str, tmp_path: Path) -> None:
     view, events = VIEWS[0], history(AGGREGATES, 3, 240, log.settings.partitions)
@@ -267,18 +291,11 @@ def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engin
     erased[gone[0].position.partition, gone[0].envelope.id] = again[0].position.offset - 1
     kept = reference.remaining([*sources, *again], erased)
     assert len(kept) == len(sources) - len(gone) + 1
-    cleared: list[int] = []
-    for number in range(2):  # the second one knows that there are tombstones, and looks for them first
+    for number in range(2):  # the second one knows the tombstones before it folds
         writer = ToFiles(tmp_path / str(number))
         writer.folder.mkdir()
-
-        def clear(writer: ToFiles = writer, number: int = number) -> None:
-            cleared.append(number)
-            writer.clear()
-
-        load(log, view, writer, engine=engine, start_over=clear)
+        load(log, view, writer, engine=engine)
         assert differences(states(view, writer.rows()), expected_states(view, kept)) == []
-    assert cleared == ([0] if engine == "spark" else [])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -301,7 +318,7 @@ def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_writer_that_fails_is_told_with_its_cause(log: Log, engine: str, tmp_path: Path) -> None:
-    log.append(history(AGGREGATES, 5, 5, log.settings.partitions))
+    log.append(history(AGGREGATES, 5, 40, log.settings.partitions))
     with pytest.raises(BulkLoadFailed, match="the store is away"):
         load(log, VIEWS[0], ToFiles(tmp_path, fails=True), engine=engine)
 
@@ -313,25 +330,8 @@ def test_local_processes_leave_to_spark_what_only_spark_reads(log: Log, tmp_path
     with pytest.raises(BulkLoadFailed, match="malformed JSON; use --engine spark"):
         load(log, VIEWS[0], ToFiles(tmp_path), engine="local")
     writer = ToFiles(tmp_path)
-    with closing(KafkaLog(log.settings)) as events:
-        either = LocalEngine(log.settings, events, SparkEngine(log.settings, session))
-        options: dict[str, Any] = {"selection": ALL, "skip_poison": False, "start_over": writer.clear}
-        either.bulk_load(VIEWS[0], log.ranges(), [writer], lambda *_: None, **options)
+    load(log, VIEWS[0], writer, engine="auto")
     assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], sources)) == []
-
-
-def test_what_was_read_by_a_replay_is_not_kept_in_memory(log: Log, tmp_path: Path) -> None:
-    log.append(history(AGGREGATES, 6, 20, log.settings.partitions))
-    jvm = psutil.Process(session().sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
-    kafka = int(log.settings.bootstrap.rpartition(":")[2])
-
-    def consumers() -> int:
-        return sum(bool(each.raddr) and each.raddr.port == kafka for each in jvm.net_connections())
-
-    seen: list[int] = []
-    load(log, VIEWS[0], ToFiles(tmp_path), on_progress=lambda *_: seen.append(consumers()))
-    assert any(seen)
-    eventually(lambda: not consumers(), "consumers, each with megabytes of records, are closed")
 
 
 def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(

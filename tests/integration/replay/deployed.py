@@ -16,12 +16,15 @@ from typing import Any
 
 import orjson
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
 from commands.handling.command_task import heartbeat
 from eventlog.envelope import Position, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
+from projections.engines import EngineChoice, new_engine
+from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.loading.loader import Loader
 from projections.registry import ViewRegistry
@@ -56,6 +59,11 @@ class Deployed:
     producer: Producer
     sources: list[Source] = field(default_factory=list)
     emitted: int = 0
+
+    def rebuilder(self, session: Callable[[], SparkSession]) -> Rebuilder:
+        """Rebuilds its views with Spark."""
+        engine = new_engine(self.settings, self.log, session, EngineChoice.SPARK)
+        return Rebuilder(self.settings, self.stores, self.log, self.generations, engine)
 
     @property
     def generations(self) -> Generations:

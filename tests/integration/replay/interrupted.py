@@ -12,11 +12,11 @@ import threading
 
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from projections.engines import EngineChoice, new_engine
 from projections.generations.building import Step
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.settings import StoreSettings
-from projections.spark.engine import SparkEngine
 from projections.table.view import TableView
 from replay.deployment import start_spark
 from tests.integration.replay.interruptible import INTERRUPTED
@@ -28,7 +28,9 @@ def main() -> int:
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
     spark = start_spark()
     generations = Generations(stores.postgres, settings.environment)
-    rebuilder = Rebuilder(settings, stores, KafkaLog(settings), generations, SparkEngine(settings, lambda: spark))
+    log = KafkaLog(settings)
+    engine = new_engine(settings, log, lambda: spark, EngineChoice.SPARK)
+    rebuilder = Rebuilder(settings, stores, log, generations, engine)
     reached = {phase: threading.Event() for phase in INTERRUPTED}
 
     def rebuild(view: TableView, phase: str) -> None:

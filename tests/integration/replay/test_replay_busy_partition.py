@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from projections.generations.rebuild import Rebuilder
-from projections.spark.engine import SparkEngine
 from tests.background import running
 from tests.integration.replay.busy import BUSY, busy_prices, changes
 from tests.integration.replay.deployed import START_S, Deployed
@@ -36,9 +34,7 @@ def traffic(deployed: Deployed) -> Iterator[None]:
 
 
 def test_a_rebuild_ends_while_one_partition_gets_a_thousand_events_a_second(deployed: Deployed) -> None:
-    rebuilder = Rebuilder(
-        deployed.settings, deployed.stores, deployed.log, deployed.generations, SparkEngine(deployed.settings, session)
-    )
+    rebuilder = deployed.rebuilder(session)
     deployed.generations.prepare()
     rebuilder.rebuild(busy_prices)
     with deployed.served([busy_prices]), traffic(deployed):

@@ -20,7 +20,6 @@ from eventlog.topics import COMMANDS, INBOX
 from projections.generations.building import Step
 from projections.generations.rebuild import Rebuilder
 from projections.loading.dead_letters import DeadLetters
-from projections.spark.engine import SparkEngine
 from projections.stores.store import Target
 from projections.table.reference import fold
 from projections.table.view import TableView
@@ -65,9 +64,7 @@ def replay(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def rebuilder(deployed: Deployed) -> Rebuilder:
     deployed.generations.prepare()
-    return Rebuilder(
-        deployed.settings, deployed.stores, deployed.log, deployed.generations, SparkEngine(deployed.settings, session)
-    )
+    return deployed.rebuilder(session)
 
 
 @contextmanager

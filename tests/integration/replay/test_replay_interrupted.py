@@ -11,7 +11,6 @@ import pytest
 from projections.errors import RebuildFailed
 from projections.generations.building import Step
 from projections.generations.rebuild import Rebuilder
-from projections.spark.engine import SparkEngine
 from projections.stores.store import Target
 from tests.integration.projections.cut_proxy import CutProxy
 from tests.integration.replay.deployed import START_S, Deployed
@@ -29,9 +28,7 @@ def modules() -> tuple[str, ...]:
 
 def rebuilder(deployed: Deployed) -> Rebuilder:
     deployed.generations.prepare()
-    return Rebuilder(
-        deployed.settings, deployed.stores, deployed.log, deployed.generations, SparkEngine(deployed.settings, session)
-    )
+    return deployed.rebuilder(session)
 
 
 def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_removes_the_remains(

@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,12 +18,16 @@ from hypothesis import strategies as st
 
 from commands.declaring.registry import CommandRegistry
 from projections.errors import StoreUnavailable
+from projections.folding import pool
 from projections.folding.arrow_rows import batches
-from projections.folding.compiled import Program, compiled
-from projections.folding.folder import Folder, Rows, Times, TooMuch
-from projections.folding.pool import Part, TaskFailed, divided, write
+from projections.folding.compiled import OnlySpark, Program, compiled
+from projections.folding.folder import Folder, Part, Rows, Times
 from projections.folding.runtime import Unclear, time_text
-from projections.folding.unclear import Unreadable, patches, rows_of
+from projections.folding.slices import code_digest
+from projections.folding.states import States
+from projections.folding.tasks import divided, share_of
+from projections.folding.unclear import Unreadable, patches
+from projections.folding.workers import TaskFailed
 from projections.registry import ViewRegistry
 from projections.stores.documents import DocumentForm
 from projections.table.event_data import problem
@@ -82,9 +87,11 @@ def whole(view: TableView, sources: Sequence[Source]) -> tuple[Rows, dict[int, s
             made += patches(view, record)
         except Unreadable as error:
             reasons[record.offset] = str(error)
-        except TooMuch:
+        except OnlySpark:
             others.add(record.offset)
-    folder.take_in(rows_of(view, made))
+    states = States(program)
+    states.add(made)
+    folder.take_in(states.drain())
     return folder.folded.rows, reasons, others
 
 
@@ -167,7 +174,7 @@ def test_a_record_that_is_no_event_is_told_as_the_live_query_tells_it() -> None:
         folder.add(1, [Record(7, 77, b"bad", body)])
         (record,) = folder.folded.unclear
         if body.startswith(b"{") and not _is_json(body):
-            with pytest.raises(TooMuch, match="record 1:7"):
+            with pytest.raises(OnlySpark, match="record 1:7"):
                 patches(BY_THING, record)
         else:
             with pytest.raises(Unreadable, match=re.escape(reason)):
@@ -188,7 +195,7 @@ def test_a_record_that_is_nested_too_deep_is_left_to_spark() -> None:
     body = b'{"specversion":"1.0","id":"x/1","type":"x","subject":"x","sequence":1,"data":{"deep":%b}}' % deep
     folder.add(0, [Record(7, 77, b"key", body)])
     for record in folder.folded.unclear:
-        with pytest.raises(TooMuch, match="malformed"):
+        with pytest.raises(OnlySpark, match="malformed"):
             patches(BY_THING, record)
 
 
@@ -200,7 +207,7 @@ def test_spark_reads_times_that_are_written_in_other_ways(at: Any) -> None:
     folder = Folder(compiled(BY_THING))
     folder.add(0, [Record(7, 77, b"key", json.dumps(document).encode())])
     (record,) = folder.folded.unclear
-    with pytest.raises(TooMuch, match='in "at"'):
+    with pytest.raises(OnlySpark, match='in "at"'):
         patches(BY_THING, record)
 
 
@@ -270,15 +277,16 @@ def test_ranges_are_shared_among_processes() -> None:
     assert divided([Part(0, 0, 1)], 4) == [[Part(0, 0, 1)]]
 
 
-def test_a_task_that_fails_says_why_in_its_parent() -> None:
-    class Full:
-        def write(self, rows: Any) -> int:
-            raise StoreUnavailable("postgres", "it is full")
+class Full:
+    def write(self, rows: Any) -> int:
+        raise StoreUnavailable("postgres", "it is full")
 
+
+def test_a_task_that_fails_says_why_in_its_parent() -> None:
     program = compiled(BY_THING)
-    with pytest.raises(TaskFailed, match="it is full"):
-        write(program, [msgspec.msgpack.encode({})], [Full()])
-    assert str(pickle.loads(pickle.dumps(TaskFailed("why")))) == "why"
+    row = [None] * len(program.fields)
+    with pool.opened(1) as workers, pytest.raises(TaskFailed, match="it is full"):
+        workers.write(program, [share_of({"a": row}, 1)], [Full()])
 
 
 def test_time_texts_are_those_of_rows() -> None:
@@ -288,3 +296,18 @@ def test_time_texts_are_those_of_rows() -> None:
     for wrong in ("2026-01-02", "2026-02-30T00:00:00Z", "0001-01-01T00:00:00+05:00", "now", ""):
         with pytest.raises(Unclear):
             time_text(wrong)
+
+
+def test_slices_belong_to_the_code_that_folded_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = code_digest()
+    code_digest.cache_clear()
+    assert code_digest() == here
+    (tmp_path / "folds").mkdir()
+    (tmp_path / "folds" / "added.py").write_text("")
+    monkeypatch.setattr("projections.__path__", [str(tmp_path)])
+    code_digest.cache_clear()
+    other = code_digest()
+    (tmp_path / "folds" / "added.py").write_text("# other")
+    code_digest.cache_clear()
+    assert len({here, other, code_digest()}) == 3
+    code_digest.cache_clear()

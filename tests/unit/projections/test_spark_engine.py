@@ -7,7 +7,6 @@ import json
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,16 +19,12 @@ from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position, encode, partition_of
 from eventlog.settings import LogSettings
 from eventlog.topics import MAX_RECORD_BYTES
-from projections.generations.selection import Point, Selection
 from projections.loading.decoding import NotAPatch, read_into
 from projections.registry import ViewRegistry
-from projections.spark.erasing import erased, remaining
+from projections.spark.erasing import remaining, tombstones
 from projections.spark.events import LogSchema
-from projections.spark.folding import ERASES, POISON, fault, folded
 from projections.spark.live import checkpoint_directory
 from projections.spark.patch_sql import SENDABLE_BYTES, sendable
-from projections.spark.selected_records import selected
-from projections.spark.slices import code_digest, recombined
 from projections.stores.store import Batch
 from projections.table import reference
 from projections.table.event_data import problem
@@ -45,7 +40,7 @@ from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.domains import SHIPPED
 from tests.spark_histories import history
-from tests.spark_rows import expected_patches, frame, made_of, patches, record, records_of, session, states
+from tests.spark_rows import expected_patches, frame, made_of, patches, record, records_of, session
 from tests.states import differences, expected_states, touched
 
 pytestmark = pytest.mark.jvm
@@ -187,7 +182,6 @@ BY_EVENT = TableView(
 def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
     sources = random_history(view, [Put, Taken, Removed, Restored], 1).sources
     _check([view], sources)
-    _check_parts(view, sources)
 
 
 @pytest.mark.parametrize("name", ["lists_by_group", "by_sku", "by_packed_group", "with_own_fold"])
@@ -195,13 +189,6 @@ def test_every_list_where_and_each_are_the_references(name: str) -> None:
     view = FOLD_VIEWS[name]
     sources = random_history(view, list(view.events.values()), 2, length=150).sources
     _check([view], sources)
-    _check_parts(view, sources)
-
-
-def test_a_row_for_each_event_needs_no_exchange_between_tasks(capsys: pytest.CaptureFixture[str]) -> None:
-    for view, exchanges in ((BY_EVENT, False), (BY_THING, True)):
-        folded(frame([]), view).explain()
-        assert ("Exchange" in capsys.readouterr().out) is exchanges
 
 
 def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:
@@ -212,17 +199,6 @@ def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:
         assert row.partition == partition_of(row.key, SETTINGS.patch_partitions)
     for view in views:
         assert differences(_recombined(view, made), expected_states(view, sources)) == [], view.name
-        found = folded(frame(records_of(sources)), view).collect()
-        rows = [row.asDict() for row in found if row[view.key_name] is not None]
-        assert differences(states(view, rows), expected_states(view, sources)) == [], view.name
-
-
-def _check_parts(view: TableView, sources: Sequence[Source]) -> None:
-    """The fold of the folds of any parts of a log is the fold of all of it."""
-    first, second = (folded(frame(records_of(sources[at::2])), view) for at in range(2))
-    found = recombined(first.unionByName(second), view).collect()
-    rows = [row.asDict() for row in found if row[view.key_name] is not None]
-    assert differences(states(view, rows), expected_states(view, sources)) == [], view.name
 
 
 def _recombined(view: TableView, made: Sequence[Row]) -> dict[str, dict[str, Any]]:
@@ -286,10 +262,6 @@ def test_an_event_that_some_views_cannot_read_makes_the_others_patches_and_a_dea
     ]
     # the market alone reads the price of a withdrawal
     assert tags == {view.name for view in VIEWS} - {"city_market"}
-    market = next(view for view in VIEWS if view.name == "city_market")
-    (poison,) = [row[POISON] for row in folded(frame([record(0, 5, given.id, encode(given))]), market).collect()]
-    assert poison == "0:5"
-    assert fault(frame([record(0, 5, given.id, encode(given))]), market) == letters[0]["reason"]
 
 
 def test_an_event_with_a_bad_item_is_a_dead_letter_as_a_whole() -> None:
@@ -320,8 +292,6 @@ def test_an_event_with_a_bad_item_is_a_dead_letter_as_a_whole() -> None:
     assert len(letters) == 7
     found = patches((row.key, row.value) for row in rows if row.topic.endswith("patches"))
     assert differences(found, expected_patches(views, sources)) == []
-    poison = {row[POISON] for row in folded(frame(records_of(sources)), views[0]).collect() if row[POISON]}
-    assert poison == {key.removeprefix("events/").replace("/", ":") for key in letters}
 
 
 def test_tombstones_make_nothing_and_heartbeats_tell_every_partition_of_patches() -> None:
@@ -332,9 +302,6 @@ def test_tombstones_make_nothing_and_heartbeats_tell_every_partition_of_patches(
     assert {json.dumps({"p": 2, "o": 9, "t": 77, "v": [view.tag for view in VIEWS]}, separators=(",", ":"))} == {
         row.value for row in rows
     }
-    for view in VIEWS:
-        found = folded(frame([record(0, 1, "listing/L1/1", None), record(2, 9, "heartbeat/2", beat)]), view).collect()
-        assert {(row[view.key_name], row[POISON]) for row in found} == {(None, None), (None, ERASES)}, view.name
 
 
 def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
@@ -344,33 +311,11 @@ def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
     there = [event(0, 1, "a"), event(0, 2, "b"), event(0, 9, "a"), event(1, 1, "a"), event(0, 3, "c")]
     gone = [record(0, 4, "a", None), record(0, 5, "a", None), record(0, 6, "c", None), record(1, 0, "a", None)]
     nobody = Row(None, b"{}", 0, 7, there[0][4])
-    left = remaining(frame([*there, *gone, nobody]), erased(frame([*there, *gone])))
+    erased = tombstones(frame([*there, *gone]))
+    assert erased == {0: {b"a": 5, b"c": 6}, 1: {b"a": 0}}
+    left = remaining(frame([*there, *gone, nobody]), erased)
     found = {(row.partition, row.offset) for row in left.collect() if row.value is not None}
     assert found == {(0, 2), (0, 9), (1, 1), (0, 7)}
-
-
-def test_a_tombstone_is_in_sight_whatever_a_selection_leaves_out() -> None:
-    at = 1_767_323_045_678
-    records = frame([record(0, 1, "a", b"{}", at), record(0, 2, "a", None, at + 5_000)])
-    for selection in (Selection(until=Point("then", time_ms=at)), Selection(since=Point("then", time_ms=at + 9_000))):
-        assert [row.offset for row in selected(records, VIEWS[0], selection).collect()][-1:] == [2]
-    where = selected(records, VIEWS[0], Selection(where="type = 'x'"))
-    assert sorted(row.offset for row in where.collect()) == [1, 2]
-
-
-def test_slices_belong_to_the_code_that_folded_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    here = code_digest()
-    code_digest.cache_clear()
-    assert code_digest() == here
-    (tmp_path / "folds").mkdir()
-    (tmp_path / "folds" / "added.py").write_text("")
-    monkeypatch.setattr("projections.__path__", [str(tmp_path)])
-    code_digest.cache_clear()
-    other = code_digest()
-    (tmp_path / "folds" / "added.py").write_text("# other")
-    code_digest.cache_clear()
-    assert len({here, other, code_digest()}) == 3
-    code_digest.cache_clear()
 
 
 def test_a_checkpoint_belongs_to_one_cluster_environment_set_of_views_and_layout() -> None:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
-from projections.spark.folding import ENTRY_BYTES, LISTED_BYTES, MAX_GROUPS, groups_in_memory
 from projections.spark.live import SINK
 from projections.spark.session import SparkSettings
-from projections.table.folds import count, distinct
-from projections.table.view import Postgres, TableView
-from tests.contracts.view_histories import Put
 
 pytestmark = pytest.mark.jvm
 
@@ -62,14 +57,3 @@ print("the end")
 def test_after_the_death_of_a_jvm_another_session_starts() -> None:
     done = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout.strip()) == (0, "7\nthe end"), done.stderr
-
-
-def test_a_long_list_takes_room_in_every_group_so_that_fewer_are_in_memory() -> None:
-    def groups(**columns: Any) -> int:
-        key = {"key": "thing_id", "stores": (Postgres(),)}
-        return groups_in_memory(TableView(name="v", columns={"n": count(Put), **columns}, **key))
-
-    assert groups() == MAX_GROUPS
-    assert groups(a=distinct({Put: "group"}, 1_000)) == LISTED_BYTES // (ENTRY_BYTES * 1_000) > 1_000
-    assert groups(a=distinct({Put: "group"}, 10_000), b=distinct({Put: "group"}, 10_000)) == 100
-    assert groups(a=distinct({Put: "group"}, 3)) == MAX_GROUPS

@@ -1,0 +1,139 @@
+"""Folds a long log in slices, each kept on disk until all are written: an interrupted rebuild reuses them.
+
+A fold is a monoid, so the fold of a log is the fold of its slices' folds. A slice is kept only if the workers write to
+the disk of this process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+import commands
+import projections
+from eventlog.admin import topic_id
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from projections.folding.folder import Erased, Part
+from projections.folding.tasks import Share
+from projections.generations.engine import Ranges
+from projections.generations.selection import Selection
+from projections.table.view import TableView
+
+log = logging.getLogger(__name__)
+
+SLICE_OFFSETS: Final = 20_000_000
+"""Of all partitions together; less than a minute of folding on two cores."""
+KEPT_S: Final = 24 * 60 * 60
+"""Shorter than the retention of tombstones, so that later erasures are found in the log."""
+REST: Final = "rest-"
+SHARES: Final = "shares.msgpack"
+"""Written last: a slice with this file is complete."""
+
+Fold = Callable[[Ranges, Path], list[Share]]
+"""Folds some ranges; the path is a folder for the files of its shares."""
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The slices of one view's rebuild.
+
+    size: offsets of a slice, in all partitions together. Slices begin at fixed offsets, so that a later rebuild of a
+    longer log finds those of an earlier one.
+    """
+
+    settings: LogSettings
+    view: TableView
+    selection: Selection
+    size: int = SLICE_OFFSETS
+
+    @contextmanager
+    def folding(self) -> Iterator[Path]:
+        """A folder for what is not kept; it is deleted at the end."""
+        self._of_view.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=REST, dir=self._of_view) as rest:
+            yield Path(rest)
+
+    def fold(self, ranges: Ranges, erased: Erased, buckets: int, rest: Path, fold: Fold) -> list[Share]:
+        """The shares of `ranges`; kept slices are not folded again. rest: see `folding`."""
+        step = max(1, self.size // max(1, len(ranges)))
+        whole = min((end // step for _, end in ranges.values()), default=0)
+        shares: list[Share] = []
+        if whole:
+            folder = self._folder(erased, buckets)
+            for number in range(whole):
+                shares += self._slice(folder / str(number), _part(ranges, number * step, (number + 1) * step), fold)
+        left = _part(ranges, whole * step, None)
+        return shares + fold(left, Path(tempfile.mkdtemp(dir=rest)))
+
+    def forget(self) -> None:
+        """Delete the kept slices, and what killed processes left long ago."""
+        for folder in self._of_view.iterdir():
+            if not folder.name.startswith(REST) or folder.stat().st_mtime < time.time() - KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _slice(self, folder: Path, part: Ranges, fold: Fold) -> list[Share]:
+        noted = folder / SHARES
+        if noted.exists() and noted.stat().st_mtime > time.time() - KEPT_S:
+            log.info("%s: slice %s was folded before", self.view.tag, folder.name)
+            return msgspec.msgpack.decode(noted.read_bytes(), type=list[Share])
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        shares = fold(part, folder)
+        if not any(share.gave_up for share in shares):
+            unfinished = noted.with_suffix(f".{os.getpid()}")
+            unfinished.write_bytes(msgspec.msgpack.encode(shares))
+            unfinished.replace(noted)
+        return shares
+
+    @property
+    def _of_view(self) -> Path:
+        return self.settings.state.absolute() / "replays" / self.settings.environment / self.view.name
+
+    def _folder(self, erased: Erased, buckets: int) -> Path:
+        # a topic that was deleted and created again has the same name, but other events
+        what = [self.view.fingerprint, str(self.selection), str(self.size), topic_id(self.settings, EVENTS)]
+        # other code may fold the same declaration into other fields, so their slices must not be mixed
+        what += [str(buckets), _told(erased), code_digest()]
+        return self._of_view / hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+
+
+@cache
+def code_digest() -> str:
+    """Identifies the code that folds: this package, and what it uses of `commands`."""
+    digest = hashlib.sha256()
+    for package in (projections, commands):
+        root = Path(package.__path__[0])
+        for file in sorted(root.rglob("*.py")):
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _told(erased: Erased) -> str:
+    return repr(sorted((partition, sorted(keys.items())) for partition, keys in erased.items() if keys))
+
+
+def _part(ranges: Ranges, start: int, end: int | None) -> dict[int, tuple[int, int]]:
+    """The part of `ranges` between two offsets, the same in every partition."""
+    parts = {}
+    for partition, (first, last) in ranges.items():
+        low = max(first, start)
+        parts[partition] = (low, max(low, last if end is None else min(last, end)))
+    return parts
+
+
+def parts_of(ranges: Ranges) -> Sequence[Part]:
+    """Ranges as a list of parts."""
+    return [Part(partition, start, end) for partition, (start, end) in ranges.items()]

@@ -1,0 +1,247 @@
+"""The tasks of a fold: some fold ranges of the log, others combine their rows and write them. Any process can run one.
+
+Rows pass from the first to the second in encoded chunks, each with rows of one bucket. The key decides the bucket, so
+that whoever has all chunks of a bucket has all of its rows.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+import msgspec
+
+from eventlog.envelope import partition_of
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from projections.folding.compiled import Program
+from projections.folding.folder import Erased, Folder, Part, Rows, Times, UnclearRecord
+from projections.stores.store import BulkWriter
+
+ROWS_IN_MEMORY: Final = 200_000
+"""Rows that a task folds before it moves them to its chunks."""
+RECORDS_IN_MEMORY: Final = 2_000_000
+"""Records likewise: few rows can have long lists."""
+GROUP_BYTES: Final = 16 * 1024 * 1024
+"""Encoded rows that are combined and written together; as Python objects they take some ten times the memory."""
+MAX_UNCLEAR: Final = 20_000
+"""Records that a task leaves to others before it gives up."""
+
+
+@dataclass(frozen=True)
+class FoldTask:
+    """A part of a fold.
+
+    erased: events to leave out. buckets: their number. path: the file for its chunks; None: they stay in memory.
+    """
+
+    program: Program
+    settings: LogSettings
+    parts: Sequence[Part]
+    times: Times
+    erased: Erased
+    buckets: int
+    path: Path | None = None
+
+
+class Chunk(NamedTuple):
+    """The place of some encoded rows of a bucket."""
+
+    bucket: int
+    start: int
+    size: int
+
+
+class Letter(NamedTuple):
+    """The dead letter of a record that nobody can read: its place and its text, as in `dead-letters`."""
+
+    partition: int
+    offset: int
+    text: bytes
+
+
+class Share(msgspec.Struct, kw_only=True):
+    """What a task folded.
+
+    path: the file of its chunks; None: `content` has them. tombstones: by partition and key, the offset of the last.
+    unclear: records that compiled source does not read; if these are too many, the task gave up. letters: of records
+    that nobody can read, the first of `poison`.
+    """
+
+    path: str | None
+    content: bytes = b""
+    chunks: list[Chunk] = []
+    tombstones: dict[int, dict[bytes, int]] = {}
+    unclear: list[UnclearRecord] = []
+    letters: list[Letter] = []
+    poison: int = 0
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the compiled source is of no use for this log."""
+        return len(self.unclear) > MAX_UNCLEAR
+
+
+class Piece(NamedTuple):
+    """A chunk on its way to a task that writes: in a file, or (path None) here."""
+
+    path: str | None
+    start: int
+    size: int
+    content: bytes
+
+
+def fold(task: FoldTask, on_records: Callable[[int], None]) -> Share:
+    """Fold parts of the log; on_records: called with the number of records read since. Raises LogUnavailable."""
+    folder = Folder(task.program, task.times, task.erased)
+    folded, read = folder.folded, 0
+    with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
+        for part in task.parts:
+            for messages in log.batches(EVENTS, part.partition, part.start, part.end):
+                folder.add(part.partition, messages)
+                on_records(len(messages))
+                read += len(messages)
+                if len(folded.rows) > ROWS_IN_MEMORY or read > RECORDS_IN_MEMORY:
+                    held.add(folder.drain())
+                    read = 0
+                if len(folded.unclear) > MAX_UNCLEAR:
+                    return Share(path=None, unclear=folded.unclear)
+        held.add(folder.drain())
+        return held.share(tombstones=folded.tombstones, unclear=folded.unclear)
+
+
+def share_of(rows: Rows, buckets: int) -> Share:
+    """A share of rows that are already here."""
+    with chunks(None, buckets) as held:
+        held.add(rows)
+        return held.share()
+
+
+def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piece]) -> int:
+    """Combine all rows of some buckets, write them to every store, and return their number."""
+    from projections.folding.arrow_rows import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
+
+    folder = Folder(program)
+    with _without_collection():
+        for rows in _decoded(pieces):
+            folder.take_in(rows)
+    rows = folder.folded.rows
+    if rows:
+        for writer in writers:
+            writer.write(batches(program, rows))
+    return len(rows)
+
+
+def pieces_of(share: Share) -> list[tuple[int, Piece]]:
+    """The pieces of a share, each with its bucket."""
+    return [
+        (bucket, Piece(share.path, start, size, share.content[start : start + size] if share.path is None else b""))
+        for bucket, start, size in share.chunks
+    ]
+
+
+def groups(shares: Sequence[Share], at_least: int) -> list[list[Piece]]:
+    """The pieces for each task that writes: whole buckets, of GROUP_BYTES together, and at least so many tasks."""
+    buckets: dict[int, list[Piece]] = {}
+    for share in shares:
+        for bucket, piece in pieces_of(share):
+            buckets.setdefault(bucket, []).append(piece)
+    total = sum(piece.size for pieces in buckets.values() for piece in pieces)
+    most = min(GROUP_BYTES, -(-total // at_least))
+    found: list[list[Piece]] = []
+    held = most
+    for pieces in buckets.values():
+        if held >= most:
+            found.append([])
+            held = 0
+        found[-1] += pieces
+        held += sum(piece.size for piece in pieces)
+    return found
+
+
+class Chunks:
+    """Encodes rows into chunks, one after the other."""
+
+    def __init__(self, sink: BinaryIO, path: Path | None, buckets: int) -> None:
+        self._sink, self._path, self._buckets = sink, path, buckets
+        self._chunks: list[Chunk] = []
+        self._end = 0
+
+    def add(self, rows: Rows) -> None:
+        """Encode rows, a chunk for each bucket."""
+        for bucket, some in _by_bucket(rows, self._buckets).items():
+            encoded = msgspec.msgpack.encode(some)
+            self._sink.write(encoded)
+            self._chunks.append(Chunk(bucket, self._end, len(encoded)))
+            self._end += len(encoded)
+
+    def share(self, **found: object) -> Share:
+        """What was added."""
+        content = self._sink.getvalue() if isinstance(self._sink, io.BytesIO) else b""
+        path = None if self._path is None else str(self._path)
+        return Share(path=path, content=content, chunks=self._chunks, **found)  # type: ignore[arg-type]
+
+
+@contextmanager
+def chunks(path: Path | None, buckets: int) -> Iterator[Chunks]:
+    """Chunks in a new file, or (None) in memory."""
+    with io.BytesIO() if path is None else path.open("wb") as sink:
+        yield Chunks(sink, path, buckets)
+
+
+def _by_bucket(rows: Rows, buckets: int) -> dict[int, Rows]:
+    if buckets == 1:
+        return {0: rows} if rows else {}
+    divided: dict[int, Rows] = {}
+    for key, row in rows.items():
+        divided.setdefault(partition_of(key, buckets), {})[key] = row
+    return divided
+
+
+def _decoded(pieces: Iterable[Piece]) -> Iterator[Rows]:
+    decode = msgspec.msgpack.Decoder(Rows).decode
+    with ExitStack() as opened:
+        files: dict[str, BinaryIO] = {}
+        for path, start, size, content in pieces:
+            if path is None:
+                yield decode(content)
+                continue
+            if path not in files:
+                files[path] = opened.enter_context(Path(path).open("rb"))
+            files[path].seek(start)
+            yield decode(files[path].read(size))
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Rows make no cycles, and looking for them takes a fifth of a fold."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def divided(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
+    """The parts for each task, about as many offsets for each; a large one is cut."""
+    total = sum(part.end - part.start for part in parts)
+    each = -(-total // tasks) if total else 0
+    shares: list[list[Part]] = [[] for _ in range(tasks)]
+    left, at = each, 0
+    for partition, begin, end in parts:
+        start = begin
+        while start < end:
+            taken = min(left, end - start)
+            shares[at].append(Part(partition, start, start + taken))
+            start, left = start + taken, left - taken
+            if not left:
+                left, at = each, min(at + 1, tasks - 1)
+    return [share for share in shares if share]

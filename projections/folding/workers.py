@@ -1,0 +1,67 @@
+"""The port of workers: processes that run the tasks of a fold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from projections.folding.compiled import Program
+from projections.folding.erasures import Tombstones
+from projections.folding.folder import UnclearRecord
+from projections.folding.tasks import FoldTask, Letter, Share
+from projections.generations.engine import Ranges
+from projections.generations.selection import Selection
+from projections.stores.store import BulkWriter
+from projections.table.patch import Patch
+from projections.table.view import TableView
+
+
+class TaskFailed(Exception):
+    """A task failed; the message says how."""
+
+
+class Workers(Protocol):
+    """Processes for one fold.
+
+    size: how many tasks run at a time. on_one_disk: whether tasks and this process see the same files.
+    """
+
+    @property
+    def size(self) -> int:
+        """See above."""
+
+    @property
+    def on_one_disk(self) -> bool:
+        """See above."""
+
+    @property
+    def read(self) -> int:
+        """Records that were read so far, of all folds."""
+
+    def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
+        """Run tasks; raises TaskFailed."""
+
+    def write(self, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
+        """Combine the rows of all shares, write them, and return their number; raises TaskFailed.
+
+        Workers without a common disk write what they folded last, and what `shares` themselves contain.
+        """
+
+
+class SparkWorkers(Workers, Protocol):
+    """Workers that also read records as the live query does."""
+
+    def fold_patches(self, view: TableView, ranges: Ranges, selection: Selection, task: FoldTask) -> list[Share]:
+        """Fold the patches that the live query makes of the selected events.
+
+        task: has a program that combines rows, what is erased, and a folder as its path.
+        """
+
+    def tombstones(self, ranges: Ranges) -> Tombstones:
+        """Those in these ranges."""
+
+    def patches_of(self, view: TableView, records: Sequence[UnclearRecord]) -> tuple[list[Patch], list[Letter]]:
+        """What the live query makes of these records: patches, and the dead letters of unreadable records."""
+
+    def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+        """Key, value and partition of the patches of these events, in the order of each log partition."""

@@ -1,0 +1,197 @@
+"""Spark as workers of a fold: it runs the same tasks as a local pool, and reads records as the live query does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from msgspec.structs import replace
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from eventlog.settings import LogSettings
+from eventlog.topics import DEAD_LETTERS, PATCHES
+from projections.folding.compiled import Program
+from projections.folding.erasures import Tombstones
+from projections.folding.folder import UnclearRecord
+from projections.folding.states import States
+from projections.folding.tasks import (
+    GROUP_BYTES,
+    ROWS_IN_MEMORY,
+    FoldTask,
+    Letter,
+    Share,
+    chunks,
+    fold,
+    groups,
+    pieces_of,
+    write,
+)
+from projections.folding.workers import TaskFailed
+from projections.generations.engine import Ranges
+from projections.generations.selection import Selection
+from projections.loading.decoding import PROGRESS, read_into
+from projections.spark.erasing import remaining, tombstones
+from projections.spark.kafka_source import read_ranges
+from projections.spark.patch_sql import patch_records
+from projections.spark.selected_records import selected
+from projections.stores.store import Batch, BulkWriter
+from projections.table.patch import Patch
+from projections.table.view import TableView
+
+if TYPE_CHECKING:
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
+
+JVM_DIED: Final = (
+    "Spark's JVM has ended, its last output is above; if it is an OutOfMemoryError, give Spark more memory "
+    "(HEADWATER_SPARK_MEMORY)"
+)
+NAMED_LETTERS: Final = 1_000
+"""Of one task at most: all unreadable records are counted, but only this many are named and become dead letters."""
+_RECORDS: Final = "key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
+
+
+class SparkTasks:
+    """SparkWorkers in one session, for one fold at a time.
+
+    On a cluster, the rows of what was folded last stay on the executors until they are written.
+    """
+
+    def __init__(self, session: SparkSession, settings: LogSettings) -> None:
+        self._session, self._settings = session, settings
+        self._context = session.sparkContext
+        self._count = self._context.accumulator(0)
+        self._folded: RDD[Share] | None = None
+
+    @property
+    def size(self) -> int:
+        """Tasks that run at a time."""
+        return self._context.defaultParallelism
+
+    @property
+    def on_one_disk(self) -> bool:
+        """Whether the tasks run in this machine's own JVM."""
+        return (self._context.master or "").partition("[")[0] == "local"
+
+    @property
+    def read(self) -> int:
+        """Records that were read by tasks that have ended."""
+        return int(self._count.value)
+
+    def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
+        """See Workers.fold."""
+        return self._shares(self._context.parallelize(tasks, len(tasks)).map(partial(_fold, self._count)))
+
+    def fold_patches(self, view: TableView, ranges: Ranges, selection: Selection, task: FoldTask) -> list[Share]:
+        """See SparkWorkers.fold_patches."""
+        records = read_ranges(self._session, self._settings, ranges)
+        if task.erased:
+            records = remaining(records, task.erased)
+        made = patch_records(selected(records, view, selection), [view], self._settings)
+        return self._shares(made.rdd.mapPartitions(partial(_fold_patches, task, self._count)))
+
+    def write(self, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
+        """See Workers.write."""
+        written = partial(write, program, writers)
+        with _translated():
+            if self._folded is None:
+                pieces = groups(shares, self.size)
+                return sum(self._context.parallelize(pieces, max(1, len(pieces))).map(written).collect())
+            own = self._context.parallelize([share for share in shares if share.content])
+            tasks = max(self.size, sum(chunk.size for share in shares for chunk in share.chunks) // GROUP_BYTES)
+            exchanged = self._folded.union(own).flatMap(pieces_of).partitionBy(tasks)
+            return sum(exchanged.values().mapPartitions(lambda pieces: [written(pieces)]).collect())
+
+    def tombstones(self, ranges: Ranges) -> Tombstones:
+        """See SparkWorkers.tombstones."""
+        with _translated():
+            return tombstones(read_ranges(self._session, self._settings, ranges))
+
+    def patches_of(self, view: TableView, records: Sequence[UnclearRecord]) -> tuple[list[Patch], list[Letter]]:
+        """See SparkWorkers.patches_of."""
+        rows = [
+            (key, value, partition, offset, datetime.fromtimestamp(timestamp_ms / 1000, UTC))
+            for partition, offset, timestamp_ms, key, value in records
+        ]
+        frame = self._session.createDataFrame(rows, _RECORDS)
+        with _translated():
+            found = patch_records(frame, [view], self._settings).collect()
+        batch, letters = Batch(0), list[Letter]()
+        for topic, key, value, _ in found:
+            _take(batch, letters, topic, key, value)
+        return batch.patches.get(view.tag, []), letters
+
+    def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+        """See SparkWorkers.patches."""
+        made = patch_records(read_ranges(self._session, self._settings, ranges), [view], self._settings)
+        # nothing is shuffled: rows come in the order in which they were read
+        for row in made.where(made.topic == self._settings.topic(PATCHES)).toLocalIterator():
+            yield row["key"], row["value"], row["partition"]
+
+    def _shares(self, folded: RDD[Share]) -> list[Share]:
+        with _translated():
+            if self.on_one_disk:
+                return folded.collect()
+            from pyspark import StorageLevel  # noqa: PLC0415
+
+            if self._folded is not None:
+                self._folded.unpersist()
+            self._folded = folded.persist(StorageLevel.DISK_ONLY)
+            return self._folded.map(_without_content).collect()
+
+
+def _fold(count: Any, task: FoldTask) -> Share:
+    return fold(task, count.add)
+
+
+def _fold_patches(task: FoldTask, count: Any, rows: Iterable[Any]) -> Iterator[Share]:
+    """Runs in an executor on the output of the live query's SQL."""
+    states, letters, poison = States(task.program), list[Letter](), 0
+    path = None if task.path is None else task.path / uuid4().hex
+    with chunks(path, task.buckets) as held:
+        for topic, key, value, _ in rows:
+            batch, unreadable = Batch(0), list[Letter]()
+            _take(batch, unreadable, topic, key, value)
+            states.add(patch for patches in batch.patches.values() for patch in patches)
+            poison += len(unreadable)
+            letters += unreadable[: NAMED_LETTERS - len(letters)]
+            count.add(1)
+            if len(states) > ROWS_IN_MEMORY:
+                held.add(states.drain())
+        held.add(states.drain())
+        yield held.share(letters=letters, poison=poison)
+
+
+def _take(batch: Batch, letters: list[Letter], topic: str, key: str, value: str) -> None:
+    """Take one output record of the live query's SQL: a patch, or a dead letter."""
+    if topic.endswith(DEAD_LETTERS):
+        _, partition, offset = key.split("/")
+        letters.append(Letter(int(partition), int(offset), value.encode()))
+    elif not key.startswith(PROGRESS.decode()):
+        read_into(batch, key.encode(), value.encode())
+
+
+def _without_content(share: Share) -> Share:
+    return replace(share, content=b"")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise TaskFailed(JVM_DIED) from error
+    except (PySparkException, Py4JError) as error:
+        raise TaskFailed(_last_cause(str(error))) from error
+
+
+def _last_cause(trace: str) -> str:
+    """The line of a trace, of Spark or Python, that says what happened; the chained error has the whole trace."""
+    lines = [line.strip() for line in trace.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
+    messages = [line for line in lines if not line.startswith(("SQLSTATE", "JVM stacktrace", "Traceback"))]
+    return (messages or [trace])[-1][:500]
