@@ -19,9 +19,9 @@ def main(arguments: Sequence[str]) -> int:
         log_to_stderr(os.environ)
         settings = ApiSettings.from_environment(os.environ)
         if settings.workers > 1:
-            from api.workers import Workers, listen  # noqa: PLC0415 - one process needs none
+            from api.workers import listen, workers  # noqa: PLC0415 - one process needs none
 
-            return Workers(settings, listen(settings)).run()
+            return workers(settings, listen(settings)).run()
     except EventLogError as error:
         print(f"the API cannot start: {error}", file=sys.stderr)
         return CANNOT_START

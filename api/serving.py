@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import socket
 import sys
-import threading
+from functools import partial
 
 import uvicorn
 
@@ -17,6 +16,7 @@ from api.composition import compose_service
 from api.settings import CANNOT_START, GRACE_S, ApiSettings
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
+from eventlog.workers import call_without_parent
 from projections.errors import ProjectionError
 
 
@@ -55,21 +55,9 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
         write_access_log()
     server = Server(config, service.feeds)
     if listening is not None:
-        _end_with_parent(server)
+        call_without_parent(partial(setattr, server, "should_exit", True))
     # objects made so far stay: scanning them repeatedly would delay requests by 0.1 s
     gc.collect()
     gc.freeze()
     server.run(None if listening is None else [listening])
     return 0
-
-
-def _end_with_parent(server: uvicorn.Server) -> None:
-    """Stop `server` when the process that started this one is gone, so that it never serves unsupervised."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "only a worker has a socket of its parent's"  # noqa: S101
-
-    def wait() -> None:
-        parent.join()
-        server.should_exit = True
-
-    threading.Thread(target=wait, name="parent", daemon=True).start()

@@ -1,92 +1,45 @@
-"""`python -m commands`: decide commands and run processes until SIGTERM or SIGINT."""
+"""`python -m commands`: decide commands and run processes until SIGTERM or SIGINT, in HEADWATER_HANDLERS processes."""
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
-from commands.handling.command_task import CommandTask
-from commands.handling.ownership import PartitionOwner, PartitionTask, run_together
-from commands.handling.restore import origin
-from commands.local_state.disk_state import DiskBudget, DiskStore
-from commands.local_state.slots import Slot
-from commands.reacting.process_task import ProcessTask
-from commands.reacting.router import RoutingTask
-from commands.reacting.starts import settle_starts
-from eventlog.admin import prepare
+from commands.service import handle, work
 from eventlog.errors import EventLogError
-from eventlog.kafka import KafkaLog
 from eventlog.logs import log_to_stderr
-from eventlog.ports import HANDLER, PROCESSES, ROUTER
-from eventlog.settings import LogSettings, accept_no_arguments
+from eventlog.settings import LogSettings, accept_no_arguments, read_count
+from eventlog.workers import Workers
+
+END_S: Final = 30.0
+"""How long handlers may take to end before they are killed; an open transaction takes 10 s at most."""
 
 logger = logging.getLogger("commands")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the handler of the environment's deployment; returns the exit code. arguments: none, or `--help`."""
+    """Run the handlers of the environment's deployment; returns the exit code. arguments: none, or `--help`."""
     accept_no_arguments("python -m commands", __doc__, arguments)
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    # batches make many short-lived objects and no cycles; scanning the long-lived objects repeatedly costs 6 %
-    gc.set_threshold(100_000, 20, 100)
-    log: KafkaLog | None = None
     try:
         log_to_stderr(os.environ)
         settings = LogSettings.from_environment(os.environ)
-        registry = CommandRegistry.load(settings.modules)
-        prepare(settings)
-        log = KafkaLog(settings)
-        owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry))]
-        run_together([*owners, *process_owners(log, registry)], stopped)
+        handlers = read_count(os.environ, "HEADWATER_HANDLERS", 1)
+        if handlers > 1:
+            # each handler loads them too; here, an error is logged once
+            CommandRegistry.load(settings.modules)
+            ProcessRegistry.load(settings.modules)
+            return Workers("handler", handlers, work, (settings,), end_s=END_S).run()
     except (EventLogError, CommandError) as error:
         logger.error("%s", error)
         return 1
-    finally:
-        if log is not None:
-            log.close()
-    logger.info("stopped")
-    return 0
-
-
-def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], CommandTask]:
-    """Makes the task of a partition, with its state in the folder that this process holds."""
-    settings = log.settings
-    slot = Slot(settings.state.absolute() / "handler" / settings.environment)
-    budget, copied = DiskBudget(), origin(log)
-    logger.info('local state: "%s"', slot.folder)
-
-    def new_task(partition: int) -> CommandTask:
-        store = DiskStore(slot.folder / str(partition), copied, budget, settings.receipts_days)
-        return CommandTask(log, registry, partition, store)
-
-    return new_task
-
-
-def process_owners(log: KafkaLog, registry: CommandRegistry) -> list[PartitionOwner]:
-    """The owners that run processes; empty if no process is declared."""
-    processes = ProcessRegistry.load(log.settings.modules)
-    if not processes.processes:
-        return []
-
-    starts = settle_starts(log, processes)
-
-    def new_router(partition: int) -> PartitionTask:
-        return RoutingTask(log, registry, processes, partition, starts)
-
-    def new_task(partition: int) -> PartitionTask:
-        return ProcessTask(log, registry, processes, partition)
-
-    return [PartitionOwner(log, ROUTER, new_router), PartitionOwner(log, PROCESSES, new_task)]
+    return handle(settings, threading.Event())
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
+import msgspec
 import orjson
 from pydantic import BaseModel, ValidationError
 
@@ -26,7 +27,7 @@ _LONG_NUMBER: Final = b"0" * 19
 """Integers with fewer digits fit in 64 bits."""
 
 
-class TypedCommand(NamedTuple):
+class TypedCommand(msgspec.Struct, frozen=True, gc=False):
     """A valid command: what `decide` gets, its stream, and its body as canonical JSON."""
 
     aggregate: AnyAggregate
@@ -60,9 +61,8 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
 
 def fingerprint_of(command_type: str, body: bytes, expected_version: int | None) -> str:
     """Digest of a command; a command id with another fingerprint belongs to another command."""
-    digest = hashlib.blake2b(body, digest_size=16)
-    digest.update(b"\n%b\n%d" % (command_type.encode(), -1 if expected_version is None else expected_version))
-    return digest.hexdigest()
+    expected = -1 if expected_version is None else expected_version
+    return hashlib.blake2b(b"%b\n%b\n%d" % (body, command_type.encode(), expected), digest_size=16).hexdigest()
 
 
 def fingerprint_of_unreadable(envelope: Envelope, value: bytes) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+import msgspec
 import orjson
 
 from commands.errors import DecideFailed, IdempotencyKeyReused, Rejected, UnreadableCommand, WrongVersion
@@ -44,6 +45,22 @@ class ReceiptError:
     message: str
     expected: int | None = None
     actual: int | None = None
+
+
+class _Head(msgspec.Struct, gc=False):
+    """A receipt without its events (see Receipt), in the order of its members in JSON."""
+
+    command_id: str
+    type: str
+    stream: str
+    outcome: Outcome
+    version: int
+    fingerprint: str
+    time: str
+    error: ReceiptError | msgspec.UnsetType
+
+
+_write = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +138,8 @@ def receipt_head(
     error: ReceiptError | None,
 ) -> bytes:
     """A receipt as JSON, up to its events (see Receipt)."""
-    document: dict[str, Any] = {
-        "command_id": command_id,
-        "type": type,
-        "stream": stream,
-        "outcome": outcome,
-        "version": version,
-        "fingerprint": fingerprint,
-        "time": time,
-    }
-    if error is not None:
-        document["error"] = {
-            "code": error.code,
-            "message": error.message,
-            "expected": error.expected,
-            "actual": error.actual,
-        }
-    return orjson.dumps(document)[:-1] + b',"events":['
+    written = _write(_Head(command_id, type, stream, outcome, version, fingerprint, time, error or msgspec.UNSET))
+    return written[:-1] + b',"events":['
 
 
 def receipt_json(head: bytes, recorded: Iterable[bytes], offsets: Iterable[int]) -> bytes:

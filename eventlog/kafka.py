@@ -270,14 +270,15 @@ class KafkaTail:
             self._look_for_open_transactions()
         records = []
         for message in messages:
-            if (error := message.error()) is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+            error = message.error()
+            if error is None:
+                record = _record(self._topic, message)
+                records.append(record)
+                self._positions[record.partition] = record.offset + 1
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 self._reset_position(message.partition() or 0)
-                continue
-            offset = _offset(message, f'following "{self._topic}"')
-            if message.error() is None:
-                records.append(_record(self._topic, message))
-                offset += 1
-            self._positions[message.partition() or 0] = offset
+            else:
+                self._positions[message.partition() or 0] = _offset(message, f'following "{self._topic}"')
         return records
 
     def position(self, partition: int) -> int:

@@ -9,8 +9,10 @@ import logging
 import secrets
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
+import orjson
 from pydantic import BaseModel
 
 from commands.codec import TypedCommand, read_back, snapshot_json
@@ -28,7 +30,7 @@ from commands.receipt import (
     receipt_head,
 )
 from eventlog import topics
-from eventlog.envelope import Envelope, EventWriter, format_time, timestamp_ms
+from eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
 from eventlog.ports import Entry
 
 MAX_ENTRY_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
@@ -45,7 +47,7 @@ _POSITION_BYTES: Final = 24
 logger = logging.getLogger(__name__)
 
 
-class ReceivedCommand(NamedTuple):
+class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
     """A command from the log: its envelope, its fingerprint, and its partition."""
 
     envelope: Envelope
@@ -53,7 +55,7 @@ class ReceivedCommand(NamedTuple):
     partition: int
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True, gc=False):
     """What is known of a stream: its state and version, and the bytes of its latest snapshot."""
 
     state: Any
@@ -61,7 +63,7 @@ class Known(NamedTuple):
     size_bytes: int = 0
 
 
-class Decision(NamedTuple):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """The decision on one command. It cannot fail any more: it consists of bytes, and each part fits in its record.
 
     key: of the receipt's record. receipt: the receipt's JSON up to its events. events: the records to append. recorded:
@@ -162,13 +164,12 @@ def clipped(message: str) -> str:
 
 def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep: bool) -> Decision:
     aggregate, envelope, stream = typed.aggregate, received.envelope, typed.stream
-    state, kind = known.state, type(aggregate.initial)
+    state, version, kind = known.state, known.version, type(aggregate.initial)
     events = _materialised(aggregate, aggregate.decide(typed.command, state))
     if not events:
-        return answered(received, "accepted", known.version)
-    time_ms, position = timestamp_ms(envelope.time), b'","position":"%d:' % received.partition
-    writer = EventWriter(envelope, f"/headwater/{aggregate.name}")
-    entries, recorded, version, size_bytes, receipt_bytes = [], [], known.version, 0, 0
+        return answered(received, "accepted", version)
+    time_ms, stream_json = timestamp_ms(envelope.time), orjson.dumps(stream)[:-1]
+    entries, recorded, size_bytes, receipt_bytes = [], [], 0, 0
     for event in events:
         version += 1
         body = event.__pydantic_serializer__.to_json(event)
@@ -176,14 +177,15 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         event = read_back(event, body)  # noqa: PLW2901
         if str(getattr(event, aggregate.id_field)) != typed.aggregate_id:
             raise BadDecision(f'"{event.type}" belongs to another "{aggregate.name}" than "{stream}"')
-        entry = _entry(writer, event, body, stream, version, time_ms)
+        entry = _entry(aggregate, envelope, event, body, version, time_ms)
         size_bytes += len(entry.value or b"")
         if size_bytes > MAX_EVENTS_BYTES:
             raise _too_many(aggregate, f"more than {MAX_EVENTS_BYTES} bytes of events")
         entries.append(entry)
-        recorded.append(
-            event_json := b'{"id":%b/%d","type":"%b%b' % (writer.stream_json, version, event.type.encode(), position)
-        )
+        event_json = b'{"id":%b/%d","type":"%b","position":"%d:' % (
+            stream_json, version, event.type.encode(), received.partition,
+        )  # fmt: skip
+        recorded.append(event_json)
         receipt_bytes += len(event_json) + _POSITION_BYTES
         state = aggregate.evolve(state, event)
         if type(state) is not kind:
@@ -226,9 +228,9 @@ def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event
     return events
 
 
-def _entry(writer: EventWriter, event: Event, body: bytes, stream: str, version: int, time_ms: int) -> Entry:
-    event_id = f"{stream}/{version}"
-    value = writer.encode(event.type.encode(), event.version, version, body)
+def _entry(aggregate: AnyAggregate, command: Envelope, event: Event, body: bytes, version: int, time_ms: int) -> Entry:
+    event_id = f"{command.stream}/{version}"
+    value = encode_event(command, f"/headwater/{aggregate.name}", event.type, event.version, version, body)
     if len(value) + len(event_id) > MAX_ENTRY_BYTES:  # the characters of the key suffice
         raise BadDecision(
             f'event "{event_id[:200]}" would have {len(value)} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '

@@ -10,7 +10,7 @@ from commands.codec import TypedCommand, fingerprint_of, fingerprint_of_unreadab
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
-from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept
+from commands.handling.decision import Decision, Known, ReceivedCommand, answered, clipped, decide, failure, kept
 from commands.local_state.state import StateStore
 from commands.receipt import KEY_REUSED, UNREADABLE, UNREADABLE_STATE, Receipt, ReceiptError, reuse_key
 from eventlog import topics
@@ -24,6 +24,8 @@ CACHED_STREAMS = 60_000
 MAX_NAME_CHARACTERS = 100_000
 """Of a command's id, type and stream together, which the answer repeats."""
 WATCHED_STREAMS = 1_000
+LOOKED_UP = 250
+"""Commands whose receipts are looked up at once."""
 LAST_TIME_MS = 253_402_300_799_999
 """The end of the year 9999: Kafka accepts later times, Python does not."""
 
@@ -66,12 +68,19 @@ class Handler:
 
     def _decide_all(self, records: Sequence[Record], now_ms: int) -> Batch:
         batch = Batch(self._partition, now_ms)
-        for record in records:
-            if batch.is_full:
-                break
-            self._handle(record, batch)
-            batch.taken += 1
-            batch.next_command = record.offset + 1
+        for start in range(0, len(records), LOOKED_UP):
+            received = [(record, _read_envelope(record)) for record in records[start : start + LOOKED_UP]]
+            ids = [envelope.id for _, envelope in received if isinstance(envelope, Envelope)]
+            stored = dict(zip(ids, self._store.receipts(ids), strict=True))
+            for record, envelope in received:
+                if batch.is_full:
+                    return batch
+                if isinstance(envelope, Envelope):
+                    self._handle(record, envelope, stored[envelope.id], batch)
+                else:
+                    self._add_dead_letter(record, envelope, batch)  # there is nobody to answer
+                batch.taken += 1
+                batch.next_command = record.offset + 1
         return batch
 
     def _keep(self, batch: Batch) -> set[str]:
@@ -88,14 +97,8 @@ class Handler:
                 unkept.add(stream)
         return unkept
 
-    def _handle(self, record: Record, batch: Batch) -> None:
-        try:
-            envelope = decode(record.value)
-            if len(envelope.id) + len(envelope.type) + len(envelope.stream) > MAX_NAME_CHARACTERS:
-                raise NotAnEnvelope(f"id, type and subject together have more than {MAX_NAME_CHARACTERS} characters")
-        except NotAnEnvelope as unreadable:
-            self._add_dead_letter(record, unreadable, batch)  # there is nobody to answer
-            return
+    def _handle(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
+        """Add the answer to a command; stored: the receipt of its id in the store."""
         typed, error = self._read(envelope, record, batch)
         if typed is not None:
             fingerprint = fingerprint_of(envelope.type, typed.body, envelope.expected_version)
@@ -104,8 +107,11 @@ class Handler:
         else:
             return  # another partition must answer it
         received = ReceivedCommand(envelope, fingerprint, self._partition)
-        if not self._answered(received, batch):
+        pending = batch.decision(envelope.id)
+        if pending is None and stored is None:
             self._answer(received, typed, error, batch)
+        else:
+            _repeat(received, pending, stored, batch)
 
     def _read(
         self, envelope: Envelope, record: Record, batch: Batch
@@ -132,32 +138,6 @@ class Handler:
         if envelope.time < EPOCH:
             raise NotAnEnvelope(f'"time" is {envelope.time}: Kafka cannot store a time before 1970')
         return typed
-
-    def _answered(self, received: ReceivedCommand, batch: Batch) -> bool:
-        """Whether the command id already has a receipt; then the receipt is sent again, or the command is refused."""
-        command_id = received.envelope.id
-        pending = batch.decision(command_id)
-        stored = None if pending else batch.repeated.get(command_id) or self._store.receipt(command_id)
-        if pending is not None:
-            first_type, first_fingerprint = pending.command_type, pending.fingerprint
-        elif stored is not None:
-            try:
-                first = Receipt.from_json(stored)
-            except ValueError as error:  # not written by a handler, so it is not known what was done
-                key = reuse_key(command_id, received.fingerprint)
-                batch.add(answered(received, "failed", 0, failure(received.envelope, error), key=key))
-                return True
-            first_type, first_fingerprint = first.type, first.fingerprint
-        else:
-            return False
-        if first_fingerprint != received.fingerprint:
-            # under another key, because the first receipt must stay the latest record of its key
-            message = clipped(f'the command id "{command_id}" was used for another "{first_type}": use a new one')
-            key = reuse_key(command_id, received.fingerprint)
-            batch.add(answered(received, "failed", 0, ReceiptError(KEY_REUSED, message), key=key))
-        elif stored is not None and command_id not in batch.repeated:
-            batch.add_repeated(command_id, stored)
-        return True
 
     def _answer(
         self, received: ReceivedCommand, typed: TypedCommand | None, error: ReceiptError | None, batch: Batch
@@ -199,6 +179,42 @@ class Handler:
         logger.warning(
             "%s/%d/%d is a dead letter: %s", record.topic, record.partition, record.offset, clipped(str(error))
         )
+
+
+def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:
+    """The envelope of a command, or why it has none."""
+    try:
+        envelope = decode(record.value)
+    except NotAnEnvelope as unreadable:
+        return unreadable
+    if len(envelope.id) + len(envelope.type) + len(envelope.stream) > MAX_NAME_CHARACTERS:
+        return NotAnEnvelope(f"id, type and subject together have more than {MAX_NAME_CHARACTERS} characters")
+    return envelope
+
+
+def _repeat(received: ReceivedCommand, pending: Decision | None, stored: bytes | None, batch: Batch) -> None:
+    """Send the receipt of a command id again, or refuse the command if the id was used for another one.
+
+    pending: its decision in this batch; else its receipt is stored.
+    """
+    command_id = received.envelope.id
+    if pending is not None:
+        first_type, first_fingerprint = pending.command_type, pending.fingerprint
+    else:
+        try:
+            first = Receipt.from_json(stored or b"")
+        except ValueError as error:  # not written by a handler, so it is not known what was done
+            key = reuse_key(command_id, received.fingerprint)
+            batch.add(answered(received, "failed", 0, failure(received.envelope, error), key=key))
+            return
+        first_type, first_fingerprint = first.type, first.fingerprint
+    if first_fingerprint != received.fingerprint:
+        # under another key, because the first receipt must stay the latest record of its key
+        message = clipped(f'the command id "{command_id}" was used for another "{first_type}": use a new one')
+        key = reuse_key(command_id, received.fingerprint)
+        batch.add(answered(received, "failed", 0, ReceiptError(KEY_REUSED, message), key=key))
+    elif pending is None and stored is not None and command_id not in batch.repeated:
+        batch.add_repeated(command_id, stored)
 
 
 def dead_letter(record: Record, reason: str, now_ms: int, *, reader: str = "") -> Entry:

@@ -23,7 +23,7 @@ REFUSED: Final = "headwater.refused"
 """Type of the envelope with a refusal for a process."""
 
 _ADDRESS: Final = re.compile(r"/headwater/([a-z0-9_]+)/(.*)", re.DOTALL)
-_ADDRESSED: Final = re.compile(rb'"source":"/headwater/[a-z0-9_]+/')
+_ADDRESSED: Final = b'"source":"/headwater/'
 """Bytes that a process's command contains; other commands need not be parsed a second time."""
 
 
@@ -40,7 +40,7 @@ def refusals(records: Sequence[Record], receipts: Mapping[str, bytes | None], no
     """
     found = []
     for record in records:
-        if record.value is None or not _ADDRESSED.search(record.value):
+        if record.value is None or _ADDRESSED not in record.value:
             continue
         try:
             command = decode(record.value)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 from rocksdict import (
     BlockBasedOptions,
@@ -122,12 +123,20 @@ class DiskStore:
 
     def receipt(self, command_id: str) -> bytes | None:
         """See StateStore.receipt."""
-        key = command_id.encode(errors="surrogateescape")
+        return self.receipts([command_id])[0]
+
+    def receipts(self, command_ids: Sequence[str]) -> Sequence[bytes | None]:
+        """See StateStore.receipts."""
+        keys = [command_id.encode(errors="surrogateescape") for command_id in command_ids]
+        found: list[bytes | None] = [None] * len(keys)
         for period in self._nonempty_periods:
-            found = self._get(period + key)
-            if found is not None:
-                return found
-        return None
+            try:
+                values = cast(list[bytes | None], self._db.get([period + key for key in keys]))
+            except Exception as error:  # rocksdict raises nothing else
+                raise self._failed(error) from error
+            # a younger receipt answers a reused command id
+            found = [value if known is None else known for known, value in zip(found, values, strict=True)]
+        return found
 
     def position(self, name: str) -> int:
         """See StateStore.position."""

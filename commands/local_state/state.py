@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 
@@ -21,6 +21,9 @@ class StateStore(Protocol):
 
     def receipt(self, command_id: str) -> bytes | None:
         """The first receipt of a command, while receipts are kept."""
+
+    def receipts(self, command_ids: Sequence[str]) -> Sequence[bytes | None]:
+        """Like `receipt`, for each of several commands; faster."""
 
     def position(self, name: str) -> int:
         """The value of this name in the last `apply`, such as the offset of a topic to continue from; 0 if none."""
@@ -68,6 +71,10 @@ class MemoryStore:
     def receipt(self, command_id: str) -> bytes | None:
         """See StateStore.receipt."""
         return self._receipts.get(command_id)
+
+    def receipts(self, command_ids: Sequence[str]) -> Sequence[bytes | None]:
+        """See StateStore.receipts."""
+        return [self._receipts.get(command_id) for command_id in command_ids]
 
     def position(self, name: str) -> int:
         """See StateStore.position."""

@@ -1,4 +1,4 @@
-"""Commands through one handler process, and the same records written by hand."""
+"""Commands through HEADWATER_HANDLERS handler processes, and the same records written by hand."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def run(name: str) -> Iterator[dict[str, Any]]:
         yield {
             "value": round(COMMANDS / seconds),
             "unit": "commands/s",
-            "conditions": f"{COMMANDS} commands of {STREAMS} listings in {ours.partitions} partitions, one handler "
-            f"process, batches of at most {BATCH}, JSON; from its first transaction to the last receipt read back",
+            "conditions": f"{COMMANDS} commands of {STREAMS} listings in {ours.partitions} partitions, "
+            f"{os.environ.get('HEADWATER_HANDLERS', '1')} handler processes, batches of at most {BATCH}, JSON; "
+            "from the first transaction to the last receipt read back",
             "floor": round(COMMANDS / floor_seconds),
             "ratio": round(floor_seconds / seconds, 2),
             "cpu_us_per_command": round(cpu_seconds / COMMANDS * 1e6, 1),
@@ -122,11 +123,12 @@ def first_heartbeat(log: KafkaLog, partition: int) -> datetime:
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """User and system time of a process."""
+    """User and system time of a process and its children."""
     import psutil
 
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
+    process = psutil.Process(pid)
+    times = [each.cpu_times() for each in (process, *process.children())]
+    return sum(each.user + each.system for each in times)
 
 
 def by_hand(source: LogSettings, target: LogSettings) -> tuple[float, float]:

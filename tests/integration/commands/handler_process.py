@@ -29,7 +29,9 @@ Answer = TypeVar("Answer")
 REGISTRY = CommandRegistry.load(SHIPPED)
 
 
-def start_handler(settings: LogSettings, modules: str = "", path: Path | None = None) -> subprocess.Popen[bytes]:
+def start_handler(
+    settings: LogSettings, modules: str = "", path: Path | None = None, **variables: str
+) -> subprocess.Popen[bytes]:
     """`python -m commands` in the deployment of `settings`; its log goes to the state directory."""
     environment = os.environ | {
         "HEADWATER_ENVIRONMENT": settings.environment,
@@ -38,15 +40,18 @@ def start_handler(settings: LogSettings, modules: str = "", path: Path | None = 
         "HEADWATER_MODULES": modules,
         "HEADWATER_STATE": str(settings.state),
         "PYTHONPATH": str(path or ""),
+        **variables,
     }
     with (settings.state / "handler.log").open("ab") as output:
         return subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=output)
 
 
 @contextmanager
-def handler(settings: LogSettings, modules: str = "", path: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def handler(
+    settings: LogSettings, modules: str = "", path: Path | None = None, **variables: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """A handler process that is stopped cleanly, and must stop cleanly."""
-    process = start_handler(settings, modules, path)
+    process = start_handler(settings, modules, path, **variables)
     try:
         yield process
         if process.poll() is None:

@@ -19,7 +19,7 @@ from commands.handling.command_task import CommandTask
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt
-from eventlog.envelope import HEARTBEAT, Envelope, EventWriter, decode, encode
+from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, encode_event
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record, abort_on_error
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, MAX_RECORD_BYTES, RECEIPTS, SNAPSHOTS
@@ -236,4 +236,4 @@ def test_events_of_a_command_are_encoded_as_any_envelope_is(stream: str, more: d
     event = cause._replace(id=f"{stream}/7", type="wild.done", source="/headwater/wild", data_version=2, sequence=7)
     event = event._replace(causation_id=cause.id, correlation_id=cause.correlation_id or cause.id)
     body = b'{"a":[1]}'
-    assert EventWriter(cause, "/headwater/wild").encode(b"wild.done", 2, 7, body) == encode(event, body)
+    assert encode_event(cause, "/headwater/wild", "wild.done", 2, 7, body) == encode(event, body)

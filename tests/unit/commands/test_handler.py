@@ -233,7 +233,7 @@ def unreadable(value: dict[str, Any]) -> bytes:
     ("value", "reason", "answered"),
     [
         (b"\xff\x00 no JSON", "malformed JSON", False),
-        (b"[]", "expected a JSON object, found list", False),
+        (b"[]", 'expected "object", got "array"', False),
         (None, "tombstone", False),
         (unreadable({"specversion": "0.3"}), "specversion", False),
         (unreadable({"time": "soon"}), "time", False),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventlog.envelope import Envelope, Position, decode, encode, format_time, partition_of, timestamp_ms
+from eventlog.envelope import Envelope, Position, decode, encode, encode_event, format_time, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -96,6 +96,48 @@ def test_a_count_that_is_none_is_named(name: str, wrong: object) -> None:
     document = orjson.loads(encode(FULL)) | {name: wrong}
     with pytest.raises(NotAnEnvelope, match=f'"{name}"'):
         decode(orjson.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (b'"price":1', b'"price":"\xff"', "malformed JSON"),
+        (b'"price":1', b'"price":"\\ud800"', "malformed JSON"),
+        (b'"price":1', b'"price":NaN', "malformed JSON"),
+        (b'"price":1', b'"price":' + b"[" * 2_000 + b"]" * 2_000, "malformed JSON"),
+        (b'"specversion"', b'"comment":"\xff","specversion"', "malformed JSON"),  # in a member that nobody reads
+        (b'"specversion":"1.0"', b'"specversion":"0.3"', '"specversion"'),
+        (b'"sequence":7', b'"sequence":18446744073709551616', "64 bits"),
+        (b'"data":{', b'"more":{},"data":null,"x":{', '"data" is NoneType'),
+        (b'"data":{', b'"more":{},"data":[1],"x":{', '"data" is list'),
+    ],
+)
+def test_what_looks_like_an_envelope_is_refused_with_the_reason(old: bytes, new: bytes, reason: str) -> None:
+    value = encode(FULL)
+    assert old in value
+    with pytest.raises(NotAnEnvelope, match=reason):
+        decode(value.replace(old, new, 1))
+
+
+def test_data_is_read_as_it_was_written() -> None:
+    body = b'{"small":9007199254740993,"large":18446744073709551615,"larger":18446744073709551616,"tiny":1e-7}'
+    assert decode(encode(FULL, body)).data == orjson.loads(body)
+
+
+@given(envelopes, texts, st.dictionaries(texts, counts, min_size=1))
+def test_an_event_is_written_like_any_envelope(command: Envelope, source: str, data: dict[str, int]) -> None:
+    event = command._replace(
+        id=f"{command.stream}/7",
+        type="thing.done",
+        source=source,
+        data_version=2,
+        sequence=7,
+        data=data,
+        expected_version=None,
+        correlation_id=command.correlation_id or command.id,
+        causation_id=command.id,
+    )
+    assert encode_event(command, source, "thing.done", 2, 7, orjson.dumps(data)) == encode(event)
 
 
 @given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1), timezones=st.timezones()))

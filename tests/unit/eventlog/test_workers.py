@@ -1,8 +1,7 @@
-"""When a worker is replaced and when all is given up; processes that do nothing stand for those that serve."""
+"""When a worker is replaced and when all is given up; processes that do nothing stand for those that work."""
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import threading
@@ -10,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from api import workers
-from api.settings import CANNOT_START, ApiSettings
-from api.workers import Workers, listen
-from eventlog.errors import SettingError
-from projections.supervision.process import Backoff
+from eventlog import workers
+from eventlog.workers import Restarts, Workers
 
-QUICK = Backoff(first_s=0.0, max_s=0.0, limit=3)
+HOPELESS = 2
+QUICK = Restarts(first_s=0.0, max_s=0.0, limit=3)
 
 
 class FakeProcess:
@@ -66,9 +63,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
             def Process(target: Any, args: Any, name: str) -> FakeProcess:  # noqa: N802 - as multiprocessing names it
                 return FakeProcess(left, name)
 
-        with socket.socket() as listening, monkeypatch.context() as patch:
+        with monkeypatch.context() as patch:
             patch.setattr(workers, "SPAWN", Spawn)
-            exit_code = Workers(ApiSettings(workers=1), listening, QUICK).run()
+            exit_code = Workers("worker", 1, print, (), end_s=1.0, hopeless=HOPELESS, restarts=QUICK).run()
         return exit_code, len(codes) - len(left)
 
     assert threading.current_thread() is threading.main_thread()  # signals are its own
@@ -85,32 +82,10 @@ def test_one_that_dies_again_and_again_ends_all(run: Any, caplog: pytest.LogCapt
 
 
 def test_one_that_is_set_up_wrong_is_not_replaced(run: Any) -> None:
-    assert run(CANNOT_START, None) == (CANNOT_START, 1)
+    assert run(HOPELESS, None) == (HOPELESS, 1)
 
 
 def test_signals_are_as_they_were_afterwards(run: Any) -> None:
     before = signal.getsignal(signal.SIGTERM)
     run(None)
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_an_address_that_is_taken_is_named() -> None:
-    with listen(ApiSettings(port=0)) as taken, pytest.raises(SettingError, match="HEADWATER_API_PORT"):
-        listen(ApiSettings(port=taken.getsockname()[1]))
-
-
-def test_the_number_of_workers_is_a_setting() -> None:
-    assert ApiSettings.from_environment({"HEADWATER_API_WORKERS": "3"}).workers == 3
-    assert ApiSettings.from_environment({}).workers == 1
-    with pytest.raises(SettingError, match="HEADWATER_API_WORKERS"):
-        ApiSettings.from_environment({"HEADWATER_API_WORKERS": "0"})
-
-
-def test_a_process_of_its_own_ends_with_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    import api.serving
-
-    monkeypatch.setattr(api.serving, "serve", lambda settings, listening: CANNOT_START)
-    monkeypatch.setitem(os.environ, "HEADWATER_LOG_LEVEL", "INFO")
-    with socket.socket() as listening, pytest.raises(SystemExit) as ended:
-        workers.work(ApiSettings(), listening)
-    assert ended.value.code == CANNOT_START

@@ -1,0 +1,164 @@
+"""Several processes that do the same work: a dead one is replaced, and all end together."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Final
+
+SPAWN: Final = multiprocessing.get_context("spawn")
+"""Not forked, because the threads of the Kafka and store clients would be missing."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """How dead workers are replaced: after doubling pauses, until one died `limit` times in a row.
+
+    A worker that lived for `stable_s` seconds ends its row.
+    """
+
+    first_s: float = 0.2
+    max_s: float = 5.0
+    limit: int = 8
+    stable_s: float = 30.0
+
+
+DEFAULT_RESTARTS: Final = Restarts()
+
+
+@dataclass
+class _Worker:
+    """The slot of one process; deaths: in a row, of young processes. due: when to start the next one."""
+
+    process: SpawnProcess | None = None
+    began: float = 0.0
+    deaths: int = 0
+    due: float = 0.0
+
+
+class Workers:
+    """Keeps several processes at the same work."""
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        target: Callable[..., None],
+        arguments: tuple[Any, ...],
+        *,
+        end_s: float,
+        hopeless: int | None = None,
+        restarts: Restarts = DEFAULT_RESTARTS,
+    ) -> None:
+        """Prepare `number` processes that each call `target` with `arguments`, until SIGTERM.
+
+        name: of a worker, for the log. end_s: how long workers may take to end before they are killed. hopeless: the
+        exit code of a worker that another one would not help; it has logged the reason.
+        """
+        self._name, self._target, self._arguments = name, target, arguments
+        self._end_s, self._hopeless, self._restarts = end_s, hopeless, restarts
+        self._workers = [_Worker() for _ in range(number)]
+
+    def run(self) -> int:
+        """Work until SIGTERM or SIGINT; returns the exit code, not 0 if workers cannot start or keep dying."""
+        with _stop_signals() as stopped:
+            try:
+                while True:
+                    self._start_due()
+                    ready = wait([stopped, *self._sentinels()], self._pause_s())
+                    if stopped in ready:
+                        return 0
+                    for worker in self._workers:
+                        if worker.process is not None and worker.process.sentinel in ready:
+                            code = self._replace_later(worker)
+                            if code:
+                                return code
+            finally:
+                self._end()
+
+    def _start_due(self) -> None:
+        for number, worker in enumerate(self._workers, 1):
+            if worker.process is None and worker.due <= time.monotonic():
+                worker.process = SPAWN.Process(target=self._target, args=self._arguments, name=f"{self._name} {number}")
+                worker.process.start()
+                worker.began = time.monotonic()
+
+    def _sentinels(self) -> list[int]:
+        return [worker.process.sentinel for worker in self._workers if worker.process is not None]
+
+    def _pause_s(self) -> float | None:
+        """Until the next start is due; None if every worker runs."""
+        dues = [worker.due for worker in self._workers if worker.process is None]
+        return max(0.0, min(dues) - time.monotonic()) if dues else None
+
+    def _replace_later(self, worker: _Worker) -> int:
+        """Replace a dead worker after a pause; returns the exit code if a new one would not help, or 0."""
+        assert worker.process is not None  # noqa: S101
+        worker.process.join()
+        name, code = worker.process.name, worker.process.exitcode
+        worker.process.close()
+        worker.process = None
+        if code is not None and code == self._hopeless:
+            return code
+        lived_s = time.monotonic() - worker.began
+        restarts = self._restarts
+        worker.deaths = 1 if lived_s > restarts.stable_s else worker.deaths + 1
+        if worker.deaths > restarts.limit:
+            logger.critical("%s ended %d times in a row, the last time with exit code %s", name, worker.deaths, code)
+            return 1
+        pause_s = min(restarts.max_s, restarts.first_s * 2.0 ** (worker.deaths - 1))
+        logger.warning("%s ended with exit code %s, starting another in %.1f s", name, code, pause_s)
+        worker.due = time.monotonic() + pause_s
+        return 0
+
+    def _end(self) -> None:
+        """Stop every worker like a stop signal, and kill those that do not end."""
+        running = [worker.process for worker in self._workers if worker.process is not None]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + self._end_s
+        for process in running:
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.exitcode is None:
+                logger.warning("%s did not end within %g s, killing it", process.name, self._end_s)
+                process.kill()
+                process.join()
+
+
+def call_without_parent(stop: Callable[[], None]) -> None:
+    """In a worker: call `stop` once the process that started it is gone, so that it never works unsupervised."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only a worker has a parent that supervises it"  # noqa: S101
+
+    def wait_for_end() -> None:
+        parent.join()
+        stop()
+
+    threading.Thread(target=wait_for_end, name="parent", daemon=True).start()
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Connection]:
+    """A connection that becomes readable once this process gets a stop signal."""
+    stopped, sender = SPAWN.Pipe(duplex=False)
+    handlers = {
+        number: signal.signal(number, lambda *_: sender.send_bytes(b"stop"))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield stopped
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        stopped.close()
+        sender.close()

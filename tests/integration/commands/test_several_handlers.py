@@ -1,0 +1,84 @@
+"""`python -m commands` as several processes: a killed one is replaced, and all end together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+
+import psutil
+from handler_process import handler, output, stored_events, with_gateway
+
+from commands.receipt import Receipt
+from commands.sending.gateway import CommandGateway
+from eventlog.settings import LogSettings
+from tests.listed import LISTING
+from tests.waiting import eventually
+
+HANDLERS = 2
+BOUND_S = 120.0
+LISTINGS = [f"L{number}" for number in range(12)]
+
+
+def workers(process: subprocess.Popen[bytes]) -> set[int]:
+    """The processes that decide; beside them, the parent has one of multiprocessing's own."""
+    return {each.pid for each in psutil.Process(process.pid).children() if decides(each)}
+
+
+def decides(process: psutil.Process) -> bool:
+    try:
+        return any("spawn_main" in word for word in process.cmdline())
+    except psutil.NoSuchProcess:  # also one that has just ended
+        return False
+
+
+async def list_all(gateway: CommandGateway) -> list[Receipt]:
+    return [await gateway.submit("listing.list_property", LISTING | {"listing_id": each}) for each in LISTINGS]
+
+
+async def reprice_all(price: int, gateway: CommandGateway) -> list[Receipt]:
+    body = {"price": price}
+    return [await gateway.submit("listing.change_price", body | {"listing_id": each}) for each in LISTINGS]
+
+
+def test_a_killed_handler_is_replaced_and_loses_nothing_and_all_end_together(log_settings: LogSettings) -> None:
+    with handler(log_settings, HEADWATER_HANDLERS=str(HANDLERS)) as process:
+        receipts = with_gateway(log_settings, list_all, BOUND_S)
+        assert {receipt.outcome for receipt in receipts} == {"accepted"}
+        first = workers(process)
+        assert len(first) == HANDLERS
+        for number in range(HANDLERS):  # each has its own local state
+            assert f"handler/{log_settings.environment}/{number}" in output(log_settings)
+        killed, other = first
+        os.kill(killed, signal.SIGKILL)
+        receipts = with_gateway(log_settings, partial(reprice_all, 7), BOUND_S)
+        assert {(receipt.outcome, receipt.version) for receipt in receipts} == {("accepted", 2)}
+        (new,) = eventually(lambda: workers(process) - first, "another handler is started", BOUND_S)
+    assert not any(psutil.pid_exists(pid) for pid in (killed, other, new))
+    assert {len(events) for events in stored_events(log_settings).values()} == {2}
+
+
+def test_handlers_end_when_nobody_watches_over_them(log_settings: LogSettings) -> None:
+    with handler(log_settings, HEADWATER_HANDLERS=str(HANDLERS)) as process:
+        with_gateway(log_settings, list_all, BOUND_S)
+        left = workers(process)
+        process.kill()
+        process.wait()
+    eventually(lambda: not any(psutil.pid_exists(pid) for pid in left), "the handlers have ended", BOUND_S)
+
+
+def test_a_wrong_setting_ends_all_with_one_line() -> None:
+    wrong = os.environ | {"HEADWATER_HANDLERS": "2", "HEADWATER_MODULES": "no.such.package"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "commands"], env=wrong, capture_output=True, text=True, timeout=BOUND_S
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.count('there is no module "no.such.package"') == 1
+    assert "Traceback" not in ended.stderr
+    none = os.environ | {"HEADWATER_HANDLERS": "0"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "commands"], env=none, capture_output=True, text=True, timeout=BOUND_S
+    )
+    assert (ended.returncode, "HEADWATER_HANDLERS" in ended.stderr) == (1, True)

@@ -1,0 +1,35 @@
+"""The address and the number of the API's workers, and how a worker ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from api import workers
+from api.settings import CANNOT_START, ApiSettings
+from api.workers import listen
+from eventlog.errors import SettingError
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    with listen(ApiSettings(port=0)) as taken, pytest.raises(SettingError, match="HEADWATER_API_PORT"):
+        listen(ApiSettings(port=taken.getsockname()[1]))
+
+
+def test_the_number_of_workers_is_a_setting() -> None:
+    assert ApiSettings.from_environment({"HEADWATER_API_WORKERS": "3"}).workers == 3
+    assert ApiSettings.from_environment({}).workers == 1
+    with pytest.raises(SettingError, match="HEADWATER_API_WORKERS"):
+        ApiSettings.from_environment({"HEADWATER_API_WORKERS": "0"})
+
+
+def test_a_process_of_its_own_ends_with_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    import api.serving
+
+    monkeypatch.setattr(api.serving, "serve", lambda settings, listening: CANNOT_START)
+    monkeypatch.setitem(os.environ, "HEADWATER_LOG_LEVEL", "INFO")
+    with socket.socket() as listening, pytest.raises(SystemExit) as ended:
+        workers.work(ApiSettings(), listening)
+    assert ended.value.code == CANNOT_START
