@@ -16,7 +16,7 @@ from compose import detached
 from compose.domains import read_deployed, read_domains
 from compose.logs import show_logs
 from compose.settings import StackSettings
-from compose.stack import JAR_LOCK, Stack, fetch_jars
+from compose.stack import JAR_LOCK, Stack, fetch_jars, parts_for, parts_text
 from compose.state import StateDirectory
 from eventlog.errors import EventLogError
 from eventlog.modules import DEFAULT_MODULES, shipped_domains
@@ -54,14 +54,18 @@ def up(
         bool, typer.Option("--detach", "-d", help="Run in the background: return when all servers are healthy.")
     ] = False,
 ) -> None:
-    """Start all servers and stop them at Ctrl-C, or leave them running with --detach."""
+    """Start all servers and stop them at Ctrl-C, or leave them running with --detach.
+
+    Kafka Connect is started only if the modules in HEADWATER_MODULES declare a source.
+    """
     settings = StackSettings.from_environ(os.environ)
     if StateDirectory(settings.state).is_owned():
         _out.print(f"already running in '{settings.state}'", highlight=False, soft_wrap=True)
         return
-    fetch_jars()  # before detaching, so that the progress is shown
+    parts = parts_for(read_deployed("", os.environ))
+    fetch_jars(parts)  # before detaching, so that the progress is shown
     if detach:
-        with _err.status("starting Kafka, PostgreSQL, Elasticsearch and Valkey"):
+        with _err.status(f"starting {parts_text(parts)}"):
             detached.start(settings)
         _show_endpoints(settings)
         return
@@ -69,7 +73,7 @@ def up(
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     try:
-        with Stack(settings):
+        with Stack(settings, parts):
             _show_endpoints(settings)
             signal.pause()
     except KeyboardInterrupt:

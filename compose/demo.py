@@ -27,7 +27,7 @@ from compose.ports import free_port, free_ports
 from compose.sample import Client, Sample
 from compose.services import service_specs
 from compose.settings import HOST, StackSettings
-from compose.stack import Stack
+from compose.stack import Stack, parts_for, parts_text
 from projections.supervision.supervisor import Supervisor
 
 SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {"listings": Listings, "orders": Orders}
@@ -168,8 +168,9 @@ async def run(domains: Sequence[str]) -> Report:
     environment = {"HEADWATER_ENVIRONMENT": "demo", "HEADWATER_MODULES": ",".join(domains)}
     async with AsyncExitStack() as cleanup:
         cleanup.push(lambda kind, *_: _clean(state, failed=kind is not None))
-        console.print("starting Kafka, PostgreSQL, Elasticsearch and Valkey")
-        stack = cleanup.enter_context(Stack(settings))
+        parts = parts_for(domains)
+        console.print(f"starting {parts_text(parts)}")
+        stack = cleanup.enter_context(Stack(settings, parts))
         console.print(f"starting the handler, the projections and the API on {HOST}:{api_port}")
         services = Supervisor(service_specs(stack.settings, api_port, environment))
         cleanup.callback(services.stop)
@@ -177,7 +178,8 @@ async def run(domains: Sequence[str]) -> Report:
         api = f"http://{HOST}:{api_port}"
         await asyncio.to_thread(wait_for_views, api)
         http = await cleanup.enter_async_context(httpx.AsyncClient(base_url=api, timeout=60.0))
-        return await play(Client(http), {domain: SAMPLES[domain]() for domain in domains}, settings, environment)
+        samples = {domain: SAMPLES[domain]() for domain in domains if domain in SAMPLES}
+        return await play(Client(http), samples, settings, environment)
 
 
 def _clean(state: Path, failed: bool) -> None:

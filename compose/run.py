@@ -22,7 +22,7 @@ from compose.errors import ComposeError
 from compose.sample import Client
 from compose.services import api_port, service_specs
 from compose.settings import HOST, StackSettings
-from compose.stack import Stack
+from compose.stack import Stack, parts_for, parts_text
 from eventlog.modules import DEFAULT_MODULES
 from projections.supervision.supervisor import Supervisor
 
@@ -85,8 +85,9 @@ def main(modules: Sequence[str]) -> int:
         signal.signal(number, _leave)
     try:
         with ExitStack() as running:
-            console.print("starting Kafka, PostgreSQL, Elasticsearch and Valkey")
-            running.enter_context(Stack(settings))
+            parts = parts_for(modules)
+            console.print(f"starting {parts_text(parts)}")
+            running.enter_context(Stack(settings, parts))
             console.print("starting the handler, the projections and the API")
             services = Supervisor(service_specs(settings, port, {ACCESS_LOG: "true", MODULES: ",".join(modules)}))
             running.callback(services.stop)

@@ -19,6 +19,7 @@ class Ports:
     elasticsearch: int = 19200
     elasticsearch_transport: int = 19300
     valkey: int = 16379
+    connect: int = 18083
 
     @staticmethod
     def variable(field: str) -> str:
@@ -28,12 +29,14 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """The addresses of the four servers."""
+    """The addresses of the servers, and of the database `shop` on the same PostgreSQL."""
 
     kafka: str
     postgres: str
     elasticsearch: str
     valkey: str
+    connect: str
+    shop_database: str
 
     def environment(self) -> dict[str, str]:
         """The variables that give Headwater's own processes these addresses."""
@@ -63,6 +66,8 @@ class StackSettings:
             postgres=f"postgresql://headwater@{HOST}:{self.ports.postgres}/headwater",
             elasticsearch=f"http://{HOST}:{self.ports.elasticsearch}",
             valkey=f"valkey://{HOST}:{self.ports.valkey}",
+            connect=f"http://{HOST}:{self.ports.connect}",
+            shop_database=f"postgresql://shop_capture@{HOST}:{self.ports.postgres}/shop",
         )
 
     @property

@@ -1,29 +1,41 @@
-"""The local stack: Kafka, PostgreSQL, Elasticsearch and Valkey, started and stopped together."""
+"""The local stack: Kafka, PostgreSQL, Elasticsearch, Valkey and Kafka Connect, started and stopped together."""
 
 import socket
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
 from compose.errors import NotRunning, PortTaken
-from compose.parts import elasticsearch, kafka, postgres, valkey
+from compose.parts import connect, elasticsearch, kafka, postgres, valkey
 from compose.settings import HOST, Endpoints, Ports, StackSettings
 from compose.state import StateDirectory
+from eventlog.capturing import SourceRegistry
 from projections.spark.setup.jars import group_jars, read_lock
-from projections.supervision.process import ProcessStatus
+from projections.supervision.process import ProcessSpec, ProcessStatus
 from projections.supervision.supervised import Supervised
 from projections.supervision.supervisor import Supervisor
 
 JAR_LOCK = Path(__file__).with_name("jars.lock")
 PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
+"""What every deployment needs."""
+CAPTURING = (*PARTS, "connect")
+"""What a deployment with captured databases needs."""
+NAMES = {
+    "kafka": "Kafka",
+    "postgres": "PostgreSQL",
+    "elasticsearch": "Elasticsearch",
+    "valkey": "Valkey",
+    "connect": "Kafka Connect",
+}
 
 
 class Stack:
-    """The four servers on one state directory, supervised by this process.
+    """The servers on one state directory, supervised by this process.
 
-    Use it as a context manager, or call `start` and `stop`. Data stays in the state directory. parts: those to run.
+    Use it as a context manager, or call `start` and `stop`. Data stays in the state directory. parts: those to run;
+    with `connect`, there is also the database `shop`, which a deployment can capture.
     """
 
     def __init__(self, settings: StackSettings, parts: Collection[str] = PARTS) -> None:
@@ -43,18 +55,19 @@ class Stack:
 
         Raises AlreadyRunning, PortTaken, DependencyError, StartFailed, or JarError if a download fails.
         """
-        jars = fetch_jars()
-        specs = [
-            kafka.spec(self.settings, jars["kafka"]),
-            postgres.spec(self.settings),
-            elasticsearch.spec(self.settings, jars["elasticsearch"]),
-            valkey.spec(self.settings),
-        ]
-        specs = [spec for spec in specs if spec.name in self._parts]
+        jars = fetch_jars(self._parts)
+        build: Mapping[str, Callable[[], ProcessSpec]] = {
+            "kafka": lambda: kafka.spec(self.settings, jars["kafka"]),
+            "postgres": lambda: postgres.spec(self.settings),
+            "elasticsearch": lambda: elasticsearch.spec(self.settings, jars["elasticsearch"]),
+            "valkey": lambda: valkey.spec(self.settings),
+            "connect": lambda: connect.spec(self.settings, jars["connect"]),
+        }
+        specs = [build[part]() for part in self._parts]
         self._state.take()
         try:
             self._state.clear_leftovers()
-            check_ports(self.settings.ports)
+            check_ports(self.settings.ports, self._parts)
             self._supervisor = Supervisor(specs, on_change=self._record)
             self._supervisor.start()
         except BaseException:
@@ -105,14 +118,30 @@ class Stack:
                 self._state.write(self.settings.ports, self._supervisor.status())
 
 
-def fetch_jars() -> dict[str, list[Path]]:
-    """The stack's jars by group, downloaded (with a progress bar) if the cache lacks them."""
-    return {name: group_jars(group) for name, group in read_lock(JAR_LOCK).items()}
+def parts_for(modules: Sequence[str]) -> tuple[str, ...]:
+    """The parts that a deployment of `modules` needs: Kafka Connect only if one of them declares a source.
+
+    modules: as `read_modules` returns them. Raises UnknownModule, ModuleBroken or SourceDeclarationError.
+    """
+    return CAPTURING if SourceRegistry.load(modules).sources else PARTS
 
 
-def check_ports(ports: Ports) -> None:
-    """Raise PortTaken for the first port on which something listens."""
+def parts_text(parts: Collection[str]) -> str:
+    """The parts as a list in a sentence: "Kafka, PostgreSQL, Elasticsearch and Valkey"."""
+    *names, last = (NAMES[part] for part in parts)
+    return f"{', '.join(names)} and {last}" if names else last
+
+
+def fetch_jars(parts: Collection[str] = PARTS) -> dict[str, list[Path]]:
+    """The jars of each part that has some, downloaded (with a progress bar) if the cache lacks them."""
+    return {name: group_jars(group) for name, group in read_lock(JAR_LOCK).items() if name in parts}
+
+
+def check_ports(ports: Ports, parts: Collection[str] = PARTS) -> None:
+    """Raise PortTaken for the first port of these parts on which something listens."""
     for field, port in asdict(ports).items():
+        if field.partition("_")[0] not in parts:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a lingering connection is not a listener
             try:

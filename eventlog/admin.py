@@ -38,16 +38,33 @@ def prepare(settings: LogSettings) -> str:
 
     Raises TopicMismatch if a topic has other partitions or settings than Headwater needs, and LogUnavailable.
     """
-    client = _reached(settings)
-    specs = topic_specs(settings)
+    client = prepare_topics(settings, topic_specs(settings))
     try:
-        _create(client, settings, specs)
-        _check_partitions(client, settings, specs)
-        _check_settings(client, settings, specs)
         cluster_id: str = client.describe_cluster(request_timeout=TIMEOUT_S).result().cluster_id
     except KafkaException as error:
         raise LogUnavailable("preparing the topics", error.args[0].str()) from error
     return cluster_id
+
+
+def prepare_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> AdminClient:
+    """Create and check these topics as `prepare` does, and return the client that did it."""
+    client = _reached(settings)
+    try:
+        _create(client, settings, specs)
+        _check_partitions(client, settings, specs)
+        _check_settings(client, settings, specs)
+    except KafkaException as error:
+        raise LogUnavailable("preparing the topics", error.args[0].str()) from error
+    return client
+
+
+def missing_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> list[str]:
+    """The full names of those of these topics that do not exist; raises LogUnavailable."""
+    try:
+        existing = _reached(settings).list_topics(timeout=TIMEOUT_S).topics
+    except KafkaException as error:
+        raise LogUnavailable("listing the topics", error.args[0].str()) from error
+    return [settings.topic(spec.name) for spec in specs if settings.topic(spec.name) not in existing]
 
 
 def topic_id(settings: LogSettings, topic: str) -> str:
@@ -78,8 +95,13 @@ def ends(settings: LogSettings, names: Sequence[str], partition: int) -> tuple[d
 
 def remove(settings: LogSettings) -> None:
     """Delete the deployment's topics with all their records; for tests."""
+    remove_topics(settings, topic_specs(settings))
+
+
+def remove_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> None:
+    """Delete those of these topics that exist, with all their records; raises LogUnavailable."""
     client = _client(settings)
-    names = [settings.topic(spec.name) for spec in topic_specs(settings)]
+    names = [settings.topic(spec.name) for spec in specs]
     for future in client.delete_topics(names, operation_timeout=TIMEOUT_S).values():
         error = future.exception()
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -113,7 +135,7 @@ def _reached(settings: LogSettings) -> AdminClient:
             return client
 
 
-def _create(client: AdminClient, settings: LogSettings, specs: tuple[TopicSpec, ...]) -> None:
+def _create(client: AdminClient, settings: LogSettings, specs: Sequence[TopicSpec]) -> None:
     existing = client.list_topics(timeout=TIMEOUT_S).topics
     absent = [
         NewTopic(settings.topic(spec.name), spec.partitions, settings.replication, config=dict(spec.settings))
@@ -131,7 +153,7 @@ def _create(client: AdminClient, settings: LogSettings, specs: tuple[TopicSpec, 
             raise error
 
 
-def _check_partitions(client: AdminClient, settings: LogSettings, specs: tuple[TopicSpec, ...]) -> None:
+def _check_partitions(client: AdminClient, settings: LogSettings, specs: Sequence[TopicSpec]) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     for spec in specs:
         name = settings.topic(spec.name)
@@ -150,7 +172,7 @@ def _check_partitions(client: AdminClient, settings: LogSettings, specs: tuple[T
             raise TopicMismatch(name, "partitions", str(spec.partitions), str(len(metadata.partitions)))
 
 
-def _check_settings(client: AdminClient, settings: LogSettings, specs: tuple[TopicSpec, ...]) -> None:
+def _check_settings(client: AdminClient, settings: LogSettings, specs: Sequence[TopicSpec]) -> None:
     resources = {spec.name: ConfigResource(ResourceType.TOPIC, settings.topic(spec.name)) for spec in specs}
     described = client.describe_configs(list(resources.values()), request_timeout=TIMEOUT_S)
     for spec in specs:

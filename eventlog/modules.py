@@ -14,7 +14,13 @@ from eventlog.errors import AmbiguousModule, ModuleBroken, UnknownModule
 
 Declaration = TypeVar("Declaration")
 
-ROOMS: Final = ("commands.aggregates", "commands.observations", "commands.processes", "projections.views")
+ROOMS: Final = (
+    "eventlog.sources",
+    "commands.aggregates",
+    "commands.observations",
+    "commands.processes",
+    "projections.views",
+)
 """The packages that contain the shipped domains. A domain has a sub-package with its name in each one it needs."""
 DEFAULT_MODULES: Final = ("listings",)
 """What a deployment loads if HEADWATER_MODULES is unset or empty: a sample."""

@@ -54,17 +54,15 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     outlives its time. COMPACTION_LAG limits how long an erased record stays in a topic that is only compacted; the
     other topics delete it with the rest.
     """
-    # acknowledged records are on most copies, so they survive the loss of any broker
-    safe = {"min.insync.replicas": str(settings.replication // 2 + 1)}
-    written = {**safe, "max.message.bytes": str(MAX_RECORD_BYTES), "message.timestamp.after.max.ms": str(2**63 - 1)}
+    written = _written(settings)
     commands_days = min(COMMANDS_DAYS, settings.receipts_days)
-    kept = {"cleanup.policy": "delete", "retention.ms": str(commands_days * DAY_MS), "segment.ms": str(DAY_MS), **safe}
-    inbox = {"cleanup.policy": "delete", "retention.ms": str(COMMANDS_DAYS * DAY_MS), **written}
-    erased = {"delete.retention.ms": str(7 * DAY_MS), COMPACTION_LAG: str(ERASED_DAYS * DAY_MS)}
-    compact = {"cleanup.policy": "compact", **erased, **written}
+    retention = {"retention.ms": str(commands_days * DAY_MS), "segment.ms": str(DAY_MS)}
+    kept = {"cleanup.policy": "delete", **retention, **_safe(settings)}
+    inbox = delete_settings(settings, COMMANDS_DAYS * DAY_MS)
+    compact = compact_settings(settings)
     receipts_ms = (settings.receipts_days + 2) * DAY_MS
     receipts = {"cleanup.policy": "compact,delete", "retention.ms": str(receipts_ms), **written}
-    patches = {"cleanup.policy": "delete", "retention.ms": str(2 * DAY_MS), **written}
+    patches = delete_settings(settings, 2 * DAY_MS)
     return (
         TopicSpec(COMMANDS, settings.partitions, kept),
         TopicSpec(EVENTS, settings.partitions, compact),
@@ -78,3 +76,24 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(DEAD_LETTERS, 1, compact),
         TopicSpec(OBSERVATIONS, settings.partitions, compact),
     )
+
+
+def compact_settings(settings: LogSettings) -> dict[str, str]:
+    """Kafka's settings of a topic that keeps the last record of each key."""
+    erased = {"delete.retention.ms": str(7 * DAY_MS), COMPACTION_LAG: str(ERASED_DAYS * DAY_MS)}
+    return {"cleanup.policy": "compact", **erased, **_written(settings)}
+
+
+def delete_settings(settings: LogSettings, retention_ms: int) -> dict[str, str]:
+    """Kafka's settings of a topic that keeps all records for a time."""
+    return {"cleanup.policy": "delete", "retention.ms": str(retention_ms), **_written(settings)}
+
+
+def _written(settings: LogSettings) -> dict[str, str]:
+    large = {"max.message.bytes": str(MAX_RECORD_BYTES), "message.timestamp.after.max.ms": str(2**63 - 1)}
+    return {**_safe(settings), **large}
+
+
+def _safe(settings: LogSettings) -> dict[str, str]:
+    # acknowledged records are on most copies, so they survive the loss of any broker
+    return {"min.insync.replicas": str(settings.replication // 2 + 1)}

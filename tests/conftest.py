@@ -22,17 +22,18 @@ choose_seed()
 load_profile()
 
 
-ONE_DEPLOYMENT = "tests/acceptance/"
-"""Its files share a running service, so one process runs them all; any other file may run beside any other."""
+TOGETHER = ("tests/acceptance/", "tests/integration/sources/")
+"""Folders whose files share running servers, so one process runs them all; any other file may run beside any other."""
 ADAPTERS = {"kafka", "postgres", "elasticsearch", "valkey"}
 """Parameters of contract tests that run on a real server."""
 
 
 class ByFile(LoadFileScheduling):  # type: ignore[misc]
-    """Keeps the tests of a file in one process, which has started what they need."""
+    """Keeps the tests of a file, or of a folder in TOGETHER, in one process, which has started what they need."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return ONE_DEPLOYMENT if nodeid.startswith(ONE_DEPLOYMENT) else str(super()._split_scope(nodeid))
+        folder = next((each for each in TOGETHER if nodeid.startswith(each)), None)
+        return folder or str(super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
@@ -47,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need servers."""
     for item in items:
         parameters = {str(each) for each in item.callspec.params.values()} if hasattr(item, "callspec") else set()
-        if "stack" in getattr(item, "fixturenames", ()) or parameters & ADAPTERS:
+        if {"stack", "servers"} & set(getattr(item, "fixturenames", ())) or parameters & ADAPTERS:
             item.add_marker(pytest.mark.servers)
 
 

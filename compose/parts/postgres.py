@@ -21,6 +21,7 @@ OPTIONS = {
     "max_connections": "200",
     "max_replication_slots": "32",
     "max_wal_senders": "32",
+    "max_slot_wal_keep_size": "8GB",  # a slot that nobody reads must not fill the disk
     "shared_buffers": "512MB",
     "effective_cache_size": "4GB",
     "work_mem": "16MB",

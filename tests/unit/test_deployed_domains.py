@@ -145,7 +145,7 @@ def test_two_aggregates_of_one_name_stay_an_error() -> None:
 
 @pytest.mark.parametrize("registry", [CommandRegistry, ObservationRegistry, ProcessRegistry, ViewRegistry])
 def test_an_unknown_name_is_told_the_shipped_domains_by_each_registry(registry: type[CommandRegistry]) -> None:
-    with pytest.raises(UnknownModule, match=r'"order".*HEADWATER_MODULES.*listings, orders'):
+    with pytest.raises(UnknownModule, match=r'"order".*HEADWATER_MODULES.*listings, orders, shop'):
         registry.load(["listings", "order"])
 
 

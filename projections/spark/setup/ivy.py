@@ -130,9 +130,10 @@ def _settings(cache: Path, *, use_poms: bool) -> str:
 def _module(wanted: Sequence[Coordinate], transitive: bool) -> str:
     # Without POM files (a locked download reads none) a module has only Ivy's own 'default' configuration.
     conf = "default->compile(*),master(*),runtime(*)" if transitive else "default->default"
+    # Forced: a wanted version stays, even if another module asks for a later one.
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(want.organisation)} name={quoteattr(want.module)}"
-        f' rev={quoteattr(want.version)} conf="{conf}" transitive="{str(transitive).lower()}"/>'
+        f' rev={quoteattr(want.version)} conf="{conf}" transitive="{str(transitive).lower()}" force="true"/>'
         for want in wanted
     )
     return f"""<ivy-module version="2.0">

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import compose
-from compose.parts import kafka, postgres, valkey
+from compose.parts import connect, kafka, postgres, valkey
 from compose.settings import Ports, StackSettings
 from compose.stack import JAR_LOCK
 from projections.spark.setup.jars import read_lock
@@ -41,6 +41,24 @@ def test_kafka_has_the_same_properties():
 def test_postgres_has_the_same_options():
     given = {word for word in SERVICES["postgres"]["command"] if "=" in word}
     assert given == {f"{name}={value}" for name, value in postgres.OPTIONS.items() if name not in LOOPBACK_ONLY}
+
+
+def test_connect_has_the_same_properties_version_and_port():
+    service, given = SERVICES["connect"], SERVICES["connect"]["environment"]
+    wanted = {want.module: want.version for want in read_lock(JAR_LOCK)["connect"].wants}
+    assert service["image"].endswith(f"/connect:{wanted['debezium-connector-postgres']}")
+    names = {name: name.upper().replace(".", "_") for name in connect.PROPERTIES}
+    actual = {name: given.get(f"CONNECT_{upper}", given.get(upper)) for name, upper in names.items()}
+    assert actual == connect.PROPERTIES
+    assert given["HEAP_OPTS"].split() == list(connect.HEAP)
+    port = f"${{{Ports.variable('connect')}:-{Ports().connect}}}"
+    assert given["CONNECT_LISTENERS"] == f"http://127.0.0.1:{port}"
+
+
+def test_connect_uses_the_addresses_of_the_other_processes():
+    service = SERVICES["connect"]
+    port = f"${{{Ports.variable('kafka')}:-{Ports().kafka}}}"
+    assert (service["network_mode"], service["environment"]["BOOTSTRAP_SERVERS"]) == ("host", f"127.0.0.1:{port}")
 
 
 def test_valkey_keeps_data_the_same_way(tmp_path):

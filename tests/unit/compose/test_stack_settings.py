@@ -8,7 +8,7 @@ import pytest
 from compose.errors import PortTaken, SettingError
 from compose.ports import free_ports
 from compose.settings import Ports, StackSettings
-from compose.stack import check_ports
+from compose.stack import CAPTURING, PARTS, check_ports, parts_for, parts_text
 
 
 def test_defaults_lead_to_the_addresses_that_clients_default_to():
@@ -19,6 +19,8 @@ def test_defaults_lead_to_the_addresses_that_clients_default_to():
         "HEADWATER_POSTGRES": "postgresql://headwater@127.0.0.1:15432/headwater",
         "HEADWATER_ELASTICSEARCH": "http://127.0.0.1:19200",
         "HEADWATER_VALKEY": "valkey://127.0.0.1:16379",
+        "HEADWATER_CONNECT": "http://127.0.0.1:18083",
+        "HEADWATER_SHOP_DATABASE": "postgresql://shop_capture@127.0.0.1:15432/shop",
     }
 
 
@@ -47,6 +49,23 @@ def test_a_taken_port_is_named_with_the_variable_that_changes_it():
 
 def test_free_ports_pass():
     check_ports(free_ports())
+
+
+def test_the_port_of_a_part_that_does_not_run_may_be_taken():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        ports = Ports(**{**_as_dict(free_ports()), "connect": other.getsockname()[1]})
+        check_ports(ports, PARTS)
+        with pytest.raises(PortTaken, match="HEADWATER_CONNECT_PORT"):
+            check_ports(ports, CAPTURING)
+
+
+def test_only_a_deployment_with_a_source_gets_kafka_connect():
+    assert parts_for(("listings", "orders")) == PARTS
+    assert parts_for(("listings", "shop")) == CAPTURING
+    assert parts_text(PARTS) == "Kafka, PostgreSQL, Elasticsearch and Valkey"
+    assert parts_text(CAPTURING) == "Kafka, PostgreSQL, Elasticsearch, Valkey and Kafka Connect"
 
 
 def _as_dict(ports: Ports) -> dict[str, int]:

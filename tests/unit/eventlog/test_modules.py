@@ -48,7 +48,7 @@ def test_a_single_module_may_be_named(package: Path) -> None:
 
 @pytest.mark.parametrize("name", ["shop_that_is_not_there", "shop_x.deep.nowhere", "shop_x.one.first", "order"])
 def test_a_name_of_nothing_is_told_with_the_variable_and_the_shipped_domains(package: Path, name: str) -> None:
-    said = re.escape(f'there is no module "{name}"') + r".*HEADWATER_MODULES.*\(listings, orders\)"
+    said = re.escape(f'there is no module "{name}"') + r".*HEADWATER_MODULES.*\(listings, orders, shop\)"
     with pytest.raises(UnknownModule, match=said) as unknown:
         find([name], Path, ROOM)
     assert isinstance(unknown.value.__cause__, ModuleNotFoundError)
@@ -71,14 +71,16 @@ def test_a_shipped_domain_is_all_its_packages() -> None:
     assert shipped_domains() == {
         "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
         "orders": ("commands.aggregates.orders", "commands.processes.orders"),
+        "shop": ("eventlog.sources.shop",),
     }
 
 
 def test_a_shipped_domain_stands_for_its_package_in_the_room_that_is_searched() -> None:
     def where(room: str) -> set[str]:
-        return {module.rpartition(".")[0] for module, _ in find(["orders", "listings"], type, room)}
+        return {module.rpartition(".")[0] for module, _ in find(["orders", "listings", "shop"], type, room)}
 
     assert {room: where(room) for room in ROOMS} == {
+        "eventlog.sources": {"eventlog.sources.shop"},
         "commands.aggregates": {"commands.aggregates.listings", "commands.aggregates.orders"},
         "commands.observations": {"commands.observations.listings"},
         "commands.processes": {"commands.processes.orders"},

@@ -1,0 +1,88 @@
+"""Kafka Connect 4.2.0 with Debezium's PostgreSQL connector: one distributed worker, from Maven artifacts."""
+
+import http.client
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from compose.parts import wheels
+from compose.settings import HOST, StackSettings
+from compose.shop.database import create_shop
+from projections.supervision.process import ProcessSpec
+
+_LOG4J = Path(__file__).with_name("connect-log4j2.properties")
+
+PROPERTIES = {
+    "group.id": "connect",
+    "config.storage.topic": "connect-configs",
+    "offset.storage.topic": "connect-offsets",
+    "status.storage.topic": "connect-status",
+    "config.storage.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "offset.storage.partitions": "1",
+    "status.storage.partitions": "1",
+    # plain JSON: the declaration of a captured table has the types
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key.converter.schemas.enable": "false",
+    "value.converter.schemas.enable": "false",
+    "exactly.once.source.support": "enabled",
+    "plugin.discovery": "service_load",
+    "producer.max.request.size": str(4 << 20),  # the broker's limit
+    # a killed worker's open transaction holds back every reader of these topics, the next worker too (60 s by default)
+    "producer.transaction.timeout.ms": "10000",
+    # a killed worker's connectors start again as soon as the broker has noticed: by default after 10 s and 5 min more
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "2000",
+    "scheduled.rebalance.max.delay.ms": "0",
+}
+HEAP = ("-Xms128m", "-Xmx384m")
+
+
+def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
+    """How the worker runs; `jars` is its classpath. Its connectors and their offsets are in Kafka."""
+    config = settings.state / "connect.properties"
+    here = {
+        "bootstrap.servers": settings.endpoints.kafka,
+        "listeners": settings.endpoints.connect,
+        "rest.advertised.host.name": HOST,
+    }
+    options = [*HEAP, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
+    native = ["--enable-native-access=ALL-UNNAMED", f"-Dlog4j2.configurationFile={_LOG4J}"]
+    return ProcessSpec(
+        name="connect",
+        argv=(
+            str(wheels.java()),
+            *options,
+            *native,
+            "org.apache.kafka.connect.cli.ConnectDistributed",
+            str(config),
+        ),
+        env={"CLASSPATH": os.pathsep.join(map(str, jars))},
+        log=settings.logs / "connect.log",
+        prepare=lambda: _prepare(config, PROPERTIES | here, settings.endpoints.postgres),
+        probe=lambda: _probe(settings.ports.connect),
+        after=("kafka", "postgres"),
+        stop_timeout_s=30.0,
+    )
+
+
+def _prepare(config: Path, properties: dict[str, str], server: str) -> None:
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    create_shop(server)  # what the shipped source captures
+
+
+def _probe(port: int) -> str | None:
+    """None if the worker is a member of its group and reads its topics (`/health` of KIP-1017), else the reason."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=3)
+    try:
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        body = answer.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        return str(error)
+    finally:
+        connection.close()
+    return None if answer.status == 200 else f"/health answers {answer.status}: {body[:200]}"

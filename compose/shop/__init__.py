@@ -1,0 +1,1 @@
+"""The database `shop`: an existing system beside Headwater, filled and changed by ordinary SQL."""

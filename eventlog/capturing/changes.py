@@ -1,0 +1,283 @@
+"""Reads the records of a captured table, as Debezium writes them, as changes of its rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from eventlog.capturing.columns import Column, Truncated
+from eventlog.capturing.declaring import Captured
+from eventlog.capturing.errors import UnreadableChange
+from eventlog.capturing.values import (
+    STAND_IN_BYTES,
+    TYPES,
+    converter,
+    is_stand_in,
+    is_stored_apart,
+)
+
+
+class Operation(Enum):
+    """What a record says of its row.
+
+    SNAPSHOT: it was there when the table was read. TOMBSTONE: it was deleted; the record has only its key, and
+    compaction removes all others. TRUNCATE: all rows of the table were deleted; the record has no key.
+    """
+
+    INSERT = "c"
+    UPDATE = "u"
+    DELETE = "d"
+    SNAPSHOT = "r"
+    TRUNCATE = "t"
+    TOMBSTONE = ""
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = {each.value: each for each in Operation if each.value}
+
+
+class SourcePosition(NamedTuple):
+    """Where a change is in the database's write-ahead log; positions of one database sort in the order of commits.
+
+    commit_lsn: where the transaction before was committed, in bytes. lsn: of the change. order: within its transaction,
+    from 1; 0 in a snapshot. transaction: its id; 0 in a snapshot.
+    """
+
+    commit_lsn: int
+    lsn: int
+    order: int
+    transaction: int
+
+    def __str__(self) -> str:
+        return lsn_text(self.lsn)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a row.
+
+    key: of the row, as text: `42`, or `["a",1]` if it has several columns; empty for TRUNCATE. row: its values as JSON,
+    by column; None if the row is deleted. unchanged: columns that `row` lacks, because the update did not change them
+    and PostgreSQL did not send their long values: they are as they were. position: None for TOMBSTONE. time_ms: of the
+    commit, since 1970.
+    """
+
+    operation: Operation
+    key: str
+    row: Mapping[str, Any] | None
+    unchanged: tuple[str, ...] = ()
+    position: SourcePosition | None = None
+    time_ms: int = 0
+
+    @property
+    def deletes(self) -> bool:
+        """Whether the row is gone."""
+        return self.operation in (Operation.DELETE, Operation.TOMBSTONE)
+
+
+class _SourceInfo(msgspec.Struct):
+    lsn: int | None = None
+    txId: int | None = None  # noqa: N815  # Debezium's name
+    ts_ms: int | None = None
+    sequence: str | None = None
+
+
+class _Transaction(msgspec.Struct):
+    total_order: int = 0
+
+
+UNFIT: Final = (ValueError, TypeError, RecursionError, OverflowError)
+"""What converting a value may raise."""
+_LSN: Final = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
+_COMMIT_LSN = msgspec.json.Decoder(tuple[str | None, str | None])
+
+
+class ChangeDecoder:
+    """Reads the records of one captured table. It is pure, and safe to share between threads."""
+
+    def __init__(self, table: type[Captured]) -> None:
+        self._table = table.table
+        self._columns = tuple(table.columns.values())
+        self._names = tuple(table.columns)
+        self._converters = _converters(self._columns)
+        self._short = tuple(each for each in self._columns if isinstance(each.mask, Truncated))
+        self._strict = any(not each.nullable for each in self._columns)
+        row = _row_type("Row", self._columns)
+        envelope = msgspec.defstruct(
+            "Envelope",
+            [
+                ("op", str),
+                ("source", _SourceInfo),
+                ("before", row | None, None),
+                ("after", row | None, None),
+                ("transaction", _Transaction | None, None),
+            ],
+        )
+        self._value: msgspec.json.Decoder[Any] = msgspec.json.Decoder(envelope)
+        keys = tuple(table.columns[name] for name in table.key)
+        self._key = msgspec.json.Decoder(_row_type("Key", keys))
+        self._key_columns = keys
+        self._key_converters = tuple(map(converter, keys))
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Change:
+        """The change in a record of the table's topic; raises UnreadableChange with what to do."""
+        try:
+            return self._decode(key, value)
+        except msgspec.ValidationError as error:
+            raise self._unreadable(f"{error}: declare the column with the type that it has in the database") from error
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise self._unreadable(f"it is not a record of Debezium ({error})") from error
+
+    def _decode(self, key: bytes | None, value: bytes | None) -> Change:
+        if not value:
+            if not key:
+                raise self._unreadable("it has neither a key nor a value")
+            return Change(Operation.TOMBSTONE, self._key_text(key), None)
+        record = self._value.decode(value)
+        operation = OPERATIONS.get(record.op)
+        if operation is None:
+            raise self._unreadable(f'its operation is "{record.op}"')
+        position, time_ms = _position(record), record.source.ts_ms or 0
+        if operation is Operation.TRUNCATE:
+            return Change(operation, "", None, position=position, time_ms=time_ms)
+        if not key:
+            raise self._unreadable("it has no key: give the table a REPLICA IDENTITY that covers its key")
+        key_text = self._key_text(key)
+        if operation is Operation.DELETE:
+            return Change(operation, key_text, None, (), position, time_ms)
+        if record.after is None:
+            raise self._unreadable("it has no row")
+        row, unchanged = self._row(record, value)
+        return Change(operation, key_text, row, unchanged, position, time_ms)
+
+    def _row(self, record: Any, encoded: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The values of the row, and the columns whose values the record lacks."""
+        values = msgspec.structs.astuple(record.after)
+        row = dict(zip(self._names, values, strict=True))
+        unchanged: tuple[str, ...] = ()
+        if self._short or any(each in encoded for each in STAND_IN_BYTES):
+            unchanged = self._leave_out(row, record.before)
+        if msgspec.UNSET in values:
+            self._fill_absent(row)
+        name = ""
+        try:
+            for name, convert in self._converters:
+                value = row.get(name)
+                if value is not None:
+                    row[name] = convert(value)
+        except UNFIT as error:
+            raise self._unreadable(f'the column "{name}": {error}') from error
+        if self._strict and None in row.values():
+            self._check_nulls(row, values)
+        return row, unchanged
+
+    def _leave_out(self, row: dict[str, Any], before: msgspec.Struct | None) -> tuple[str, ...]:
+        """Take stand-ins out of a row, or put in the values of the old row, if the record has it."""
+        old_row = {} if before is None else dict(zip(self._names, msgspec.structs.astuple(before), strict=True))
+        left_out = []
+        for column in self._columns:
+            name = column.name
+            if not is_stand_in(column, row[name]):
+                continue
+            old = old_row.get(name)
+            if is_stored_apart(old) and not is_stand_in(column, old):
+                row[name] = old
+            else:
+                del row[name]
+                left_out.append(name)
+        return tuple(left_out)
+
+    def _fill_absent(self, row: dict[str, Any]) -> None:
+        for column in self._columns:
+            if row.get(column.name) is msgspec.UNSET:
+                if column.required:
+                    raise self._unreadable(
+                        f'it lacks the column "{column.name}": if the table has it no longer, remove it from the '
+                        "class; if the record is older than the column, give the field a default"
+                    )
+                row[column.name] = column.default
+
+    def _check_nulls(self, row: Mapping[str, Any], values: tuple[Any, ...]) -> None:
+        for column, recorded in zip(self._columns, values, strict=True):
+            if not column.nullable and column.name in row and row[column.name] is None:
+                found = "null" if recorded is None else f"{recorded!r}, which is read as null"
+                raise self._unreadable(f'the column "{column.name}" is {found}: add | None to its type')
+
+    def key_values(self, key: bytes) -> list[str]:
+        """The values in a record's key as texts, in the order of the declared key; raises UnreadableChange."""
+        try:
+            return [each if isinstance(each, str) else _as_json(each) for each in self._key_of(key)]
+        except msgspec.MsgspecError as error:
+            raise self._unreadable(f"its key is not that of a record of Debezium ({error})") from error
+
+    def _key_text(self, key: bytes) -> str:
+        values = self._key_of(key)
+        only = values[0] if len(values) == 1 else values
+        return only if isinstance(only, str) else _as_json(only)
+
+    def _key_of(self, key: bytes) -> list[Any]:
+        values = msgspec.structs.astuple(self._key.decode(key))
+        found = []
+        for column, convert, value in zip(self._key_columns, self._key_converters, values, strict=True):
+            if value is None or value is msgspec.UNSET:
+                raise self._unreadable(
+                    f'its key has no "{column.name}": give the table a REPLICA IDENTITY that covers its key'
+                )
+            try:
+                found.append(value if convert is None else convert(value))
+            except UNFIT as error:
+                raise self._unreadable(f'the column "{column.name}" of its key: {error}') from error
+        return found
+
+    def _unreadable(self, reason: str) -> UnreadableChange:
+        return UnreadableChange(self._table, reason)
+
+
+def _as_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def lsn_text(lsn: int) -> str:
+    """A position in the write-ahead log as PostgreSQL writes it: `0/16B3748`."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def read_lsn(text: str) -> int:
+    """The position `0/16B3748` as a number of bytes; raises ValueError with the expected form."""
+    if not _LSN.fullmatch(text):
+        raise ValueError(f'"{text[:64]}" is not a position of PostgreSQL: write it like 0/16B3748')
+    high, low = text.split("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+def _row_type(name: str, columns: tuple[Column, ...]) -> type[msgspec.Struct]:
+    """A struct with a field per column, in their order. Fields have names of their own, since a column may have any."""
+    fields = {f"column_{number}": column for number, column in enumerate(columns)}
+    return msgspec.defstruct(
+        name,
+        [
+            (field, TYPES.get(column.kind, str | None) | msgspec.UnsetType, msgspec.UNSET)
+            for field, column in fields.items()
+        ],
+        rename={field: column.name for field, column in fields.items()},
+    )
+
+
+def _converters(columns: tuple[Column, ...]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    found = ((column.name, converter(column)) for column in columns)
+    return tuple((name, convert) for name, convert in found if convert is not None)
+
+
+def _position(record: Any) -> SourcePosition:
+    source = record.source
+    commit = _COMMIT_LSN.decode(source.sequence)[0] if source.sequence else None
+    return SourcePosition(
+        commit_lsn=int(commit or 0),
+        lsn=source.lsn or 0,
+        order=record.transaction.total_order if record.transaction else 0,
+        transaction=0 if record.op == Operation.SNAPSHOT.value else source.txId or 0,
+    )

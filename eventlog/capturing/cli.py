@@ -1,0 +1,216 @@
+"""`python -m eventlog.sources`: registers captured databases with Kafka Connect, and operates them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from eventlog.capturing.declaring import SourceRegistry
+from eventlog.capturing.errors import SourceDeclarationError
+from eventlog.capturing.kafka_connect import KafkaConnect
+from eventlog.capturing.operating import Operator
+from eventlog.capturing.settings import SourceSettings, read_connect
+from eventlog.capturing.source_status import SourceStatus, status_of
+from eventlog.errors import EventLogError
+from eventlog.logs import log_to_stderr
+from eventlog.settings import LogSettings
+
+FAILED_EXIT: Final = 1
+ATTENTION_EXIT: Final = 3
+EXIT_CODES: Final = "Exit codes: 0 success; 1 failure; 2 wrong arguments; 3 a source needs attention."
+
+
+class Commands(TyperGroup):
+    """Prints every known error, one line per problem, and exits with code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except EventLogError as error:
+            for line in str(error).splitlines():
+                complain(line)
+            raise typer.Exit(FAILED_EXIT) from error
+
+
+app = typer.Typer(
+    cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
+)
+Sources = Annotated[list[str] | None, typer.Argument(help="Names of sources; default: all of the deployment.")]
+
+
+@app.callback()
+def start() -> None:
+    """Capture the databases of a deployment with Debezium.
+
+    The sources are those of the modules in HEADWATER_MODULES. Results go to standard output, errors to standard error.
+    """
+    log_to_stderr(os.environ, default="WARNING")
+
+
+@app.command()
+def apply(
+    sources: Sources = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+) -> None:
+    """Check the database, then create or change topics, publication and connector as declared.
+
+    Rows of tables and columns that were not captured before are read from the database.
+    """
+    for operator in _operators(sources):
+        with operator:
+            changed = operator.apply(dry_run)
+        say(f"{operator.source.name}: {_outcome(changed, dry_run)}")
+
+
+def _outcome(changed: bool, dry_run: bool) -> str:
+    if not changed:
+        return "as declared"
+    return "nothing was changed" if dry_run else "applied"
+
+
+@app.command()
+def status(
+    sources: Sources = None, as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False
+) -> None:
+    """Show the connector, snapshot and lag of sources. Exit code 0 only if none needs attention."""
+    found = []
+    for operator in _operators(sources):
+        with operator:
+            found.append(status_of(operator))
+    if as_json:
+        print(json.dumps({"sources": [each.to_json() for each in found]}), flush=True)
+    else:
+        for each in found:
+            _show(each)
+    if not all(each.is_healthy for each in found):
+        raise typer.Exit(ATTENTION_EXIT)
+
+
+@app.command()
+def pause(sources: Sources = None) -> None:
+    """Stop capturing until `resume`. The database keeps its write-ahead log meanwhile."""
+    _on_each(sources, Operator.pause, "paused")
+
+
+@app.command()
+def resume(sources: Sources = None) -> None:
+    """Continue capturing where it was paused."""
+    _on_each(sources, Operator.resume, "running")
+
+
+@app.command()
+def restart(sources: Sources = None) -> None:
+    """Start connectors anew, also if they failed, and wait until they run."""
+    _on_each(sources, Operator.restart, "running")
+
+
+@app.command()
+def snapshot(
+    table: Annotated[str, typer.Argument(help="A captured table, such as public.customers.")],
+    where: Annotated[str, typer.Option(help="Read only rows that satisfy this SQL condition.")] = "",
+    source: Annotated[str, typer.Option(help="Its source, if several have a table of this name.")] = "",
+) -> None:
+    """Read the rows of a table again, between the changes that go on."""
+    for operator in _operators([source] if source else None):
+        if source or any(each.table == table for each in operator.source.tables):
+            with operator:
+                operator.snapshot([operator.source.table(table)], where)
+            return
+    raise SourceDeclarationError(f'no source of the deployment captures the table "{table}"')
+
+
+@app.command()
+def sweep(sources: Sources = None) -> None:
+    """Delete rows that the tables no longer have from the topics.
+
+    For deletes that were not captured: after a TRUNCATE, or after a lost replication slot, once all is read again.
+    """
+    _on_each(sources, Operator.sweep, "running")
+
+
+@app.command()
+def remove(
+    sources: Annotated[list[str], typer.Argument(help="Names of sources.")],
+    topics: Annotated[bool, typer.Option("--topics", help="Delete the captured records too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Remove connectors, replication slots and publications, after asking.
+
+    A later `apply` reads all tables again; rows that were deleted in the meantime stay in the topics until `sweep`.
+    """
+    operators = list(_operators(sources))
+    what = "connector, slot, publication and all captured records" if topics else "connector, slot and publication"
+    _confirm(f"remove {what} of {', '.join(sources)}?", yes)
+    for operator in operators:
+        with operator:
+            operator.remove(topics)
+        say(f"{operator.source.name}: removed")
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _operators(names: list[str] | None) -> Iterator[Operator]:
+    log = LogSettings.from_environment(os.environ)
+    registry = SourceRegistry.load(log.modules)
+    chosen = [registry.source(name) for name in names] if names else list(registry.sources.values())
+    if not chosen:
+        raise SourceDeclarationError(
+            f"the modules of the deployment ({', '.join(log.modules)}) declare no source: add one to HEADWATER_MODULES"
+        )
+    for source in chosen:
+        settings = SourceSettings.from_environment(source, os.environ)
+        yield Operator(source, settings, KafkaConnect(read_connect(os.environ)), say)
+
+
+def _on_each(sources: list[str] | None, act: Callable[[Operator], None], done: str) -> None:
+    for operator in _operators(sources):
+        with operator:
+            act(operator)
+        say(f"{operator.source.name}: {done}")
+
+
+def _show(found: SourceStatus) -> None:
+    parts = [
+        f"{found.source}: {found.state.lower()}",
+        found.snapshot and f"{found.snapshot.kind} snapshot {found.snapshot.state.lower().replace('_', ' ')}",
+        None if found.lag_bytes is None else f"{found.lag_bytes:,} bytes behind",
+        None if found.lag_s is None else f"captured until {found.lag_s:.1f} s ago",
+        None if found.retained_bytes is None else f"slot keeps {found.retained_bytes:,} bytes ({found.wal_status})",
+    ]
+    say("; ".join(each for each in parts if each))
+    for problem in found.problems:
+        complain(f'source "{found.source}": {problem}')
+
+
+def _confirm(question: str, yes: bool) -> None:
+    """Return if the user confirms; exits with code 1 if not, or if there is no terminal to ask."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        complain("nothing was removed: without a terminal, use --yes")
+        raise typer.Exit(FAILED_EXIT)
+    Console(stderr=True).print(f"{question} [y/N] ", end="", markup=False, highlight=False)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        complain("nothing was removed")
+        raise typer.Exit(FAILED_EXIT)
+
+
+def say(text: str) -> None:
+    """Print one line on standard output without wrapping, so that SQL in it can be copied."""
+    Console(highlight=False, markup=False, emoji=False).print(text, soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """Print one line on standard error without wrapping."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console.print(f"sources: {text}", style="red", soft_wrap=True)

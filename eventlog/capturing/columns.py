@@ -1,0 +1,188 @@
+"""The columns of a captured table: what a field's annotation says about the values of its column."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from eventlog.capturing.errors import SourceDeclarationError
+
+
+class Kind(Enum):
+    """What a column holds. In the JSON of a row, numbers and booleans are themselves, and JSON is embedded.
+
+    Everything else is text: DECIMAL in digits, TIMESTAMP, DATE, TIME and INTERVAL in ISO 8601, BYTES in base64. ARRAY
+    is a list of such values.
+    """
+
+    TEXT = "text"
+    INTEGER = "integer"
+    FLOAT = "float"
+    BOOLEAN = "boolean"
+    DECIMAL = "decimal"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    TIME = "time"
+    INTERVAL = "interval"
+    UUID = "uuid"
+    BYTES = "bytes"
+    ENUM = "enum"
+    JSON = "json"
+    ARRAY = "array"
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """The column's text is replaced by its hash, before it leaves the database's network: `Annotated[str, Hashed()]`.
+
+    Equal texts have equal hashes: SHA-256 with the salt in `HEADWATER_<SOURCE>_SALT`, in hexadecimal digits.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """Only the first `characters` of the column's text are captured: `Annotated[str, Truncated(10)]`."""
+
+    characters: int
+
+
+Mask = Hashed | Truncated
+KINDS: Final[Mapping[Any, Kind]] = {
+    str: Kind.TEXT,
+    int: Kind.INTEGER,
+    float: Kind.FLOAT,
+    bool: Kind.BOOLEAN,
+    Decimal: Kind.DECIMAL,
+    datetime: Kind.TIMESTAMP,
+    date: Kind.DATE,
+    time: Kind.TIME,
+    timedelta: Kind.INTERVAL,
+    UUID: Kind.UUID,
+    bytes: Kind.BYTES,
+    dict: Kind.JSON,
+    Any: Kind.JSON,
+}
+KEY_KINDS: Final = frozenset(
+    {Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE, Kind.TIME, Kind.UUID, Kind.ENUM}
+)
+"""Kinds whose values are equal exactly if their texts are; numbers with a fraction are declared as Decimal."""
+WRITABLE: Final = (
+    "str, int, float, bool, Decimal, datetime, date, time, timedelta, UUID, bytes, dict, list[…] or an Enum"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a captured table.
+
+    name: in the database, and in rows. nullable: whether the class accepts NULL. default: the value for records that
+    lack the column, because they are older than it. required: there is no such value. item: of the values in an ARRAY.
+    choices: the values of an ENUM.
+    """
+
+    name: str
+    kind: Kind
+    nullable: bool
+    required: bool
+    default: Any = None
+    item: Kind | None = None
+    choices: tuple[str, ...] = ()
+    mask: Mask | None = None
+
+
+def column_of(table: str, name: str, info: FieldInfo) -> Column:
+    """The column that a pydantic field declares; raises SourceDeclarationError with what to write instead."""
+    column = info.alias or name
+    where = f'column "{column}" of table "{table}"'
+    annotation, nullable = _without_none(info.annotation)
+    kind, item, choices = _kind(annotation, where)
+    mask = _mask(info.metadata, where)
+    if mask is not None and kind is not Kind.TEXT:
+        raise SourceDeclarationError(f"{where} is not text: Hashed and Truncated are for columns of type str")
+    if info.default_factory is not None:
+        raise SourceDeclarationError(f"{where} has a default_factory: write the value itself as its default")
+    absent = info.default is PydanticUndefined
+    return Column(
+        name=column,
+        kind=kind,
+        nullable=nullable,
+        required=absent and not nullable,
+        default=None if absent else _default(info.default, nullable, where),
+        item=item,
+        choices=choices,
+        mask=mask,
+    )
+
+
+def _default(value: Any, nullable: bool, where: str) -> Any:
+    """The JSON value of a field's default, which stands in for a column that older records lack."""
+    if isinstance(value, Enum):
+        value = value.value
+    if value is None and not nullable:
+        raise SourceDeclarationError(f'{where} has the default None, but its type excludes it: add "| None"')
+    if not isinstance(value, str | int | float | bool | None):
+        raise SourceDeclarationError(
+            f"{where} has a default that is not text, a number, a boolean or None: declare it so"
+        )
+    return value
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation, annotation is Any
+    members = typing.get_args(annotation)
+    others = [each for each in members if each is not type(None)]
+    return (others[0] if len(others) == 1 else annotation), len(others) < len(members)
+
+
+def _kind(annotation: Any, where: str) -> tuple[Kind, Kind | None, tuple[str, ...]]:
+    if isinstance(annotation, typing.ForwardRef | str):
+        raise SourceDeclarationError(
+            f"{where} has a type that is not known there: import or define it before the class"
+        )
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _kind(typing.get_args(annotation)[0], where)
+    if origin in (list, tuple, Sequence):
+        inner, _ = _without_none(typing.get_args(annotation)[0])
+        kind, _, _ = _kind(inner, where)
+        return Kind.ARRAY, kind, ()
+    if origin is dict or (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        return Kind.JSON, None, ()
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        choices = [each.value for each in annotation]
+        if not all(isinstance(each, str) for each in choices):
+            raise SourceDeclarationError(
+                f"{where} is an Enum with values that are not text: PostgreSQL's enums are text"
+            )
+        return Kind.ENUM, None, tuple(choices)
+    try:
+        return KINDS[annotation], None, ()
+    except (KeyError, TypeError):
+        raise SourceDeclarationError(
+            f"{where} has the type {annotation!r}: write {WRITABLE}, or one of them with | None"
+        ) from None
+
+
+def _mask(metadata: Sequence[Any], where: str) -> Mask | None:
+    for each in metadata:
+        if each in (Hashed, Truncated):
+            raise SourceDeclarationError(f"{where}: write {each.__name__}(…) with parentheses")
+    found = [each for each in metadata if isinstance(each, Hashed | Truncated)]
+    if len(found) > 1:
+        raise SourceDeclarationError(f"{where} is both hashed and truncated: choose one")
+    for each in found:
+        if isinstance(each, Truncated) and each.characters < 1:
+            raise SourceDeclarationError(f"{where}: Truncated({each.characters}) keeps nothing; leave the column out")
+    return found[0] if found else None

@@ -1,0 +1,160 @@
+"""The configuration of Debezium's PostgreSQL connector: a pure function of a source's declaration and settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from eventlog.capturing.columns import Column, Hashed, Truncated
+from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, SIGNALS, TRANSACTIONS, SourceNames
+from eventlog.capturing.settings import SourceSettings
+from eventlog.capturing.values import PLACEHOLDER
+from eventlog.topics import MAX_RECORD_BYTES
+
+CONNECTOR_CLASS: Final = "io.debezium.connector.postgresql.PostgresConnector"
+HEARTBEAT_PREFIX: Final = "headwater"
+HEARTBEAT_SQL: Final = "SELECT pg_logical_emit_message(true, 'headwater', extract(epoch FROM now())::text)"
+"""A message in the write-ahead log, with the time of the database: it changes no table.
+
+It is a transaction of its own, because Debezium 3.6 fails in a read-only incremental snapshot if the last thing in the
+log has no transaction.
+"""
+SECRETS: Final = re.compile(r"password|sasl\.jaas|ssl\.key|truststore|keystore|with\.salt")
+"""Properties whose values, or names, are not shown."""
+FAILOVER_VERSION: Final = 17
+"""PostgreSQL from this version on can copy a logical slot to its standbys."""
+
+# each is explained in docs/decisions/0018-captured-databases.md
+FIXED: Final[Mapping[str, str]] = {
+    "connector.class": CONNECTOR_CLASS,
+    "tasks.max": "1",
+    "exactly.once.support": "required",
+    "plugin.name": "pgoutput",
+    "publication.autocreate.mode": "disabled",  # `apply` makes it, with exactly the declared tables
+    "slot.drop.on.stop": "false",
+    "offset.mismatch.strategy": "trust_offset",  # fails if the slot was made anew behind its back
+    "snapshot.mode": "initial",
+    "read.only": "true",  # incremental snapshots find their place by transaction ids, and write nothing to the source
+    "incremental.snapshot.chunk.size": "4096",
+    "poll.interval.ms": "10",
+    "max.batch.size": "4096",
+    "max.queue.size": "16384",
+    "max.queue.size.in.bytes": str(64 * 1024 * 1024),
+    "producer.override.max.request.size": str(MAX_RECORD_BYTES),
+    "producer.override.compression.type": "lz4",
+    "tombstones.on.delete": "true",
+    "skipped.operations": "t",  # it has no key, so a compacted topic refuses it
+    "provide.transaction.metadata": "true",
+    "extended.headers.enabled": "false",
+    "signal.enabled.channels": "kafka",
+    "notification.enabled.channels": "sink",
+    "decimal.handling.mode": "string",
+    "time.precision.mode": "isostring",
+    "interval.handling.mode": "string",
+    "binary.handling.mode": "bytes",  # base64 in JSON; with "base64", an unchanged long value becomes null
+    "hstore.handling.mode": "json",
+    "unavailable.value.placeholder": PLACEHOLDER,
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key.converter.schemas.enable": "false",
+    "key.converter.replace.null.with.default": "false",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+    "value.converter.replace.null.with.default": "false",  # else NULL would become the column's DEFAULT
+}
+
+
+def connector_config(source: Source, settings: SourceSettings, server_version: int) -> dict[str, str]:
+    """The connector's configuration. server_version: PostgreSQL's, such as 18."""
+    names = SourceNames.of(source, settings.log.environment)
+    security = settings.log.security.for_java()
+    return {
+        **FIXED,
+        **settings.connect_database.for_debezium(),
+        "topic.prefix": names.connector,
+        "topic.heartbeat.name": names.topic(HEARTBEATS),
+        "topic.transaction": TRANSACTIONS,
+        "slot.name": names.slot,
+        "slot.failover": str(server_version >= FAILOVER_VERSION).lower(),
+        "publication.name": names.slot,
+        "table.include.list": ",".join(re.escape(table.table) for table in source.tables),
+        "column.include.list": ",".join(_full(table, column) for table, column in _columns(source)),
+        "message.key.columns": ";".join(f"{re.escape(table.table)}:{','.join(table.key)}" for table in source.tables),
+        **_masks(source, settings.salt),
+        "heartbeat.interval.ms": str(source.heartbeat_ms),
+        "heartbeat.action.query": HEARTBEAT_SQL,
+        "signal.kafka.topic": names.topic(SIGNALS),
+        "signal.kafka.groupId": names.connector,
+        "signal.kafka.bootstrap.servers": settings.connect_kafka,
+        **{f"signal.consumer.{name}": value for name, value in security.items()},
+        "notification.sink.topic.name": names.topic(NOTIFICATIONS),
+    }
+
+
+def _columns(source: Source) -> Iterator[tuple[type[Captured], Column]]:
+    for table in source.tables:
+        for column in table.columns.values():
+            yield table, column
+
+
+def _full(table: type[Captured], column: Column) -> str:
+    """The pattern that matches a column's full name only."""
+    return re.escape(f"{table.table}.{column.name}")
+
+
+def _masks(source: Source, salt: str) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for table, column in _columns(source):
+        match column.mask:
+            case Hashed():
+                found.setdefault(f"column.mask.hash.v2.SHA-256.with.salt.{salt}", []).append(_full(table, column))
+            case Truncated(characters):
+                found.setdefault(f"column.truncate.to.{characters}.chars", []).append(_full(table, column))
+    return {name: ",".join(columns) for name, columns in found.items()}
+
+
+def tables_to_read_again(wanted: Mapping[str, str], found: Mapping[str, str]) -> set[str]:
+    """Tables with a column that `found` does not capture, or masks otherwise, so that their rows must be read again."""
+    new, old = _captured(wanted), _captured(found)
+    changed = [column for column, mask in new.items() if old.get(column) != mask]
+    return {column.replace("\\", "").rpartition(".")[0] for column in changed}
+
+
+def _captured(config: Mapping[str, str]) -> dict[str, str]:
+    """The captured columns of a configuration, each with the property that masks it; empty if none does."""
+    masks = {
+        column: name
+        for name, columns in config.items()
+        if name.startswith(("column.mask.", "column.truncate."))
+        for column in columns.split(",")
+    }
+    return {column: masks.get(column, "") for column in config.get("column.include.list", "").split(",")}
+
+
+def changed_keys(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """Tables that both configurations capture, with different keys."""
+    new, old = (
+        dict(each.split(":") for each in config.get("message.key.columns", "").split(";") if ":" in each)
+        for config in (wanted, found)
+    )
+    return [table.replace("\\", "") for table, key in new.items() if old.get(table, key) != key]
+
+
+def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """A line per property that `found` has otherwise than `wanted`, without secrets."""
+    lines = []
+    for name in sorted((wanted.keys() | found.keys()) - {"name"}):
+        new, old = wanted.get(name), found.get(name)
+        if new == old:
+            continue
+        shown = name.partition("with.salt.")[0] + "with.salt.…" if "with.salt." in name else name
+        if SECRETS.search(name) and "with.salt." not in name:
+            new, old = (None if each is None else "…" for each in (new, old))
+        if old is None:
+            lines.append(f"+ {shown} = {new}")
+        elif new is None:
+            lines.append(f"- {shown} = {old}")
+        else:
+            lines.append(f"~ {shown} = {new} (was {old})")
+    return lines

@@ -1,0 +1,200 @@
+"""Kafka Connect's REST API: registers, controls and asks about connectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from eventlog.capturing.errors import ConnectError, ConnectUnavailable
+
+TIMEOUT_S: Final = 30.0
+"""Of one request: the validation of a configuration connects to the database."""
+RETRY_S: Final = 15.0
+"""How long a request is repeated while Connect does not answer, or distributes its connectors anew."""
+REBALANCING: Final = 409
+NOT_FOUND: Final = 404
+
+Form = TypeVar("Form")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorState:
+    """What Connect says of a connector: `RUNNING`, `PAUSED`, `STOPPED`, `FAILED`, `UNASSIGNED` or `RESTARTING`.
+
+    task: the same of its one task, which captures; empty if there is none. error: the first line of why it failed, and
+    the causes behind it.
+    """
+
+    connector: str
+    task: str
+    error: str = ""
+
+    @property
+    def state(self) -> str:
+        """The worse of both."""
+        return self.task if self.connector == "RUNNING" and self.task else self.connector
+
+    @property
+    def is_running(self) -> bool:
+        """Whether changes are captured."""
+        return self.connector == self.task == "RUNNING"
+
+
+class _Part(msgspec.Struct):
+    state: str
+    trace: str = ""
+
+
+class _Status(msgspec.Struct):
+    connector: _Part
+    tasks: list[_Part] = []
+
+
+class _Value(msgspec.Struct):
+    name: str
+    errors: list[str]
+
+
+class _Property(msgspec.Struct):
+    value: _Value | None
+
+
+class _Refusal(msgspec.Struct):
+    message: str
+
+
+class _Validation(msgspec.Struct):
+    configs: list[_Property]
+
+
+class _Rebalancing(Exception):
+    """Connect answers 409 while it distributes connectors over its workers."""
+
+
+class KafkaConnect:
+    """A client of one Connect cluster. Each method raises ConnectUnavailable, or ConnectError with Connect's reason."""
+
+    def __init__(self, url: str, retry_s: float = RETRY_S) -> None:
+        self._url = url
+        self._retry_s = retry_s
+        self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def has_plugin(self, name: str) -> bool:
+        """Whether the workers have the connector class."""
+        plugins = _read(self._request("GET", "/connector-plugins"), list[dict[str, Any]])
+        return any(each.get("class") == name for each in plugins)
+
+    def config(self, connector: str) -> dict[str, str] | None:
+        """The configuration of a connector; None if it is not registered."""
+        answer = self._request("GET", f"/connectors/{quote(connector)}/config", missing=True)
+        return None if answer.status_code == NOT_FOUND else _read(answer, dict[str, str])
+
+    def problems(self, connector: str, config: Mapping[str, str]) -> list[str]:
+        """What Connect and the connector find wrong in a configuration, as `property: reason`."""
+        path = f"/connector-plugins/{quote(config['connector.class'])}/config/validate"
+        answer = _read(self._request("PUT", path, json={**config, "name": connector}), _Validation)
+        values = [each.value for each in answer.configs if each.value is not None]
+        return [f"{each.name}: {' '.join(error.split())}" for each in values for error in each.errors]
+
+    def register(self, connector: str, config: Mapping[str, str]) -> None:
+        """Create a connector, or change its configuration, which restarts it."""
+        self._request("PUT", f"/connectors/{quote(connector)}/config", json=dict(config))
+
+    def state(self, connector: str) -> ConnectorState | None:
+        """The state of a connector; None if it is not registered."""
+        answer = self._request("GET", f"/connectors/{quote(connector)}/status", missing=True)
+        if answer.status_code == NOT_FOUND:
+            return None
+        found = _read(answer, _Status)
+        task = found.tasks[0] if found.tasks else _Part(state="")
+        return ConnectorState(found.connector.state, task.state, reason_of(task.trace or found.connector.trace))
+
+    def pause(self, connector: str) -> None:
+        """Stop capturing until `resume`; the connector keeps its task and its connections."""
+        self._request("PUT", f"/connectors/{quote(connector)}/pause")
+
+    def resume(self, connector: str) -> None:
+        """Continue after `pause` or `stop`."""
+        self._request("PUT", f"/connectors/{quote(connector)}/resume")
+
+    def stop(self, connector: str) -> None:
+        """Stop capturing, and end the task and its connections."""
+        self._request("PUT", f"/connectors/{quote(connector)}/stop")
+
+    def forget_offsets(self, connector: str) -> None:
+        """Let a stopped connector begin with a snapshot again."""
+        self._request("DELETE", f"/connectors/{quote(connector)}/offsets", missing=True)
+
+    def remove(self, connector: str) -> None:
+        """Remove a connector, if it is registered."""
+        self._request("DELETE", f"/connectors/{quote(connector)}", missing=True)
+
+    def _request(self, method: str, path: str, json: Any = None, missing: bool = False) -> httpx.Response:
+        """An answer; if not `missing`, 404 is an error like any other."""
+        try:
+            for attempt in Retrying(
+                retry=retry_if_exception_type((httpx.TransportError, _Rebalancing)),
+                stop=stop_after_delay(self._retry_s),
+                wait=wait_exponential(multiplier=0.1, max=2.0),
+                reraise=True,
+            ):
+                with attempt:
+                    answer = self._once(method, path, json)
+        except httpx.TransportError as error:
+            raise ConnectUnavailable(self._url, str(error) or type(error).__name__) from error
+        except _Rebalancing as error:
+            raise ConnectError(
+                f"Kafka Connect at {self._url} has been rebalancing for {self._retry_s:.0f} s"
+            ) from error
+        if answer.is_success or (missing and answer.status_code == NOT_FOUND):
+            return answer
+        raise ConnectError(f"Kafka Connect refused {method} {path}: {_message(answer)}")
+
+    def _once(self, method: str, path: str, json: Any) -> httpx.Response:
+        answer = self._http.request(method, path, json=json)
+        if answer.status_code == REBALANCING:
+            raise _Rebalancing
+        return answer
+
+
+def _read(answer: httpx.Response, form: type[Form]) -> Form:
+    """The document of an answer; raises ConnectError if it has another form."""
+    try:
+        return msgspec.json.decode(answer.content, type=form)
+    except msgspec.MsgspecError as error:
+        raise ConnectError(
+            f"{answer.request.method} {answer.request.url} answers what Kafka Connect does not ({error}), so "
+            "HEADWATER_CONNECT may be another server's address"
+        ) from error
+
+
+def _message(answer: httpx.Response) -> str:
+    try:
+        found = msgspec.json.decode(answer.content, type=_Refusal).message
+    except msgspec.MsgspecError:
+        return f"HTTP {answer.status_code}, so HEADWATER_CONNECT may be another server's address"
+    return " ".join(found.split())
+
+
+def reason_of(trace: str) -> str:
+    """The messages of a Java stack trace, outermost first, without its frames and class names."""
+    messages: list[str] = []
+    for line in trace.splitlines():
+        if line.startswith(("\t", " ")) or line.startswith("..."):
+            continue
+        text = line.removeprefix("Caused by: ").strip()
+        name, colon, message = text.partition(": ")
+        message = message if colon and " " not in name else text
+        if message and not any(message in each for each in messages):
+            messages.append(message)
+    return ": ".join(messages)

@@ -1,0 +1,49 @@
+"""The names and topics of a source in one deployment; each carries HEADWATER_ENVIRONMENT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from eventlog.capturing.declaring import TOPICS, Source
+from eventlog.settings import LogSettings
+from eventlog.topics import DAY_MS, TopicSpec, compact_settings, delete_settings
+
+TRANSACTIONS: Final = "transaction"
+MESSAGES: Final = "message"
+HEARTBEATS: Final = "heartbeat"
+SIGNALS: Final = "signals"
+NOTIFICATIONS: Final = "notifications"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNames:
+    """What a source is called outside of its declaration.
+
+    connector: in Kafka Connect; also how the source's topics begin. slot: the replication slot and the publication.
+    """
+
+    connector: str
+    slot: str
+
+    @classmethod
+    def of(cls, source: Source, environment: str) -> SourceNames:
+        """The names of `source` in this environment."""
+        return cls(connector=f"{environment}.{TOPICS}.{source.name}", slot=f"{environment}_{TOPICS}_{source.name}")
+
+    def topic(self, name: str) -> str:
+        """The full name of a topic that the source has beside those of its tables."""
+        return f"{self.connector}.{name}"
+
+
+def source_topics(source: Source, settings: LogSettings) -> tuple[TopicSpec, ...]:
+    """The topics of a source; their names are without the environment.
+
+    A table's topic is compacted: it keeps the last change of each row. The others are about the source itself: commits
+    of transactions, messages and heartbeats of the connector, signals to it and its notifications, each in order.
+    """
+    tables = [TopicSpec(table.topic(), settings.partitions, compact_settings(settings)) for table in source.tables]
+    prefix = f"{TOPICS}.{source.name}"
+    kept = {MESSAGES: 7, TRANSACTIONS: 1, HEARTBEATS: 1, SIGNALS: 7, NOTIFICATIONS: 7}
+    about = [TopicSpec(f"{prefix}.{name}", 1, delete_settings(settings, days * DAY_MS)) for name, days in kept.items()]
+    return (*tables, *about)

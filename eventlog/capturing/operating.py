@@ -1,0 +1,243 @@
+"""What an operator does with a source: apply its declaration, pause, resume, restart, snapshot, remove."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from eventlog.admin import missing_topics, prepare_topics, remove_topics
+from eventlog.capturing import control_topics
+from eventlog.capturing.connector import (
+    CONNECTOR_CLASS,
+    HEARTBEAT_SQL,
+    changed_keys,
+    connector_config,
+    differences,
+    tables_to_read_again,
+)
+from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.errors import ConnectError, SourceProblem
+from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
+from eventlog.capturing.naming import SourceNames, source_topics
+from eventlog.capturing.postgres_checks import check_database
+from eventlog.capturing.postgres_database import CapturedDatabase, open_database
+from eventlog.capturing.settings import SourceSettings
+from eventlog.capturing.sweeping import sweep
+
+RUNNING_S: Final = 60.0
+"""How long a connector may take to run, or to stop."""
+STEADY_S: Final = 1.5
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Operates one source of a deployment; closes `connect` at its end. report: called with a line per thing done."""
+
+    source: Source
+    settings: SourceSettings
+    connect: KafkaConnect
+    report: Report
+
+    def __enter__(self) -> Operator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connect.close()
+
+    @property
+    def names(self) -> SourceNames:
+        """What the source is called in this deployment."""
+        return SourceNames.of(self.source, self.settings.log.environment)
+
+    def apply(self, dry_run: bool) -> bool:
+        """Make the topics, the publication and the connector as declared; whether anything differed.
+
+        dry_run: only report what differs. Raises SourceProblem with every problem of the database, and ConnectError.
+        """
+        with open_database(self.source, self.names, self.settings.database) as database:
+            found = self.connect.config(self.names.connector)
+            version = self._check(database, found is not None)
+            wanted = connector_config(self.source, self.settings, version)
+            if found is not None and (changed := changed_keys(wanted, found)):
+                raise SourceProblem(self.source.name, *(self._changed_key(table) for table in changed))
+            changes = self._changes(database, wanted, found)
+            for line in changes:
+                self.report(line)
+            if dry_run or not changes:
+                return bool(changes)
+            self._validate(wanted)
+            prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
+            database.publish()
+        if differences(wanted, found or {}):
+            if found is not None:
+                self._beat()
+            self.connect.register(self.names.connector, wanted)
+        self._wait_until_running()
+        again = tables_to_read_again(wanted, found) if found else set()
+        if again:
+            self.snapshot([table for table in self.source.tables if table.table in again])
+        return True
+
+    def _check(self, database: CapturedDatabase, registered: bool) -> int:
+        """The server's version; raises SourceProblem."""
+        checked = check_database(database, registered)
+        slot = database.slot()
+        if slot is not None and slot.is_lost:
+            raise SourceProblem(self.source.name, lost_slot(self.source.name, self.names, slot.invalidation))
+        if checked.problems:
+            raise SourceProblem(self.source.name, *checked.problems)
+        return checked.version
+
+    def _changed_key(self, table: str) -> str:
+        return (
+            f'the key of table "{table}" has changed, and its topic has rows under the old key: keep the key, or run '
+            f"python -m eventlog.sources remove {self.source.name} --topics, then apply, and rebuild its views"
+        )
+
+    def _validate(self, wanted: dict[str, str]) -> None:
+        if not self.connect.has_plugin(CONNECTOR_CLASS):
+            raise ConnectError(
+                f"Kafka Connect at {self.settings.connect} lacks Debezium's connector for PostgreSQL: add "
+                "debezium-connector-postgres to the plugin.path of its workers"
+            )
+        problems = self.connect.problems(self.names.connector, wanted)
+        if problems:
+            raise ConnectError(f'Kafka Connect refuses source "{self.source.name}": {"; ".join(problems)}')
+
+    def _changes(self, database: CapturedDatabase, wanted: dict[str, str], found: dict[str, str] | None) -> list[str]:
+        absent = missing_topics(self.settings.log, source_topics(self.source, self.settings.log))
+        lines = [f"+ topic {name}" for name in absent]
+        if not database.is_published():
+            sign = "+" if database.publication() is None else "~"
+            lines.append(
+                f"{sign} publication {self.names.slot}: {', '.join(each.table for each in self.source.tables)}"
+            )
+        if found is None:
+            lines.append(f"+ connector {self.names.connector}, with these properties:")
+        return lines + [f"{line[:2]}connector: {line[2:]}" for line in differences(wanted, found or {})]
+
+    def pause(self) -> None:
+        """Stop capturing until `resume`; the database keeps its write-ahead log meanwhile."""
+        self._registered()
+        self.connect.pause(self.names.connector)
+        self._wait_for(
+            "PAUSED", lambda state: state is not None and state.connector == "PAUSED" and state.task != "RUNNING"
+        )
+
+    def resume(self) -> None:
+        """Continue capturing where it was paused."""
+        self._registered()
+        self._beat()
+        self.connect.resume(self.names.connector)
+        self._wait_until_running()
+
+    def restart(self) -> None:
+        """Start the connector and its task anew, and wait until they run."""
+        self._registered()
+        self._stop()
+        self.resume()
+
+    def snapshot(self, tables: Sequence[type[Captured]], where: str = "") -> None:
+        """Read the rows of these tables again, between the changes that go on; resumes after a restart.
+
+        where: a condition in SQL of the rows to read.
+        """
+        self._registered()
+        names = [table.table for table in tables]
+        data: dict[str, object] = {"type": "INCREMENTAL", "data-collections": names}
+        if where:
+            data["additional-conditions"] = [{"data-collection": name, "filter": where} for name in names]
+        control_topics.signal(self.settings.log, self.names, "execute-snapshot", data)
+        self.report(f"reading the rows of {', '.join(names)} again: `python -m eventlog.sources status` shows how far")
+
+    def sweep(self) -> None:
+        """Delete rows that a table no longer has from its topic, with the connector stopped meanwhile."""
+        self._registered()
+        found = control_topics.last_snapshot(self.settings.log, self.names)
+        if found is not None and found.is_running:
+            raise SourceProblem(self.source.name, f"its {found.kind} snapshot still runs: wait until it is completed")
+        self._stop()
+        try:
+            with open_database(self.source, self.names, self.settings.database) as database:
+                for table in self.source.tables:
+                    self.report(f"{table.table}: {sweep(self.settings.log, table, database):,} rows deleted")
+        finally:
+            self.resume()
+
+    def remove(self, topics: bool) -> None:
+        """Remove the connector and where it was, the slot, the publication and, if `topics`, all captured records."""
+        name = self.names.connector
+        if self.connect.config(name) is not None:
+            self._stop()
+            self.connect.forget_offsets(name)
+            self.connect.remove(name)
+            self._wait_for("removed", lambda state: state is None)
+            self.report(f"- connector {name}")
+        with open_database(self.source, self.names, self.settings.database) as database:
+            if database.drop_slot():
+                self.report(f"- replication slot {self.names.slot}")
+            publication = database.publication()
+            if publication is not None and not publication.owns:
+                self.report(
+                    f"publication {self.names.slot} is left: run DROP PUBLICATION {self.names.slot} as its owner"
+                )
+            elif publication is not None:
+                database.drop_publication()
+                self.report(f"- publication {self.names.slot}")
+        if topics:
+            specs = source_topics(self.source, self.settings.log)
+            remove_topics(self.settings.log, specs)
+            self.report(f"- {len(specs)} topics")
+
+    def _stop(self) -> None:
+        self.connect.stop(self.names.connector)
+        self._wait_for("STOPPED", lambda state: state is not None and state.connector == "STOPPED" and not state.task)
+
+    def _beat(self) -> None:
+        """Write a heartbeat: an incremental snapshot that goes on needs a transaction to begin with."""
+        with open_database(self.source, self.names, self.settings.database) as database:
+            database.row(HEARTBEAT_SQL)
+
+    def _registered(self) -> None:
+        if self.connect.config(self.names.connector) is None:
+            raise SourceProblem(self.source.name, "it has no connector: run python -m eventlog.sources apply")
+
+    def _wait_until_running(self) -> None:
+        """Return once it has been running for STEADY_S: a changed connector runs for a moment before it starts anew."""
+        began: float | None = None
+
+        def is_steady(state: ConnectorState | None) -> bool:
+            nonlocal began
+            began = (began or time.monotonic()) if state is not None and state.is_running else None
+            return began is not None and time.monotonic() - began > STEADY_S
+
+        self._wait_for("RUNNING", is_steady)
+
+    def _wait_for(self, wanted: str, is_reached: Callable[[ConnectorState | None], bool]) -> None:
+        """Return once the connector is in this state; raises ConnectError if it fails, or after RUNNING_S."""
+        deadline = time.monotonic() + RUNNING_S
+        while True:
+            state = self.connect.state(self.names.connector)
+            if is_reached(state):
+                return
+            if state is not None and state.state == "FAILED" and wanted == "RUNNING":
+                raise ConnectError(f'the connector of source "{self.source.name}" failed: {state.error}')
+            if time.monotonic() > deadline:
+                found = f"{state.connector}, and its task {state.task or 'absent'}" if state else "not registered"
+                raise ConnectError(
+                    f'the connector of source "{self.source.name}" is {found}, not {wanted}, after {RUNNING_S:.0f} s: '
+                    "see the log of Kafka Connect"
+                )
+            time.sleep(0.2)
+
+
+def lost_slot(source: str, names: SourceNames, why: str | None) -> str:
+    """What a slot that the server gave up means, and what helps."""
+    return (
+        f"replication slot {names.slot} is lost ({why or 'its write-ahead log was removed'}), and with it changes: run "
+        f"python -m eventlog.sources remove {source}, then apply, which reads all tables again, then sweep, which "
+        "deletes rows that were deleted meanwhile; raise max_slot_wal_keep_size to prevent it"
+    )

@@ -1,0 +1,146 @@
+"""Whether a PostgreSQL database can be captured as declared: every problem, with the SQL that solves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from eventlog.capturing.declaring import Captured
+from eventlog.capturing.postgres_database import CapturedDatabase, Slot
+from eventlog.capturing.postgres_sql import COLUMNS, SERVER, TABLE
+from eventlog.capturing.postgres_types import TableColumn, type_problem
+
+OLDEST_VERSION: Final = 14
+"""Logical messages, which heartbeats are, reach subscribers from this version on."""
+FULL, DEFAULT, INDEX = "f", "d", "i"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found. version: of the server, such as 18. problems: sentences, each with what solves it."""
+
+    version: int
+    problems: tuple[str, ...]
+
+
+def check_database(database: CapturedDatabase, registered: bool) -> Checked:
+    """Check the server, the role, the tables, the publication and the slot of a source.
+
+    registered: whether the source's connector is, so that it may hold the slot. Raises SourceProblem if the database
+    does not answer.
+    """
+    server = database.row(SERVER)
+    assert server is not None  # noqa: S101 - the role that asks is there
+    slot = database.slot()
+    tables = [_table_problems(database, table, server["role"]) for table in database.source.tables]
+    problems = (
+        *_server_problems(server, slot),
+        *(each for table in tables for each in table),
+        *_publication_problems(database, server),
+        *_slot_problems(database, server, slot, registered),
+    )
+    return Checked(server["version"], problems)
+
+
+def _server_problems(server: dict[str, Any], slot: Slot | None) -> Iterator[str]:
+    if server["version"] < OLDEST_VERSION:
+        yield f"PostgreSQL {server['version']} is too old: capture from version {OLDEST_VERSION} or later"
+    if server["standby"]:
+        yield "the server is a standby: name the primary"
+    if server["wal_level"] != "logical":
+        yield (
+            f"wal_level is {server['wal_level']}: run ALTER SYSTEM SET wal_level = 'logical' as a superuser, and "
+            "restart PostgreSQL"
+        )
+    if not server["may_replicate"]:
+        yield f"role {server['role']} may not replicate: run ALTER ROLE {server['role']} REPLICATION as a superuser"
+    if slot is None and server["slots"] >= server["max_slots"]:
+        yield (
+            f"all {server['max_slots']} replication slots are in use: drop one of pg_replication_slots that is not "
+            "needed, or run ALTER SYSTEM SET max_replication_slots = … and restart PostgreSQL"
+        )
+
+
+def _table_problems(database: CapturedDatabase, declared: type[Captured], role: str) -> Iterator[str]:
+    schema, name = declared.table.split(".")
+    found = database.row(TABLE, schema=schema, name=name)
+    if found is None:
+        yield f'there is no table "{declared.table}": correct the declaration of {declared.__name__}, or create it'
+        return
+    if found["kind"] not in "rp":
+        yield f'"{declared.table}" is not a table: capture the tables behind it'
+        return
+    if not found["may_select"]:
+        yield (
+            f'role {role} may not read "{declared.table}": run GRANT SELECT ON {declared.table} TO {role} as '
+            f"{found['owner']}"
+        )
+    columns = {each["name"]: TableColumn(**each) for each in database.rows(COLUMNS, {"oid": found["oid"]})}
+    for column in declared.columns.values():
+        there = columns.get(column.name)
+        if there is None:
+            yield (
+                f'table "{declared.table}" has no column "{column.name}": remove it from {declared.__name__}, or add '
+                f"it to the table, which has {', '.join(columns)}"
+            )
+        elif problem := type_problem(column, there):
+            yield f'column "{column.name}" of table "{declared.table}" ' + problem.format(
+                table=declared.table, column=column.name
+            )
+    yield from _key_problems(declared, found)
+
+
+def _key_problems(declared: type[Captured], found: dict[str, Any]) -> Iterator[str]:
+    """A key that the log does not have for every change would lose deletes."""
+    table, primary, identity = declared.table, found["primary_key"], found["identity"]
+    known = {FULL: declared.key, DEFAULT: primary, INDEX: found["identity_key"]}.get(identity, ())
+    if not known:
+        yield (
+            f'table "{table}" has no primary key, so PostgreSQL refuses updates once it is captured: run ALTER TABLE '
+            f"{table} ADD PRIMARY KEY ({', '.join(declared.key)}), or ALTER TABLE {table} REPLICA IDENTITY FULL"
+        )
+    elif not set(declared.key) <= set(known):
+        yield (
+            f'the key of {declared.__name__} is ({", ".join(declared.key)}), but deletes in "{table}" have only '
+            f"({', '.join(known)}): declare that as its key, or run ALTER TABLE {table} REPLICA IDENTITY FULL"
+        )
+
+
+def _publication_problems(database: CapturedDatabase, server: dict[str, Any]) -> Iterator[str]:
+    if database.is_published():
+        return
+    found, name = database.publication(), database.names.slot
+    statement = database.publication_sql()
+    if found is not None and (found.everything or not found.owns):
+        other = "all tables" if found.everything else "other tables, and another owner"
+        yield f"publication {name} has {other}: run DROP PUBLICATION {name}; {statement}, as its owner"
+        return
+    foreign = []
+    for table in database.source.tables:
+        schema, name = table.table.split(".")
+        there = database.row(TABLE, schema=schema, name=name)
+        if there is not None and not there["owns"]:
+            foreign.append(f"{table.table} ({there['owner']})")
+    if foreign or not server["may_create"]:
+        why = f"does not own {', '.join(foreign)}" if foreign else f"may not create in {server['database']}"
+        yield f"role {server['role']} {why}, so it cannot create the publication: run {statement}, as a superuser"
+
+
+def _slot_problems(
+    database: CapturedDatabase, server: dict[str, Any], slot: Slot | None, registered: bool
+) -> Iterator[str]:
+    name = database.names.slot
+    if slot is None:
+        return
+    drop = f"SELECT pg_drop_replication_slot('{name}')"
+    if slot.plugin != "pgoutput" or slot.database != server["database"]:
+        yield (
+            f"replication slot {name} is another program's (plugin {slot.plugin}, database {slot.database}): use "
+            f"another HEADWATER_ENVIRONMENT, or run {drop} if nobody needs it"
+        )
+    elif slot.active and not registered:
+        yield (
+            f"replication slot {name} is in use by process {slot.active_pid}, which is not this deployment's "
+            f"connector: stop it, or run SELECT pg_terminate_backend({slot.active_pid})"
+        )

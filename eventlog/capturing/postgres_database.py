@@ -1,0 +1,199 @@
+"""A captured PostgreSQL database: its publication and its replication slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.errors import SourceProblem
+from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.postgres_address import PostgresAddress
+from eventlog.capturing.postgres_sql import COLUMNS, PUBLICATION, SLOT, TABLE, WAL_LIMIT
+
+PUBLISHED: Final = sql.SQL("publish = 'insert, update, delete', publish_via_partition_root = true")
+SLOT_FREE_S: Final = 15.0
+"""How long a connector takes to let go of its slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A replication slot.
+
+    wal_status: `reserved` or `extended` (all is there), `unreserved` (may be lost soon) or `lost`. invalidation: why
+    the server gave it up; None if it did not. lag_bytes: of write-ahead log that has not been captured. retained_bytes:
+    that the server keeps for it. safe_bytes: that can still be written before it is lost; None without a limit. Sizes
+    are None if the slot is lost.
+    """
+
+    plugin: str
+    database: str
+    active: bool
+    active_pid: int | None
+    wal_status: str | None
+    invalidation: str | None
+    lag_bytes: int | None
+    retained_bytes: int | None
+    safe_bytes: int | None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server has removed changes that were not captured."""
+        return self.wal_status == "lost" or bool(self.invalidation)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publication. everything: of all tables. complete: of inserts, updates and deletes. owns: may be altered."""
+
+    everything: bool
+    complete: bool
+    owns: bool
+    tables: Sequence[str]
+
+
+class CapturedDatabase:
+    """A connection to the database of one source. Its methods raise SourceProblem."""
+
+    def __init__(self, source: Source, names: SourceNames, connection: psycopg.Connection[dict[str, Any]]) -> None:
+        self.source = source
+        self.names = names
+        self._connection = connection
+
+    def row(self, query: str, **values: Any) -> dict[str, Any] | None:
+        """The first row of a query."""
+        with self._translated():
+            return self._connection.execute(query, values).fetchone()
+
+    def rows(self, query: str | sql.Composed, values: Mapping[str, Any] | Sequence[Any]) -> list[dict[str, Any]]:
+        """The rows of a query."""
+        with self._translated():
+            return self._connection.execute(query, values).fetchall()
+
+    def column_types(self, table: type[Captured]) -> dict[str, str]:
+        """The type of each column of a table, as SQL writes it."""
+        schema, name = table.table.split(".")
+        found = self.row(TABLE, schema=schema, name=name)
+        columns = self.rows(COLUMNS, {"oid": found["oid"]}) if found else []
+        return {each["name"]: each["shown"] for each in columns}
+
+    def wal_position(self) -> int:
+        """Where the write-ahead log ends, in bytes."""
+        found = self.row("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint AS lsn")
+        return int(found["lsn"]) if found else 0
+
+    def slot(self) -> Slot | None:
+        """The source's slot; None if it does not exist yet."""
+        found = self.row(SLOT, slot=self.names.slot)
+        return Slot(**found) if found else None
+
+    def wal_limit_bytes(self) -> int | None:
+        """How much write-ahead log the server keeps for slots; None without a limit."""
+        found = self.row(WAL_LIMIT)
+        return None if found is None else int(next(iter(found.values())))
+
+    def publication(self) -> Publication | None:
+        """The source's publication; None if it does not exist yet."""
+        found = self.row(PUBLICATION, name=self.names.slot)
+        return Publication(**found) if found else None
+
+    def is_published(self) -> bool:
+        """Whether the publication has exactly the declared tables."""
+        found = self.publication()
+        declared = {table.table for table in self.source.tables}
+        return found is not None and found.complete and not found.everything and set(found.tables) == declared
+
+    def publish(self) -> None:
+        """Create the publication, or give it exactly the declared tables."""
+        if self.is_published():
+            return
+        if self.publication() is None:
+            self._execute(self._creation())
+            return
+        name = sql.Identifier(self.names.slot)
+        with self._connection.transaction():
+            self._execute(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, self._tables()))
+            self._execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, PUBLISHED))
+
+    def publication_sql(self) -> str:
+        """The statement that creates the publication, for somebody who may."""
+        return self._creation().as_string(self._connection)
+
+    def drop_publication(self) -> None:
+        """Drop the publication."""
+        self._execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(self.names.slot)))
+
+    def drop_slot(self) -> bool:
+        """Drop the slot once its connector has let go of it; False if there is none."""
+        if self.slot() is None:
+            return False
+        with self._translated():
+            for attempt in Retrying(
+                retry=retry_if_exception_type(psycopg.errors.ObjectInUse),
+                stop=stop_after_delay(SLOT_FREE_S),
+                wait=wait_fixed(0.2),
+                reraise=True,
+            ):
+                with attempt:
+                    self._connection.execute("SELECT pg_drop_replication_slot(%s)", (self.names.slot,))
+        return True
+
+    def _tables(self) -> sql.Composed:
+        return sql.SQL(", ").join(sql.Identifier(*table.table.split(".")) for table in self.source.tables)
+
+    def _creation(self) -> sql.Composed:
+        create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})")
+        return create.format(sql.Identifier(self.names.slot), self._tables(), PUBLISHED)
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with self._translated():
+            self._connection.execute(statement)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise SourceProblem(self.source.name, f"PostgreSQL refuses: {one_line(error)}") from error
+
+
+@contextmanager
+def open_database(source: Source, names: SourceNames, address: PostgresAddress) -> Iterator[CapturedDatabase]:
+    """Connect to the database of a source; raises SourceProblem with what helps if that fails."""
+    try:
+        connection = psycopg.connect(address.for_psycopg(), autocommit=True, row_factory=dict_row)
+    except psycopg.OperationalError as error:
+        raise SourceProblem(source.name, _refusal(source, address, one_line(error))) from error
+    with connection:
+        yield CapturedDatabase(source, names, connection)
+
+
+ADVICE: Final[Mapping[str, str]] = {
+    "password": "set the role's password in {variable}; to change it: ALTER ROLE {role} PASSWORD '…'",
+    'role "': "CREATE ROLE {role} LOGIN REPLICATION PASSWORD '…'",
+    'database "': "name an existing database in {variable}",
+    "pg_hba.conf": "allow it in pg_hba.conf: host {database} {role} <address> scram-sha-256",
+    "is not permitted to log in": "ALTER ROLE {role} LOGIN",
+    "too many": "raise max_connections, or end connections",
+}
+
+
+def _refusal(source: Source, address: PostgresAddress, reason: str) -> str:
+    """Why the server refuses a connection, with the setting or the SQL that helps."""
+    advice = next(
+        (each for words, each in ADVICE.items() if words in reason), "start the server, or correct {variable}"
+    )
+    help_text = advice.format(variable=source.database, role=address.user, database=address.database)
+    return f"cannot connect to {address.host}:{address.port} as {address.user} ({reason}): {help_text}"
+
+
+def one_line(error: Exception) -> str:
+    """The text of an error of PostgreSQL in one line."""
+    return " ".join(str(error).split())

@@ -1,0 +1,84 @@
+"""The SQL that looks at a captured PostgreSQL database."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SERVER: Final = """
+-- the server, and what this role may do
+SELECT current_setting('server_version_num')::int / 10000 AS version,
+       current_setting('wal_level') AS wal_level,
+       pg_is_in_recovery() AS standby,
+       current_user::text AS role,
+       current_database()::text AS database,
+       has_database_privilege(current_database(), 'CREATE') AS may_create,
+       current_setting('max_replication_slots')::int AS max_slots,
+       (SELECT count(*) FROM pg_replication_slots) AS slots,
+       r.rolsuper OR r.rolreplication OR EXISTS (
+           SELECT FROM pg_roles hosted WHERE hosted.rolname IN ('rds_replication', 'rds_superuser')
+           AND pg_has_role(current_user, hosted.oid, 'member')
+       ) AS may_replicate
+FROM pg_roles r WHERE r.rolname = current_user
+"""
+
+TABLE: Final = """
+-- a table; no row if there is none of this name
+SELECT c.oid,
+       c.relkind::text AS kind,
+       c.relreplident::text AS identity,
+       has_table_privilege(c.oid, 'SELECT') AS may_select,
+       pg_has_role(c.relowner, 'USAGE') AS owns,
+       pg_get_userbyid(c.relowner) AS owner,
+       coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a
+           ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+           WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS primary_key,
+       coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a
+           ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+           WHERE i.indrelid = c.oid AND i.indisreplident), '{}') AS identity_key
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %(schema)s AND c.relname = %(name)s
+"""
+
+COLUMNS: Final = """
+-- its columns; a domain counts as the type under it
+WITH typed AS (
+    SELECT a.attname::text AS name,
+           NOT (a.attnotnull OR t.typnotnull) AS nullable,
+           format_type(a.atttypid, a.atttypmod) AS shown,
+           CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END AS type,
+           a.attnum
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
+)
+SELECT typed.name, t.typname::text AS type, typed.shown, typed.nullable,
+       CASE WHEN t.typcategory = 'A' THEN item.typname::text ELSE '' END AS item,
+       coalesce((SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum e
+           WHERE e.enumtypid IN (t.oid, item.oid)), '{}') AS labels
+FROM typed JOIN pg_type t ON t.oid = typed.type LEFT JOIN pg_type item ON item.oid = t.typelem
+ORDER BY typed.attnum
+"""
+
+SLOT: Final = """
+-- the replication slot, and how far it is behind
+SELECT plugin::text, database::text, active, active_pid, wal_status,
+       to_jsonb(s) ->> 'invalidation_reason' AS invalidation,
+       pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint AS lag_bytes,
+       pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS retained_bytes,
+       safe_wal_size AS safe_bytes
+FROM pg_replication_slots s WHERE slot_name = %(slot)s
+"""
+
+WAL_LIMIT: Final = """
+-- how much write-ahead log slots may keep, in bytes; -1 is without a limit
+SELECT setting::bigint * 1024 * 1024 FROM pg_settings WHERE name = 'max_slot_wal_keep_size' AND setting <> '-1'
+"""
+
+PUBLICATION: Final = """
+-- what the publication has; no row if there is none of this name
+SELECT p.puballtables AS everything,
+       p.pubinsert AND p.pubupdate AND p.pubdelete AS complete,
+       pg_has_role(p.pubowner, 'USAGE') AS owns,
+       coalesce((SELECT array_agg(t.schemaname || '.' || t.tablename ORDER BY 1) FROM pg_publication_tables t
+           WHERE t.pubname = p.pubname), '{}') AS tables
+FROM pg_publication p WHERE p.pubname = %(name)s
+"""

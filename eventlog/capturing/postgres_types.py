@@ -1,0 +1,94 @@
+"""Which PostgreSQL types fit which declared types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from eventlog.capturing.columns import Column, Kind
+
+_TEXTS: Final = (
+    "text varchar bpchar citext name xml inet cidr macaddr macaddr8 ltree tsvector "
+    "int4range int8range numrange tsrange tstzrange daterange"
+)
+FITTING: Final[Mapping[str, frozenset[Kind]]] = {
+    **dict.fromkeys(_TEXTS.split(), frozenset({Kind.TEXT})),
+    **dict.fromkeys(("text", "varchar", "bpchar", "citext"), frozenset({Kind.TEXT, Kind.ENUM})),
+    **dict.fromkeys(("int2", "int4", "int8", "oid"), frozenset({Kind.INTEGER, Kind.DECIMAL})),
+    **dict.fromkeys(("float4", "float8"), frozenset({Kind.FLOAT})),
+    **dict.fromkeys(("numeric", "money"), frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.INTEGER})),
+    **dict.fromkeys(("timestamp", "timestamptz"), frozenset({Kind.TIMESTAMP})),
+    **dict.fromkeys(("time", "timetz"), frozenset({Kind.TIME})),
+    **dict.fromkeys(("json", "jsonb", "hstore"), frozenset({Kind.JSON, Kind.ARRAY})),
+    "bool": frozenset({Kind.BOOLEAN}),
+    "date": frozenset({Kind.DATE}),
+    "interval": frozenset({Kind.INTERVAL}),
+    "uuid": frozenset({Kind.UUID, Kind.TEXT}),
+    "bytea": frozenset({Kind.BYTES}),
+}
+"""By the type's name in pg_type."""
+ENUM_FITS: Final = frozenset({Kind.ENUM, Kind.TEXT})
+LOST_IN_ARRAYS: Final = frozenset({"interval", "xml", "bytea", "json", "jsonb"})
+"""Debezium has no form for arrays of these, or none that keeps an unchanged long value apart."""
+WORDS: Final[Mapping[Kind, str]] = {
+    Kind.TEXT: "str",
+    Kind.INTEGER: "int",
+    Kind.FLOAT: "float",
+    Kind.BOOLEAN: "bool",
+    Kind.DECIMAL: "Decimal",
+    Kind.TIMESTAMP: "datetime",
+    Kind.DATE: "date",
+    Kind.TIME: "time",
+    Kind.INTERVAL: "timedelta",
+    Kind.UUID: "UUID",
+    Kind.BYTES: "bytes",
+    Kind.ENUM: "an Enum",
+    Kind.JSON: "dict",
+    Kind.ARRAY: "list[…]",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column as the database has it.
+
+    type: its name in pg_type, of the type under a domain. shown: as PostgreSQL shows it, such as `numeric(12,2)`. item:
+    the type of an array's items, else empty. labels: of an enum.
+    """
+
+    name: str
+    type: str
+    shown: str
+    nullable: bool
+    item: str = ""
+    labels: tuple[str, ...] = ()
+
+
+def type_problem(column: Column, found: TableColumn) -> str | None:
+    """Why values of this column cannot be captured as declared, and what to declare; None if they can."""
+    if found.item:
+        if found.item in LOST_IN_ARRAYS or (found.item not in FITTING and not found.labels):
+            return f"is {found.shown}, of which Debezium has no form: leave it out"
+        fits, kind, form = _fits(found.item, found.labels), column.item, "list[{}]"
+        if column.kind is not Kind.ARRAY:
+            return f"is {found.shown}: declare it as {_list(fits, form)}"
+    else:
+        fits, kind, form = _fits(found.type, found.labels), column.kind, "{}"
+    if not fits:
+        return f"is {found.shown}, of which Debezium has no form: leave it out, or capture a generated column beside it"
+    if kind is not None and kind not in fits:
+        return f"is {found.shown}: declare it as {_list(fits, form)}"
+    if kind is Kind.ENUM and (unknown := set(found.labels) - set(column.choices)):
+        return f"may be {', '.join(sorted(unknown))}, which its Enum lacks: add it there"
+    if found.nullable and not column.nullable:
+        return "may be NULL: add | None to its type, or run ALTER TABLE {table} ALTER COLUMN {column} SET NOT NULL"
+    return None
+
+
+def _fits(name: str, labels: tuple[str, ...]) -> frozenset[Kind]:
+    return ENUM_FITS if labels else FITTING.get(name, frozenset())
+
+
+def _list(kinds: frozenset[Kind], form: str) -> str:
+    return " or ".join(sorted(form.format(WORDS[each]) for each in kinds))

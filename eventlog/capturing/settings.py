@@ -1,0 +1,65 @@
+"""The addresses that capturing needs beside those of the log, read once from the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from eventlog.capturing.declaring import Source
+from eventlog.capturing.postgres_address import PostgresAddress
+from eventlog.errors import SettingError
+from eventlog.settings import LogSettings
+
+CONNECT: Final = "HEADWATER_CONNECT"
+CONNECT_KAFKA: Final = "HEADWATER_CONNECT_KAFKA"
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """What one source needs of the environment.
+
+    connect: URL of Kafka Connect's REST API. connect_kafka: Kafka's `host:port` list as Connect's worker reaches it.
+    database: as this process reaches it. connect_database: as Connect's worker reaches it. salt: of hashed columns.
+    """
+
+    log: LogSettings
+    connect: str
+    connect_kafka: str
+    database: PostgresAddress
+    connect_database: PostgresAddress
+    salt: str = field(default="", repr=False)
+
+    @classmethod
+    def from_environment(cls, source: Source, env: Mapping[str, str]) -> SourceSettings:
+        """Read the variables of `source` and of the log; raises SettingError naming the wrong one."""
+        log = LogSettings.from_environment(env)
+        for_connect = f"{source.prefix}_CONNECT_DATABASE"
+        database = env.get(source.database, "")
+        salt = env.get(source.salt, "")
+        if source.hashes and not salt:
+            raise SettingError(source.salt, "", "a secret text: columns of this source are hashed with it")
+        if not salt.isalnum() and salt:
+            raise SettingError(source.salt, "…", "letters and digits only: Debezium takes it in the name of a property")
+        return cls(
+            log=log,
+            connect=read_connect(env),
+            connect_kafka=env.get(CONNECT_KAFKA) or log.bootstrap,
+            database=PostgresAddress.read(source.database, database),
+            connect_database=PostgresAddress.read(for_connect, env.get(for_connect) or database),
+            salt=salt,
+        )
+
+
+def read_connect(env: Mapping[str, str]) -> str:
+    """The URL of Kafka Connect's REST API, without a slash at its end; raises SettingError."""
+    url = env.get(CONNECT) or "http://127.0.0.1:18083"
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:  # the port is no number
+        good = False
+    if not good:
+        raise SettingError(CONNECT, url, "the address of Kafka Connect, such as http://127.0.0.1:8083")
+    return url.rstrip("/")

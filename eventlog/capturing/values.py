@@ -1,0 +1,185 @@
+"""The values of columns in Debezium's records, and in the JSON of rows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from eventlog.capturing.columns import Column, Kind, Truncated
+
+PLACEHOLDER: Final = "__headwater_unchanged__"
+"""What Debezium writes in place of a long value that an update did not change, because PostgreSQL does not send it."""
+_OCTETS: Final = PLACEHOLDER.encode()
+_BASE64: Final = base64.b64encode(_OCTETS).decode()
+_NAMED_UUID: Final = str(uuid.UUID(bytes=hashlib.md5(_OCTETS, usedforsecurity=False).digest(), version=3))
+STAND_INS: Final[tuple[Any, ...]] = (
+    PLACEHOLDER,
+    _BASE64,
+    [PLACEHOLDER],
+    [_BASE64],
+    list(_OCTETS),
+    [_NAMED_UUID],
+    {PLACEHOLDER: PLACEHOLDER},
+)
+"""The forms of PLACEHOLDER: of text, bytea, and arrays of text, bytea, integers and uuid, and of an hstore."""
+STAND_IN_BYTES: Final = (
+    _OCTETS,
+    _BASE64.encode(),
+    ",".join(map(str, _OCTETS)).encode(),
+    _NAMED_UUID.encode(),
+)
+"""One of these is in every record with a stand-in, so that most records need no further look."""
+NOT_FINITE: Final = frozenset(
+    {"NaN", "Infinity", "-Infinity", "NAN", "POSITIVE_INFINITY", "NEGATIVE_INFINITY"}  # of floats, of numeric
+)
+LONG_CHARACTERS: Final = 16
+"""A value that PostgreSQL stores apart is longer than this, as text."""
+
+TYPES: Final[Mapping[Kind, Any]] = {
+    Kind.INTEGER: int | str | None,
+    Kind.FLOAT: float | str | None,
+    Kind.BOOLEAN: bool | None,
+    Kind.DECIMAL: str | int | float | None,
+    Kind.JSON: Any,
+    Kind.ARRAY: list[Any] | dict[str, Any] | str | None,
+}
+"""What a record may have for a column of each kind; `str | None` if it is not listed."""
+
+_YEARS: Final = re.compile(r"(?!0000)[0-9]{4}-")
+_LARGE: Final = re.compile(r"[0-9]{19}")
+"""May be an integer of more than 64 bits."""
+_INTERVAL: Final = re.compile(
+    r"P(-?[0-9]+)Y(-?[0-9]+)M(-?[0-9]+)DT(-?[0-9]+)H(-?[0-9]+)M(-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]+)?)S"
+)
+
+Convert = Callable[[Any], Any]
+"""Makes the value in a row of a value in a record; raises ValueError with the reason if it cannot."""
+
+
+def converter(column: Column) -> Convert | None:
+    """How values of this column are converted; None if they are the same in a row."""
+    if column.kind is Kind.ENUM:
+        choices = frozenset(column.choices)
+        return lambda value: _choice(value, choices)
+    if column.kind is Kind.ARRAY:
+        item = CONVERTERS.get(column.item) if column.item else None
+        return lambda value: _array(value, item)
+    return CONVERTERS.get(column.kind)
+
+
+def is_stand_in(column: Column, value: Any) -> bool:
+    """Whether the record does not contain the column's value."""
+    if isinstance(column.mask, Truncated):
+        return bool(value == PLACEHOLDER[: column.mask.characters])
+    return value in STAND_INS
+
+
+def is_stored_apart(value: Any) -> bool:
+    """Whether a value of an old row is one that PostgreSQL may have stored apart.
+
+    In place of an old value that PostgreSQL does not send, Debezium writes null or, in a column that excludes NULL, an
+    empty or zero value.
+    """
+    return (
+        len(value) > (LONG_CHARACTERS if isinstance(value, str) else 0)
+        if isinstance(value, str | list | dict)
+        else False
+    )
+
+
+def _integer(value: Any) -> int | None:
+    if value in NOT_FINITE:
+        return None
+    number = value if isinstance(value, int) else int(value)  # a numeric column is text
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{number} needs more than 64 bits: declare it as Decimal")
+    return number
+
+
+def _float(value: Any) -> float | None:
+    if value in NOT_FINITE:
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _decimal(value: Any) -> str | None:
+    return None if value in NOT_FINITE else str(value)
+
+
+def _timestamp(value: str) -> str | None:
+    return value if _YEARS.match(value) else None
+
+
+def _date(value: str) -> str | None:
+    return value.removesuffix("Z") if _YEARS.match(value) else None
+
+
+def _time(value: str) -> str:
+    return value.removesuffix("Z")
+
+
+def _interval(value: str) -> str:
+    found = _INTERVAL.fullmatch(value)
+    if found is None:
+        raise ValueError(f'"{value[:64]}" is not an interval')
+    years, months, days, hours, minutes, seconds = found.groups()
+    date_part = "".join(f"{number}{unit}" for number, unit in ((years, "Y"), (months, "M"), (days, "D")) if int(number))
+    time_part = "".join(f"{number}{unit}" for number, unit in ((hours, "H"), (minutes, "M")) if int(number))
+    if float(seconds):
+        time_part += f"{float(seconds):.6f}".rstrip("0").rstrip(".") + "S"
+    if not date_part and not time_part:
+        return "PT0S"
+    return f"P{date_part}T{time_part}" if time_part else f"P{date_part}"
+
+
+def _json(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    document = msgspec.json.decode(value)
+    return _with_floats(document) if _LARGE.search(value) else document
+
+
+def _with_floats(document: Any) -> Any:
+    """A document without integers of more than 64 bits, which no store holds: they become floats, as in JavaScript."""
+    match document:
+        case int() if not -(2**63) <= document < 2**63:
+            return float(document)
+        case dict():
+            return {name: _with_floats(each) for name, each in document.items()}
+        case list():
+            return [_with_floats(each) for each in document]
+        case _:
+            return document
+
+
+def _choice(value: str, choices: frozenset[str]) -> str:
+    if value not in choices:
+        raise ValueError(f'"{value[:64]}" is not in its Enum: add it there')
+    return value
+
+
+def _array(value: Any, item: Convert | None) -> list[Any]:
+    values = _json(value)
+    if not isinstance(values, list):
+        raise ValueError("it is not a list: declare it as dict")
+    return values if item is None else [None if each is None else item(each) for each in values]
+
+
+CONVERTERS: Final[Mapping[Kind, Convert]] = {
+    Kind.INTEGER: _integer,
+    Kind.FLOAT: _float,
+    Kind.DECIMAL: _decimal,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.DATE: _date,
+    Kind.TIME: _time,
+    Kind.INTERVAL: _interval,
+    Kind.JSON: _json,
+}

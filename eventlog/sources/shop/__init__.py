@@ -1,0 +1,1 @@
+"""The database of a small web shop, which existed before Headwater and stays."""

@@ -1,0 +1,19 @@
+"""A stack of this folder's own, since its tests kill servers: Kafka, PostgreSQL and Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from compose.ports import free_ports
+from compose.settings import StackSettings
+from compose.stack import Stack
+from tests.shared_stack import own_folder
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Stack]:
+    """The servers, all healthy at the beginning of each test; started by the first test that needs them."""
+    with own_folder() as folder, Stack(StackSettings(folder, free_ports()), ("kafka", "postgres", "connect")) as stack:
+        yield stack

@@ -1,0 +1,177 @@
+"""The configuration of the connector, the names of a source, and the settings it needs."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import pytest
+
+from eventlog.capturing import Captured, Hashed, Source, Truncated
+from eventlog.capturing.connector import changed_keys, connector_config, differences, tables_to_read_again
+from eventlog.capturing.naming import SourceNames, source_topics
+from eventlog.capturing.postgres_address import PostgresAddress
+from eventlog.capturing.settings import SourceSettings
+from eventlog.errors import SettingError
+from eventlog.settings import LogSettings
+
+
+class Person(Captured, table="public.people", key="id"):
+    id: int
+    name: Annotated[str, Truncated(10)]
+    motto: Annotated[str, Truncated(10)]
+    email: Annotated[str, Hashed()]
+
+
+class Visit(Captured, table="crm.visits", key=("person", "number")):
+    person: int
+    number: int
+    phone: Annotated[str | None, Hashed()]
+
+
+CRM = Source(name="crm", tables=(Person, Visit), heartbeat_ms=500)
+VARIABLES = {
+    "HEADWATER_ENVIRONMENT": "test",
+    "HEADWATER_KAFKA": "kafka:9092",
+    "HEADWATER_CRM_DATABASE": "postgresql://reader:p%40ss@db.example:5433/crm?sslmode=verify-full&sslrootcert=/ca.pem",
+    "HEADWATER_CRM_SALT": "pepper",
+}
+
+SECURED = {
+    "HEADWATER_KAFKA_SECURITY": "SASL_PLAINTEXT",
+    "HEADWATER_KAFKA_USER": "u",
+    "HEADWATER_KAFKA_PASSWORD": "jaas-secret",
+}
+
+
+def config(version: int = 18, **variables: str) -> dict[str, str]:
+    settings = SourceSettings.from_environment(CRM, {**VARIABLES, **variables})
+    return connector_config(CRM, settings, version)
+
+
+def test_exactly_the_declared_columns_are_captured_and_masked() -> None:
+    made = config()
+    assert made["table.include.list"] == r"public\.people,crm\.visits"
+    patterns = [re.compile(each) for each in made["column.include.list"].split(",")]
+
+    def is_captured(name: str) -> bool:
+        return any(each.fullmatch(name) for each in patterns)
+
+    assert all(map(is_captured, ("public.people.id", "public.people.email", "crm.visits.phone")))
+    assert not any(
+        map(is_captured, ("public.people.password", "public.peopleXid", "crm.visits.email", "public_people.id"))
+    )
+    assert made["message.key.columns"] == r"public\.people:id;crm\.visits:person,number"
+    assert made["column.mask.hash.v2.SHA-256.with.salt.pepper"] == r"public\.people\.email,crm\.visits\.phone"
+    assert made["column.truncate.to.10.chars"] == r"public\.people\.name,public\.people\.motto"
+
+
+def test_every_name_carries_the_environment() -> None:
+    made = config()
+    names = SourceNames.of(CRM, "test")
+    assert (names.connector, names.slot) == ("test.cdc.crm", "test_cdc_crm")
+    assert made["topic.prefix"] == "test.cdc.crm"
+    assert made["slot.name"] == made["publication.name"] == "test_cdc_crm"
+    topics = [LogSettings(environment="test").topic(each.name) for each in source_topics(CRM, LogSettings())]
+    assert topics[:2] == ["test.cdc.crm.public.people", "test.cdc.crm.crm.visits"]
+    used = {made["topic.heartbeat.name"], made["signal.kafka.topic"], made["notification.sink.topic.name"]}
+    used |= {f"{made['topic.prefix']}.{made['topic.transaction']}", "test.cdc.crm.message"}
+    assert set(topics[2:]) == used, "every topic that the connector writes or reads is made beforehand"
+
+
+def test_the_longest_names_fit_postgresql() -> None:
+    source = Source(
+        name="s" * 24,
+        tables=(type(Captured)("T", (Captured,), {"__annotations__": {"id": int}}, table="a.b", key="id"),),
+    )
+    assert len(SourceNames.of(source, "e" * 31).slot) <= 63
+
+
+def test_the_database_is_as_connect_reaches_it() -> None:
+    made = config()
+    assert {name: value for name, value in made.items() if name.startswith("database.")} == {
+        "database.hostname": "db.example",
+        "database.port": "5433",
+        "database.dbname": "crm",
+        "database.user": "reader",
+        "database.password": "p@ss",
+        "database.sslmode": "verify-full",
+        "database.sslrootcert": "/ca.pem",
+    }
+    elsewhere = config(
+        HEADWATER_CRM_CONNECT_DATABASE="host=inside dbname=crm user=c password=${env:CRM_PASSWORD}",
+        HEADWATER_CONNECT_KAFKA="inside:9092",
+    )
+    assert elsewhere["database.hostname"] == "inside"
+    assert elsewhere["database.password"] == "${env:CRM_PASSWORD}"
+    assert elsewhere["signal.kafka.bootstrap.servers"] == "inside:9092"
+
+
+def test_only_a_server_that_can_copies_its_slot_to_standbys() -> None:
+    assert config(17)["slot.failover"] == "true"
+    assert config(16)["slot.failover"] == "false"
+
+
+def test_a_secured_kafka_is_for_signals_too() -> None:
+    made = config(**SECURED)
+    assert made["signal.consumer.security.protocol"] == "SASL_PLAINTEXT"
+    assert "jaas-secret" in made["signal.consumer.sasl.jaas.config"]
+
+
+def test_differences_name_what_changes_and_no_secret() -> None:
+    wanted = config(**SECURED)
+    assert differences(wanted, {**wanted, "name": "test.cdc.crm"}) == []
+    found = {**wanted, "database.password": "old-one", "poll.interval.ms": "500", "snapshot.fetch.size": "1"}
+    found["column.mask.hash.v2.SHA-256.with.salt.cumin"] = found.pop("column.mask.hash.v2.SHA-256.with.salt.pepper")
+    lines = differences(wanted, found)
+    assert "~ poll.interval.ms = 10 (was 500)" in lines
+    assert "- snapshot.fetch.size = 1" in lines
+    assert "~ database.password = … (was …)" in lines
+    shown = "\n".join([*lines, *differences(wanted, {})])
+    for secret in ("p@ss", "old-one", "pepper", "cumin", "jaas-secret"):
+        assert secret not in shown
+
+
+def test_rows_are_read_again_if_a_column_is_new_or_masked_otherwise() -> None:
+    wanted = config()
+    assert tables_to_read_again(wanted, wanted) == set()
+    fewer = {**wanted, "column.include.list": wanted["column.include.list"].replace(r",public\.people\.motto", "")}
+    assert tables_to_read_again(wanted, fewer) == {"public.people"}
+    assert tables_to_read_again(fewer, wanted) == set(), "a column is captured no longer"
+    assert tables_to_read_again(wanted, config(HEADWATER_CRM_SALT="cumin")) == {"public.people", "crm.visits"}
+    plain = {name: value for name, value in wanted.items() if not name.startswith("column.truncate")}
+    assert tables_to_read_again(wanted, plain) == tables_to_read_again(plain, wanted) == {"public.people"}
+
+
+def test_a_changed_key_is_noticed() -> None:
+    wanted = config()
+    assert changed_keys(wanted, wanted) == []
+    other = {**wanted, "message.key.columns": r"public\.people:name;public\.more:id"}
+    assert changed_keys(wanted, other) == ["public.people"]
+    assert changed_keys(wanted, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"HEADWATER_CRM_DATABASE": ""}, 'HEADWATER_CRM_DATABASE" is ""'),
+        ({"HEADWATER_CRM_DATABASE": "postgresql://u:secret@/crm"}, "lacks host"),
+        ({"HEADWATER_CRM_DATABASE": "postgresql://u:secret@a,b/crm"}, "one host"),
+        ({"HEADWATER_CRM_DATABASE": "mysql://u:secret@a/crm"}, "postgresql://"),
+        ({"HEADWATER_CRM_DATABASE": "secret"}, "postgresql://"),
+        ({"HEADWATER_CRM_SALT": ""}, "HEADWATER_CRM_SALT.*secret text"),
+        ({"HEADWATER_CRM_SALT": "a.b"}, "letters and digits"),
+        ({"HEADWATER_CONNECT": "connect:8083"}, "HEADWATER_CONNECT.*http://"),
+        ({"HEADWATER_CONNECT": "http://connect:x"}, "HEADWATER_CONNECT.*http://"),
+    ],
+)
+def test_a_wrong_setting_is_named_without_its_secret(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingError, match=said) as wrong:
+        config(**variables)
+    assert "u:secret" not in str(wrong.value)
+    assert wrong.value.__cause__ is None
+
+
+def test_a_password_shows_in_no_repr() -> None:
+    assert "p@ss" not in repr(PostgresAddress.read("X", VARIABLES["HEADWATER_CRM_DATABASE"]))
+    assert "pepper" not in repr(SourceSettings.from_environment(CRM, VARIABLES))

@@ -1,0 +1,67 @@
+"""docs/captured-databases.md: its sample is a source, its commands exist, and its table has every type."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from eventlog.capturing import Source
+from eventlog.capturing.cli import app
+from eventlog.capturing.postgres_types import FITTING
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "captured-databases.md").read_text()
+
+
+def test_the_sample_declares_a_source() -> None:
+    (sample,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, object] = {"__name__": "documented"}
+    exec(compile(sample, "sample", "exec", dont_inherit=True), names)  # noqa: S102
+    source = names["crm"]
+    assert isinstance(source, Source)
+    assert source.hashes
+    assert f"`HEADWATER_{source.name.upper()}_SALT`" in PAGE
+    assert source.salt == "HEADWATER_CRM_SALT"
+
+
+def test_its_commands_are_those_of_the_program() -> None:
+    known = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback}
+    lines = re.findall(r"python -m eventlog\.sources ([a-z |]+)", PAGE)
+    shown = {word for line in lines for word in re.findall(r"[a-z]+", line)}
+    assert known <= shown
+    assert set(re.findall(r"^python -m eventlog\.sources ([a-z]+)", PAGE, re.MULTILINE)) <= known
+    helped = CliRunner().invoke(app, ["--help"]).output
+    assert all(command in helped for command in known)
+
+
+def test_its_table_names_every_type_that_can_be_captured() -> None:
+    spelled = {
+        "int2": "smallint",
+        "int4": "integer",
+        "int8": "bigint",
+        "float4": "real",
+        "float8": "double precision",
+        "bool": "boolean",
+        "bpchar": "char",
+        "name": "text",
+        "oid": "bigint",
+        "macaddr8": "macaddr",
+        "tsvector": "text",
+    }
+    for name in FITTING:
+        shown = "ranges" if name.endswith("range") else f"`{spelled.get(name, name)}`"
+        assert shown in PAGE, name
+
+
+def test_every_choice_of_the_connector_has_a_reason() -> None:
+    decision = (ROOT / "docs" / "decisions" / "0018-captured-databases.md").read_text()
+    for name in (
+        "read.only",
+        "skipped.operations",
+        "offset.mismatch.strategy",
+        "binary.handling.mode",
+        "heartbeat.action.query",
+    ):
+        assert name in decision
