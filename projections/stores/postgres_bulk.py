@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import adbc_driver_postgresql.dbapi as adbc
+import adbc_driver_manager as adbc  # not its `dbapi`, which imports pandas where it is installed
+import adbc_driver_postgresql
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,9 +58,20 @@ class PostgresWriter:
 
         reader = pa.RecordBatchReader.from_batches(self._stored(first).schema, counted())
         try:
-            with adbc.connect(self.url) as connection, connection.cursor() as cursor:
-                cursor.adbc_ingest(self.table, reader, mode="append", db_schema_name=self.schema)
-                connection.commit()
+            with (
+                adbc_driver_postgresql.connect(self.url) as database,
+                adbc.AdbcConnection(database) as connection,
+                adbc.AdbcStatement(connection) as statement,
+            ):
+                statement.set_options(
+                    **{
+                        adbc.StatementOptions.INGEST_TARGET_TABLE.value: self.table,
+                        adbc.StatementOptions.INGEST_TARGET_DB_SCHEMA.value: self.schema,
+                        adbc.StatementOptions.INGEST_MODE.value: adbc.INGEST_OPTION_MODE_APPEND,
+                    }
+                )
+                statement.bind_stream(reader)
+                statement.execute_update()
         except adbc.Error as error:
             if of_data(error.sqlstate):
                 raise Unloadable(NAME, str(error)) from error
