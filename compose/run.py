@@ -64,6 +64,12 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("its history", "curl -sS {api}/streams/order/mine"),
         ("the history of the stock of tea", "curl -sS {api}/streams/stock/tea"),
     ),
+    "shop": (
+        ("fill the database of an existing shop", "{bin}/python -m compose.shop fill"),
+        ("capture its tables", "{bin}/python -m eventlog.sources apply"),
+        ("change it by ordinary SQL", "{bin}/python -m compose.shop traffic --transactions 500"),
+        ("how far it is captured", "{bin}/python -m eventlog.sources status"),
+    ),
 }
 """Commands to try with each shipped domain."""
 TO_TRY_ALWAYS: Final = (
@@ -110,7 +116,8 @@ def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules:
     if tuple(modules) != DEFAULT_MODULES:
         environ = {**environ, MODULES: ",".join(modules)}
     lines = [HEAD.format(api=api, state=settings.state, logs=settings.logs)]
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in variables(settings, environ).items()]
+    exported = required(settings, modules) | variables(settings, environ)
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in exported.items()]
     if exports:
         lines += ["# settings for the commands below", *exports, ""]
     for title, command in (*(each for name in modules for each in TO_TRY.get(name, ())), *TO_TRY_ALWAYS):
@@ -125,6 +132,13 @@ def variables(settings: StackSettings, environ: Mapping[str, str]) -> dict[str, 
     ours = settings.endpoints.environment()
     moved = {name: value for name, value in ours.items() if value != usual[name]}
     return {name: value for name, value in sorted(given.items()) if name not in ours} | moved
+
+
+def required(settings: StackSettings, modules: Sequence[str]) -> dict[str, str]:
+    """The variables without defaults: the database to capture, and the salt of its hashes, which is no secret here."""
+    if "shop" not in modules:
+        return {}
+    return {"HEADWATER_SHOP_DATABASE": settings.endpoints.shop_database, "HEADWATER_SHOP_SALT": "local"}
 
 
 def log_to_file(path: Path, console: Console) -> None:

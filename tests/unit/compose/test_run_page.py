@@ -17,8 +17,11 @@ from rich.console import Console
 
 from commands.codec import read_command
 from commands.declaring.registry import CommandRegistry
+from compose.demo import SAMPLES
 from compose.run import TO_TRY, TO_TRY_ALWAYS, log_to_file, page, variables
 from compose.settings import Ports, StackSettings
+from eventlog.capturing import SourceRegistry
+from eventlog.capturing.cli import app as sources
 from projections.registry import ViewRegistry
 
 API = "http://127.0.0.1:18080"
@@ -53,7 +56,7 @@ def test_what_is_to_be_tried_is_of_the_domains_that_run() -> None:
     assert "order" not in page(API, SETTINGS, {}, ("listings",))
 
 
-@pytest.mark.parametrize("domain", TO_TRY)
+@pytest.mark.parametrize("domain", SAMPLES)
 def test_what_is_to_be_tried_with_a_domain_is_in_it(domain: str) -> None:
     registry, views = CommandRegistry.load([domain]), ViewRegistry.load([domain])
     for _, command in TO_TRY[domain]:
@@ -64,6 +67,17 @@ def test_what_is_to_be_tried_with_a_domain_is_in_it(domain: str) -> None:
             read_command(registry.command(name), json.loads(words[-1]))
         else:
             assert name in (registry.aggregates if what == "streams" else views.views)
+
+
+def test_another_terminal_can_capture_the_shop_at_once() -> None:
+    shown = page(API, SETTINGS, {}, ("shop",))
+    given = dict(each.removeprefix("export ").split("=", 1) for each in shown.splitlines() if each.startswith("export"))
+    (source,) = SourceRegistry.load(("shop",)).sources.values()
+    assert given.keys() == {source.database, source.salt, "HEADWATER_MODULES"}
+    assert given[source.database] == SETTINGS.endpoints.shop_database
+    verbs = {command.name or command.callback.__name__ for command in sources.registered_commands if command.callback}
+    shop = [shlex.split(command)[3:] for _, command in TO_TRY["shop"] if "eventlog.sources" in command]
+    assert {verb for verb, *_ in shop} == {"apply", "status"} <= verbs
 
 
 def test_another_terminal_is_told_which_domains_run() -> None:
