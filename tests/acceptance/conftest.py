@@ -19,7 +19,7 @@ from compose.services import service_specs
 from compose.settings import HOST, StackSettings
 from projections.supervision.supervisor import Supervisor
 
-PACKAGE = Path(__file__).parent / "shop"
+PACKAGE = Path(__file__).parent / "own_package"
 
 
 @dataclass(frozen=True)

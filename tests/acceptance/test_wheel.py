@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHOP = Path(__file__).parent / "shop"
+SHOP = Path(__file__).parent / "own_package"
 TESTS = """
 from commands import testing
 from commands.testing import contracts_of, given
