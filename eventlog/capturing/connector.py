@@ -23,6 +23,10 @@ log has no transaction.
 """
 SECRETS: Final = re.compile(r"password|sasl\.jaas|ssl\.key|truststore|keystore|with\.salt")
 """Properties whose values, or names, are not shown."""
+RESELECT: Final = "post.processors.reselector"
+"""What reads long values that an update did not change, which PostgreSQL does not send, from the table by the key."""
+SESSION: Final = "SET idle_session_timeout = 0; SET tcp_keepalives_idle = 60"
+"""Keeps the connection of RESELECT. Debezium 3.6 does not notice that it is lost, and fills no value from then on."""
 FAILOVER_VERSION: Final = 17
 """PostgreSQL from this version on can copy a logical slot to its standbys."""
 
@@ -56,6 +60,13 @@ FIXED: Final[Mapping[str, str]] = {
     "binary.handling.mode": "bytes",  # base64 in JSON; with "base64", an unchanged long value becomes null
     "hstore.handling.mode": "json",
     "unavailable.value.placeholder": PLACEHOLDER,
+    "post.processors": "reselector",
+    f"{RESELECT}.type": "io.debezium.processors.reselect.ReselectColumnsPostProcessor",
+    f"{RESELECT}.reselect.unavailable.values": "true",
+    f"{RESELECT}.reselect.null.values": "false",  # one query per record with a NULL
+    f"{RESELECT}.reselect.use.event.key": "true",
+    f"{RESELECT}.reselect.error.handling.mode": "warn",  # "fail" stops at rows that were deleted in the meantime
+    "database.initial.statements": SESSION,
     "key.converter": "org.apache.kafka.connect.json.JsonConverter",
     "key.converter.schemas.enable": "false",
     "key.converter.replace.null.with.default": "false",
@@ -82,6 +93,7 @@ def connector_config(source: Source, settings: SourceSettings, server_version: i
         "column.include.list": ",".join(_full(table, column) for table, column in _columns(source)),
         "message.key.columns": ";".join(f"{re.escape(table.table)}:{','.join(table.key)}" for table in source.tables),
         **_masks(source, settings.salt),
+        **_not_reselected(source),
         "heartbeat.interval.ms": str(source.heartbeat_ms),
         "heartbeat.action.query": HEARTBEAT_SQL,
         "signal.kafka.topic": names.topic(SIGNALS),
@@ -112,6 +124,12 @@ def _masks(source: Source, salt: str) -> dict[str, str]:
             case Truncated(characters):
                 found.setdefault(f"column.truncate.to.{characters}.chars", []).append(_full(table, column))
     return {name: ",".join(columns) for name, columns in found.items()}
+
+
+def _not_reselected(source: Source) -> dict[str, str]:
+    """Masked columns: values that Debezium reads again pass no mask."""
+    masked = [f"{re.escape(table.table)}:{re.escape(column.name)}" for table, column in _columns(source) if column.mask]
+    return {f"{RESELECT}.reselect.columns.exclude.list": ",".join(masked)} if masked else {}
 
 
 def tables_to_read_again(wanted: Mapping[str, str], found: Mapping[str, str]) -> set[str]:

@@ -154,18 +154,27 @@ class Operator:
         self.report(f"reading the rows of {', '.join(names)} again: `python -m eventlog.sources status` shows how far")
 
     def sweep(self) -> None:
-        """Delete rows that a table no longer has from its topic, with the connector stopped meanwhile."""
+        """Delete rows that a table no longer has from its topic, with the connector stopped meanwhile.
+
+        Rows whose last record lacks a value are read again afterwards.
+        """
         self._registered()
         found = control_topics.last_snapshot(self.settings.log, self.names)
         if found is not None and found.is_running:
             raise SourceProblem(self.source.name, f"its {found.kind} snapshot still runs: wait until it is completed")
         self._stop()
+        again: list[tuple[type[Captured], str]] = []
         try:
             with open_database(self.source, self.names, self.settings.database) as database:
                 for table in self.source.tables:
-                    self.report(f"{table.table}: {sweep(self.settings.log, table, database):,} rows deleted")
+                    swept = sweep(self.settings.log, table, database)
+                    self.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete")
+                    if swept.incomplete:
+                        again.append((table, swept.where))
         finally:
             self.resume()
+        for table, where in again:
+            self.snapshot([table], where)
 
     def remove(self, topics: bool) -> None:
         """Remove the connector and where it was, the slot, the publication and, if `topics`, all captured records."""

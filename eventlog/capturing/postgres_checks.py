@@ -9,7 +9,7 @@ from typing import Any, Final
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.postgres_database import CapturedDatabase, Slot
 from eventlog.capturing.postgres_sql import COLUMNS, SERVER, TABLE
-from eventlog.capturing.postgres_types import TableColumn, type_problem
+from eventlog.capturing.postgres_types import TableColumn, type_problem, unfilled
 
 OLDEST_VERSION: Final = 14
 """Logical messages, which heartbeats are, reach subscribers from this version on."""
@@ -89,6 +89,7 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
                 table=declared.table, column=column.name
             )
     yield from _key_problems(declared, found)
+    yield from _long_value_problems(declared, found, columns)
 
 
 def _key_problems(declared: type[Captured], found: dict[str, Any]) -> Iterator[str]:
@@ -104,6 +105,28 @@ def _key_problems(declared: type[Captured], found: dict[str, Any]) -> Iterator[s
         yield (
             f'the key of {declared.__name__} is ({", ".join(declared.key)}), but deletes in "{table}" have only '
             f"({', '.join(known)}): declare that as its key, or run ALTER TABLE {table} REPLICA IDENTITY FULL"
+        )
+
+
+def _long_value_problems(
+    declared: type[Captured], found: dict[str, Any], columns: dict[str, TableColumn]
+) -> Iterator[str]:
+    """Long values that an update leaves unchanged, and that neither the log has nor Debezium can read again."""
+    if not found["stores_apart"] or not found["without_old_rows"]:
+        return
+    there = [(column, columns[name]) for name, column in declared.columns.items() if name in columns]
+    reasons = [f'column "{column.name}" {reason}' for column, each in there if (reason := unfilled(column, each))]
+    if any(each.apart for _, each in there):
+        reasons += [
+            f'key column "{column.name}" or its type is found in SQL only with quotes or its schema'
+            for column, each in there
+            if column.name in declared.key and not each.unquoted
+        ]
+    if reasons:
+        full = "; ".join(f"ALTER TABLE {each} REPLICA IDENTITY FULL" for each in found["without_old_rows"])
+        yield (
+            f'table "{declared.table}" would lose long values that an update leaves unchanged ({", ".join(reasons)}): '
+            f"run {full}"
         )
 
 

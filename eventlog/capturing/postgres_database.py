@@ -77,6 +77,10 @@ class CapturedDatabase:
         with self._translated():
             return self._connection.execute(query, values).fetchall()
 
+    def text(self, composed: sql.Composed) -> str:
+        """SQL as text, with names and values quoted for this database."""
+        return composed.as_string(self._connection)
+
     def column_types(self, table: type[Captured]) -> dict[str, str]:
         """The type of each column of a table, as SQL writes it."""
         schema, name = table.table.split(".")
@@ -124,7 +128,7 @@ class CapturedDatabase:
 
     def publication_sql(self) -> str:
         """The statement that creates the publication, for somebody who may."""
-        return self._creation().as_string(self._connection)
+        return self.text(self._creation())
 
     def drop_publication(self) -> None:
         """Drop the publication."""

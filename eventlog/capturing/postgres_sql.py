@@ -34,7 +34,12 @@ SELECT c.oid,
            WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS primary_key,
        coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a
            ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
-           WHERE i.indrelid = c.oid AND i.indisreplident), '{}') AS identity_key
+           WHERE i.indrelid = c.oid AND i.indisreplident), '{}') AS identity_key,
+       coalesce((SELECT bool_or(p.reltoastrelid <> 0) FROM pg_class p
+           WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)), false) AS stores_apart,
+       coalesce((SELECT array_agg(format('%%I.%%I', p.relnamespace::regnamespace, p.relname) ORDER BY p.oid)
+           FROM pg_class p WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)
+           AND p.relkind = 'r' AND p.relreplident <> 'f'), '{}') AS without_old_rows
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(name)s
 """
@@ -46,11 +51,14 @@ WITH typed AS (
            NOT (a.attnotnull OR t.typnotnull) AS nullable,
            format_type(a.atttypid, a.atttypmod) AS shown,
            CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END AS type,
+           t.typstorage <> 'p' AS apart,
+           quote_ident(a.attname) = a.attname AND (t.typnamespace = 'pg_catalog'::regnamespace
+               OR quote_ident(t.typname) = t.typname AND pg_type_is_visible(t.oid)) AS unquoted,
            a.attnum
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
 )
-SELECT typed.name, t.typname::text AS type, typed.shown, typed.nullable,
+SELECT typed.name, t.typname::text AS type, typed.shown, typed.nullable, typed.apart, typed.unquoted,
        CASE WHEN t.typcategory = 'A' THEN item.typname::text ELSE '' END AS item,
        coalesce((SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum e
            WHERE e.enumtypid IN (t.oid, item.oid)), '{}') AS labels

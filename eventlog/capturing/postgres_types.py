@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.capturing.columns import Column, Kind
+from eventlog.capturing.columns import Column, Hashed, Kind
 
 _TEXTS: Final = (
-    "text varchar bpchar citext name xml inet cidr macaddr macaddr8 ltree tsvector "
+    "text varchar bpchar citext xml inet cidr macaddr macaddr8 ltree tsvector "
     "int4range int8range numrange tsrange tstzrange daterange"
 )
 FITTING: Final[Mapping[str, frozenset[Kind]]] = {
@@ -29,8 +29,12 @@ FITTING: Final[Mapping[str, frozenset[Kind]]] = {
 }
 """By the type's name in pg_type."""
 ENUM_FITS: Final = frozenset({Kind.ENUM, Kind.TEXT})
-LOST_IN_ARRAYS: Final = frozenset({"interval", "xml", "bytea", "json", "jsonb"})
+HASHABLE: Final = frozenset({"text", "varchar", "bpchar"})
+"""Debezium hashes these types and enums. It captures others as they are, although they are text in its records."""
+LOST_IN_ARRAYS: Final = frozenset({"interval", "xml", "bytea", "json", "jsonb", "money"})
 """Debezium has no form for arrays of these, or none that keeps an unchanged long value apart."""
+FILLED_ARRAYS: Final = frozenset({"text", "varchar", "bpchar", "int4", "int8"})
+"""Debezium reads unchanged long arrays of these again. Of others, and of domains, it makes null or a stand-in."""
 WORDS: Final[Mapping[Kind, str]] = {
     Kind.TEXT: "str",
     Kind.INTEGER: "int",
@@ -54,13 +58,16 @@ class TableColumn:
     """A column as the database has it.
 
     type: its name in pg_type, of the type under a domain. shown: as PostgreSQL shows it, such as `numeric(12,2)`. item:
-    the type of an array's items, else empty. labels: of an enum.
+    the type of an array's items, else empty. labels: of an enum. apart: whether PostgreSQL may store values of its type
+    outside of the row (TOAST). unquoted: whether SQL finds the column and its type without quotes and schema.
     """
 
     name: str
     type: str
     shown: str
     nullable: bool
+    apart: bool
+    unquoted: bool
     item: str = ""
     labels: tuple[str, ...] = ()
 
@@ -77,12 +84,26 @@ def type_problem(column: Column, found: TableColumn) -> str | None:
         fits, kind, form = _fits(found.type, found.labels), column.kind, "{}"
     if not fits:
         return f"is {found.shown}, of which Debezium has no form: leave it out, or capture a generated column beside it"
+    if isinstance(column.mask, Hashed) and found.type not in HASHABLE and not found.labels:
+        return f"is {found.shown}, which Debezium does not hash: leave it out, or capture a generated text column"
     if kind is not None and kind not in fits:
         return f"is {found.shown}: declare it as {_list(fits, form)}"
     if kind is Kind.ENUM and (unknown := set(found.labels) - set(column.choices)):
         return f"may be {', '.join(sorted(unknown))}, which its Enum lacks: add it there"
     if found.nullable and not column.nullable:
         return "may be NULL: add | None to its type, or run ALTER TABLE {table} ALTER COLUMN {column} SET NOT NULL"
+    return None
+
+
+def unfilled(column: Column, found: TableColumn) -> str | None:
+    """Why records lack this column if an update leaves a long value unchanged; None if Debezium fills it in."""
+    if not found.apart:
+        return None
+    if column.mask is not None:
+        return "is masked"
+    is_domain = not found.shown.endswith("[]")
+    if found.item and (found.item not in FILLED_ARRAYS or is_domain):
+        return f"is {found.shown}"
     return None
 
 

@@ -1,13 +1,15 @@
-"""Deletes rows from a table's topic that the table no longer has.
+"""Deletes rows from a table's topic that the table no longer has, and finds rows whose last record lacks a value.
 
 A delete is missed if the replication slot was lost, and a TRUNCATE is not captured. The connector is stopped meanwhile:
-what it captures afterwards comes later in the topic than the deletes that are appended here.
+what it captures afterwards comes later in the topic than the deletes that are appended here. A long value is missed if
+the connector lost the connection by which it reads those that an update left unchanged.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -19,6 +21,7 @@ from eventlog.capturing.changes import ChangeDecoder
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.postgres_database import CapturedDatabase
+from eventlog.capturing.values import STAND_IN_BYTES
 from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import EOF, READER, TIMEOUT_S, WRITER, client_config
 from eventlog.settings import LogSettings
@@ -27,45 +30,61 @@ BATCH: Final = 5_000
 """How many rows are looked up, and deleted in one transaction."""
 
 
-def sweep(log: LogSettings, table: type[Captured], database: CapturedDatabase) -> int:
-    """Append deletes of the rows that `table` no longer has; returns how many.
+MAX_CONDITION: Final = 1_000
+"""Up to this many incomplete rows are named in a condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How many rows were deleted, and how many are to be read again. where: the condition of these; empty: all."""
+
+    deleted: int
+    incomplete: int
+    where: str = ""
+
+
+def sweep(log: LogSettings, table: type[Captured], database: CapturedDatabase) -> Swept:
+    """Append deletes of the rows that `table` no longer has, and find those to read again.
 
     The keys of one partition are held in memory. Raises LogUnavailable, SourceProblem, or UnreadableChange.
     """
     decoder = ChangeDecoder(table)
     topic = log.topic(table.topic())
     writer = Producer(client_config(log, **WRITER, **{"transactional.id": f"{log.environment}.sources.{table.table}"}))
-    swept = 0
+    deleted = 0
+    incomplete: list[Sequence[str]] = []
     try:
         writer.init_transactions(TIMEOUT_S)
         for partition in range(log.partitions):
-            keys = iter(_live_keys(log, table, partition))
+            live = _live_keys(log, table, partition)
+            keys = iter(live)
             while batch := list(islice(keys, BATCH)):
-                gone = [
-                    batch[number] for number in _absent(database, table, [decoder.key_values(key) for key in batch])
-                ]
-                if gone:
-                    _delete(writer, topic, partition, gone, database.wal_position())
-                swept += len(gone)
+                values = [decoder.key_values(key) for key in batch]
+                absent = set(_absent(database, table, values))
+                if absent:
+                    _delete(writer, topic, partition, [batch[number] for number in absent], database.wal_position())
+                deleted += len(absent)
+                incomplete += [values[n] for n, key in enumerate(batch) if live[key] and n not in absent]
     except KafkaException as error:
         raise LogUnavailable(f'sweeping "{topic}"', error.args[0].str()) from error
-    return swept
+    where = _condition(database, table, incomplete) if 0 < len(incomplete) <= MAX_CONDITION else ""
+    return Swept(deleted, len(incomplete), where)
 
 
-def _live_keys(log: LogSettings, table: type[Captured], partition: int) -> list[bytes]:
-    """The keys whose last record is neither a delete nor a tombstone."""
+def _live_keys(log: LogSettings, table: type[Captured], partition: int) -> dict[bytes, bool]:
+    """The keys whose last record is neither a delete nor a tombstone, each with whether it may lack a value."""
     consumer = Consumer(client_config(log, **READER, **{"group.id": f"{log.environment}.sources"}))
-    topic, live = log.topic(table.topic()), dict[bytes, None]()
+    topic, live = log.topic(table.topic()), dict[bytes, bool]()
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
         for key, value in _records(consumer, topic):
             if value is None or _operation(table, value) == "d":
                 live.pop(key, None)
             else:
-                live[key] = None
+                live[key] = any(each in value for each in STAND_IN_BYTES)
     finally:
         consumer.close()
-    return list(live)
+    return live
 
 
 class _Operation(msgspec.Struct):
@@ -116,6 +135,22 @@ def _absent(database: CapturedDatabase, table: type[Captured], keys: Sequence[Se
         same,
     )
     return [row["number"] for row in database.rows(query, columns)]
+
+
+def _condition(database: CapturedDatabase, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
+    """SQL for the rows with these keys, given as texts per column."""
+    types = database.column_types(table)
+    rows = (
+        sql.SQL("({})").format(
+            sql.SQL(", ").join(
+                sql.SQL("{}::{}").format(sql.Literal(value), sql.SQL(types[column]))
+                for column, value in zip(table.key, key, strict=True)
+            )
+        )
+        for key in keys
+    )
+    columns = sql.SQL(", ").join(map(sql.Identifier, table.key))
+    return database.text(sql.SQL("({}) IN ({})").format(columns, sql.SQL(", ").join(rows)))
 
 
 def _delete(writer: Producer, topic: str, partition: int, keys: Sequence[bytes], lsn: int) -> None:

@@ -91,10 +91,18 @@ class Topic:
 
     def comparable(self) -> dict[str, Row]:
         """The rows, with times as Python has them: PostgreSQL and Debezium write fractions of a second differently."""
+        return self._comparable(self.rows)
+
+    def compacted(self) -> dict[str, Row]:
+        """The rows in the last record of each key, which are what compaction leaves, as `comparable` has them."""
+        last = {each.change.key: each.change.row for each in self.records}
+        return self._comparable({key: row for key, row in last.items() if row is not None})
+
+    def _comparable(self, rows: Mapping[str, Row]) -> dict[str, Row]:
         times = [name for name, column in self.table.columns.items() if column.kind is Kind.TIMESTAMP]
         return {
             key: {**row, **{name: datetime.fromisoformat(row[name]) for name in times if row.get(name)}}
-            for key, row in self.rows.items()
+            for key, row in rows.items()
         }
 
     def twice(self) -> list[Record]:
@@ -266,6 +274,8 @@ def _expression(column: Column) -> str:
             return f"replace(encode({column.name}, 'base64'), E'\\n', '')"
         case Column(kind=Kind.TIMESTAMP):
             return f"{column.name}::timestamptz"
+        case Column(kind=Kind.ARRAY, item=item) if item in AS_TEXT:
+            return f"{column.name}::text[]"
         case Column(kind=kind) if kind in AS_TEXT:
             return f"{column.name}::text"
         case _:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import psycopg
 import pytest
 
 from compose.stack import Stack
-from eventlog.capturing import Captured, Source
+from eventlog.capturing import Captured, Hashed, Source, Truncated
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.errors import UnreadableChange
 from tests.integration.sources.captured import Connector, Record, Topic, captured
@@ -53,7 +53,13 @@ class Long(Captured, table="public.long", key="id"):
     text: str | None
     bytes: bytes | None
     document: Any
+    source: Any
+    amount: Decimal | None
+    words: str | None
     texts: list[str] | None
+    names: list[str] | None
+    numbers: list[int] | None
+    bigs: list[int] | None
 
 
 class LongFull(Captured, table="public.long_full", key="id"):
@@ -62,7 +68,31 @@ class LongFull(Captured, table="public.long_full", key="id"):
     text: str | None
     bytes: bytes | None
     document: Any
+    source: Any
+    amount: Decimal | None
+    words: str | None
     texts: list[str] | None
+    names: list[str] | None
+    numbers: list[int] | None
+    bigs: list[int] | None
+    hashed: Annotated[str | None, Hashed()]
+    short: Annotated[str | None, Truncated(5)]
+    middle: Annotated[str | None, Truncated(100)]
+    smalls: list[int] | None
+    ratios: list[float] | None
+    amounts: list[Decimal] | None
+    flags: list[bool] | None
+    codes: list[UUID] | None
+    days: list[date] | None
+    moods: list[Mood] | None
+
+
+class Masked(Captured, table="public.masked", key="id"):
+    id: int
+    number: int
+    hashed: Annotated[str, Hashed()]
+    short: Annotated[str, Truncated(5)]
+    middle: Annotated[str, Truncated(100)]
 
 
 class Changing(Captured, table="public.changing", key="id"):
@@ -82,13 +112,17 @@ STATEMENTS = (
     """CREATE TABLE typed (id int PRIMARY KEY, numeric numeric, double float8, local timestamp, moment timestamptz,
        day date, clock time, period interval, document jsonb, texts text[], numbers int[], amounts numeric[], code uuid,
        bytes bytea, mood mood, big bigint, flag boolean, letters char(3))""",
-    "CREATE TABLE long (id int PRIMARY KEY, number int, text text, bytes bytea, document jsonb, texts text[])",
+    """CREATE TABLE long (id int PRIMARY KEY, number int, text text, bytes bytea, document jsonb, source json,
+       amount numeric, words tsvector, texts text[], names varchar(40000)[], numbers int[], bigs bigint[])""",
     "CREATE TABLE long_full (LIKE long INCLUDING ALL)",
-    "ALTER TABLE long_full REPLICA IDENTITY FULL",
+    """ALTER TABLE long_full REPLICA IDENTITY FULL, ADD hashed text, ADD short text, ADD middle text,
+       ADD smalls smallint[], ADD ratios float8[], ADD amounts numeric[], ADD flags bool[], ADD codes uuid[],
+       ADD days date[], ADD moods mood[]""",
+    "CREATE TABLE masked (id int PRIMARY KEY, number int, hashed text, short text, middle text, secret text)",
     "CREATE TABLE changing (id int PRIMARY KEY, small int NOT NULL, word text)",
     "CREATE TABLE many (id int PRIMARY KEY, number int NOT NULL)",
 )
-SOURCE = Source(name="things", tables=(Typed, Long, LongFull, Changing, Many))
+SOURCE = Source(name="things", tables=(Typed, Long, LongFull, Masked, Changing, Many))
 
 MANY = 100_000
 LONG_NUMBER = "123456789012345678901234567890.12345678901234567890"
@@ -175,28 +209,151 @@ def long_text() -> str:
     return random.randbytes(6_000).hex()
 
 
-@pytest.mark.parametrize("table", [Long, LongFull])
-def test_long_values_that_an_update_does_not_change(
-    connector: Connector, connection: psycopg.Connection[Any], table: type[Captured]
-) -> None:
-    """They are neither lost nor replaced; in a row with a new key, they are known only with REPLICA IDENTITY FULL."""
-    topic = connector.topic(table)
+def _items(item: str, count: int = 3_000) -> str:
+    return f"(SELECT array_agg({item}) FROM generate_series(1, {count}) n)"
+
+
+LONG: dict[str, str] = {
+    "text": "'{long}'",
+    "bytes": "decode('{long}', 'hex')",
+    "document": "jsonb_build_object('a', '{long}')",
+    "source": "json_build_object('a', '{long}')",
+    "amount": "(SELECT string_agg((1 + random() * 8)::int::text, '') FROM generate_series(1, 16000))::numeric",
+    "words": "(SELECT string_agg(md5(random()::text), ' ')::tsvector FROM generate_series(1, 500))",
+    "texts": "ARRAY['{long}', 'b', NULL]",
+    "names": "ARRAY['{long}', 'b']",
+    "numbers": _items("(random() * 1000000)::int"),
+    "bigs": _items("(random() * 1000000000000)::bigint"),
+}
+"""Columns of Long, each with SQL for a value that PostgreSQL stores apart."""
+LONG_FULL: dict[str, str] = {
+    **LONG,
+    **dict.fromkeys(("hashed", "short", "middle"), "'{long}'"),
+    "smalls": _items("(random() * 30000)::smallint", 5_000),
+    "ratios": _items("random()"),
+    "amounts": _items("random()::numeric"),
+    "flags": _items("random() < 0.5", 30_000),
+    "codes": _items("gen_random_uuid()", 500),
+    "days": _items("date '2020-01-01' + (random() * 3000)::int"),
+    "moods": _items("(ARRAY['good', 'bad'])[1 + (random())::int]::mood", 9_000),
+}
+
+
+def insert(connection: psycopg.Connection[Any], table: type[Captured], key: int, long: dict[str, str]) -> None:
+    values = ", ".join(each.format(long=long_text()) for each in long.values())
     connection.execute(
-        f"INSERT INTO {table.table} VALUES (1, 1, %s, %s, jsonb_build_object('a', %s::text), ARRAY[%s, 'b'])",
-        (long_text(), random.randbytes(6_000), long_text(), long_text()),
+        f"INSERT INTO {table.table} (id, number, {', '.join(long)}) VALUES ({key}, 1, {values})".encode()
     )
+
+
+@pytest.mark.parametrize(("table", "long"), [(Long, LONG), (LongFull, LONG_FULL)])
+def test_the_last_record_of_a_row_has_the_long_values_that_updates_left_unchanged(
+    connector: Connector, connection: psycopg.Connection[Any], table: type[Captured], long: dict[str, str]
+) -> None:
+    """Compaction leaves no other; values that need the old row are only in the table with REPLICA IDENTITY FULL."""
+    topic = connector.topic(table)
+    for key in (1, 2, 3):
+        insert(connection, table, key, long)
     connection.execute(f"UPDATE {table.table} SET number = 2")
     connector.wait_equal(topic)
-    (update,) = [each.change for each in topic.records if each.change.operation is Operation.UPDATE]
-    long = ("text", "bytes", "document", "texts")
-    assert update.unchanged == (() if table is LongFull else long)
+    assert topic.compacted() == topic.comparable()
+    updates = [each.change for each in topic.records if each.change.operation is Operation.UPDATE]
+    assert len(updates) == 3
+    for update in updates:
+        assert update.unchanged == ()
 
-    connection.execute(f"UPDATE {table.table} SET id = 2")
-    if table is LongFull:
-        connector.wait_equal(topic)
-    else:
-        eventually(lambda: topic.read() and list(topic.rows) == ["2"], "the row has its new key")
-        assert topic.rows["2"] == {"id": 2, "number": 2}  # no record has the long values: nothing is better than wrong
+    connection.execute(f"UPDATE {table.table} SET id = 4 WHERE id = 2")
+    connection.execute(f"UPDATE {table.table} SET number = 3")
+    connection.execute(f"DELETE FROM {table.table} WHERE id = 1")
+    connector.wait_equal(topic)
+    assert topic.compacted() == topic.comparable()
+    assert topic.compacted().keys() == {"3", "4"}
+    connection.execute(f"DELETE FROM {table.table}")
+
+
+def test_a_masked_value_is_never_read_again(connector: Connector, connection: psycopg.Connection[Any]) -> None:
+    """It would pass no mask. `apply` refuses this table until it has REPLICA IDENTITY FULL."""
+    topic = connector.topic(Masked)
+    secrets = [long_text() for _ in range(4)]
+    connection.execute("INSERT INTO masked VALUES (1, 1, %s, %s, %s, %s)", secrets)
+    connection.execute("UPDATE masked SET number = 2")
+    update = read(topic, 2)[1]
+    assert update.change.unchanged == ("short", "middle")
+    assert update.value["after"].keys() == set(Masked.columns)
+    connection.execute("ALTER TABLE masked REPLICA IDENTITY FULL")
+    connection.execute("UPDATE masked SET number = 3")
+    connector.wait_equal(topic)
+    assert topic.compacted() == topic.comparable()
+    for record in topic.records:
+        sent = repr(record.value)
+        assert not [each for each in secrets if each[:101] in sent]
+
+
+def test_rows_that_are_gone_when_their_long_values_are_read_again_stop_nothing(
+    connector: Connector, connection: psycopg.Connection[Any]
+) -> None:
+    topic = connector.topic(Long)
+    for key in (11, 12, 13):
+        insert(connection, Long, key, LONG)
+    with connection.transaction():  # its changes come after its commit
+        connection.execute("UPDATE long SET number = 2 WHERE id > 10")
+        connection.execute("DELETE FROM long WHERE id = 11")
+        connection.execute("UPDATE long SET id = 14 WHERE id = 12")
+        connection.execute("UPDATE long SET text = 'new' WHERE id = 13")
+    connector.wait_equal(topic)
+    assert topic.compacted() == topic.comparable()
+    changes = [each.change for each in topic.records if each.change.key in {"11", "12", "13", "14"}]
+    assert {each.key for each in changes if each.unchanged} == {"11", "12"}, "or nothing was gone"
+    newer = next(each for each in changes if each.key == "13" and each.operation is Operation.UPDATE)
+    assert newer.row is not None
+    assert newer.row["text"] == "new", "the value is the one at the time of reading, which its own record repeats"
+    connector.wait_running()
+    connection.execute("DELETE FROM long")
+
+
+def test_a_worker_that_is_killed_while_it_reads_long_values_again_repeats_and_loses_nothing(
+    servers: Stack, connector: Connector, connection: psycopg.Connection[Any]
+) -> None:
+    topic = connector.topic(Long)
+    texts = "SELECT string_agg(md5(concat(n, ' ', part)), '') FROM generate_series(1, 120) part"
+    connection.execute(f"INSERT INTO long (id, number, text) SELECT n, 1, ({texts}) FROM generate_series(100, 3100) n")
+    for number in (2, 3):
+        before = len(topic.read())
+        connection.execute(f"UPDATE long SET number = {number}")
+        eventually(lambda before=before: len(topic.read()) > before, "it goes on")
+        servers.kill("connect")
+        connection.execute("UPDATE long SET number = -number WHERE id % 2 = 0")
+        servers.wait_healthy("connect")
+    connector.wait_equal(topic)
+    assert topic.compacted() == topic.comparable()
+    connection.execute("DELETE FROM long")
+
+
+READING = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE datname = %s AND query LIKE 'SELECT %%"text"%% FROM "public"."long" WHERE %%'"""
+
+
+def test_sweep_reads_rows_again_whose_long_values_could_not_be_read(
+    connector: Connector, connection: psycopg.Connection[Any]
+) -> None:
+    """Debezium 3.6 goes on without them if it loses the connection by which it reads them."""
+    topic = connector.topic(Long)
+    for key in (21, 22):
+        insert(connection, Long, key, LONG)
+    connection.execute("UPDATE long SET number = 2 WHERE id > 20")
+    connector.wait_equal(topic)
+    assert topic.compacted() == topic.comparable()
+    with psycopg.connect(connector.stack.endpoints.postgres, autocommit=True) as server:
+        assert server.execute(READING, (connector.log.environment,)).fetchall() == [(True,)]
+    connection.execute("UPDATE long SET number = 3 WHERE id = 22")
+    connector.wait_equal(topic)
+    assert topic.compacted()["22"].keys() == {"id", "number"}, "or nothing was lost"
+    connector.sweep()
+    eventually(lambda: topic.read() and topic.compacted() == topic.comparable(), "the row is whole")
+    assert [each.change.key for each in topic.records if each.change.operation is Operation.SNAPSHOT] == ["22"]
+    connection.execute("UPDATE long SET number = 4")
+    connector.wait_equal(topic)
+    assert topic.compacted() == topic.comparable()
 
 
 def test_a_deleted_row_leaves_a_tombstone(connector: Connector, connection: psycopg.Connection[Any]) -> None:

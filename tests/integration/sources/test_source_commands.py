@@ -114,7 +114,10 @@ def declare(
     def write(classes: str) -> Mapping[str, str]:
         name = f"declared_{uuid.uuid4().hex[:12]}"
         names = [line.split()[1].partition("(")[0] for line in classes.splitlines() if "(Captured" in line]
-        imports = "from datetime import date, datetime\nfrom eventlog.capturing import Captured, Source\n"
+        imports = (
+            "from datetime import date, datetime\nfrom typing import Annotated\n"
+            "from eventlog.capturing import Captured, Hashed, Source, Truncated\n"
+        )
         source = f'shop = Source(name="shop", tables=({", ".join(names)},))\n'
         (tmp_path / f"{name}.py").write_text(imports + textwrap.dedent(classes) + source)
         return {"HEADWATER_MODULES": name}
@@ -238,8 +241,8 @@ BAD_TABLES = {
         "ADD PRIMARY KEY (id), or ALTER TABLE public.loose REPLICA IDENTITY FULL",
     ),
     "a key that deletes lack": (
-        'class Customer(Captured, table="public.customers", key="email"):\n    email: str\n',
-        'the key of Customer is (email), but deletes in "public.customers" have only (id)',
+        'class Product(Captured, table="public.products", key="name"):\n    name: str\n',
+        'the key of Product is (name), but deletes in "public.products" have only (sku)',
     ),
     "a view": (
         'class Names(Captured, table="public.names", key="id"):\n    id: int\n',
@@ -248,6 +251,30 @@ BAD_TABLES = {
     "an array that Debezium does not know": (
         'class Loose(Captured, table="public.spans", key="id"):\n    id: int\n    spans: list[str]\n',
         "is interval[], of which Debezium has no form: leave it out",
+    ),
+    "a hash of what Debezium does not hash": (
+        'class Customer(Captured, table="public.customers", key="id"):\n'
+        "    id: int\n    public_id: Annotated[str, Hashed()]\n",
+        'column "public_id" of table "public.customers" is uuid, which Debezium does not hash: leave it out',
+    ),
+    "a masked column that may be long": (
+        'class Hidden(Captured, table="public.hidden", key="id"):\n'
+        "    id: int\n    note: Annotated[str, Truncated(9)]\n",
+        'table "public.hidden" would lose long values that an update leaves unchanged (column "note" is masked): run '
+        "ALTER TABLE public.hidden REPLICA IDENTITY FULL",
+    ),
+    "an array that Debezium does not read again": (
+        'class Hidden(Captured, table="public.hidden", key="id"):\n    id: int\n    ratios: list[float]\n',
+        '(column "ratios" is double precision[]): run ALTER TABLE public.hidden REPLICA IDENTITY FULL',
+    ),
+    "a key by which Debezium cannot read again": (
+        'class Named(Captured, table="public.named", key="order"):\n    order: int\n    note: str\n',
+        '(key column "order" or its type is found in SQL only with quotes or its schema): run ALTER TABLE public.named '
+        "REPLICA IDENTITY FULL",
+    ),
+    "a partition with a masked column that may be long": (
+        'class Part(Captured, table="public.parts", key="id"):\n    id: int\n    note: Annotated[str, Hashed()]\n',
+        "run ALTER TABLE public.parts_2 REPLICA IDENTITY FULL",
     ),
 }
 
@@ -258,12 +285,34 @@ def test_a_declaration_that_is_not_the_database_s_is_refused(
 ) -> None:
     deployment.sql(
         "CREATE TABLE loose (id int NOT NULL); CREATE VIEW names AS SELECT 1 AS id; "
-        "CREATE TABLE spans (id int PRIMARY KEY, spans interval[] NOT NULL)"
+        "CREATE TABLE spans (id int PRIMARY KEY, spans interval[] NOT NULL); "
+        "CREATE TABLE hidden (id int PRIMARY KEY, note text NOT NULL, ratios float8[] NOT NULL); "
+        'CREATE TABLE named ("order" int PRIMARY KEY, note text NOT NULL); '
+        "CREATE TABLE parts (id int PRIMARY KEY, note text NOT NULL) PARTITION BY RANGE (id); "
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (9); "
+        "CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (9) TO (99); "
+        "ALTER TABLE parts_1 REPLICA IDENTITY FULL"
     )
     declared = declare(classes)
     assert said in deployment.fails("apply", **declared)
     assert said in " ".join(deployment.status(**declared)["problems"])  # type: ignore[arg-type]
     assert deployment.sql("SELECT * FROM pg_publication") == [], "nothing was created"
+
+
+def test_a_masked_column_is_accepted_if_updates_have_its_long_values_or_it_has_none(
+    deployment: Deployment, declare: Callable[[str], Mapping[str, str]]
+) -> None:
+    """A table without a column of unlimited length stores nothing apart."""
+    deployment.sql(
+        "CREATE TABLE hidden (id int PRIMARY KEY, note text NOT NULL); ALTER TABLE hidden REPLICA IDENTITY FULL; "
+        "CREATE TABLE brief (id int PRIMARY KEY, note varchar(100) NOT NULL, ratios float8 NOT NULL)"
+    )
+    declared = "".join(
+        f'class {name.title()}(Captured, table="public.{name}", key="id"):\n'
+        "    id: int\n    note: Annotated[str, Truncated(9)]\n"
+        for name in ("hidden", "brief")
+    )
+    deployment.works("apply", "--dry-run", **declare(declared))
 
 
 def test_a_table_without_a_primary_key_is_keyed_as_declared(

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 
 from eventlog.capturing import Captured, Hashed, Source, Truncated
-from eventlog.capturing.connector import changed_keys, connector_config, differences, tables_to_read_again
+from eventlog.capturing.connector import SESSION, changed_keys, connector_config, differences, tables_to_read_again
 from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.postgres_address import PostgresAddress
 from eventlog.capturing.settings import SourceSettings
@@ -66,6 +66,18 @@ def test_exactly_the_declared_columns_are_captured_and_masked() -> None:
     assert made["column.truncate.to.10.chars"] == r"public\.people\.name,public\.people\.motto"
 
 
+def test_masked_columns_are_not_read_again_because_values_that_are_pass_no_mask() -> None:
+    made = config()
+    (name,) = made["post.processors"].split(",")
+    prefix = f"post.processors.{name}.reselect"
+    excluded = [re.compile(each) for each in made[f"{prefix}.columns.exclude.list"].split(",")]
+    columns = ("public.people:id", "public.people:name", "public.people:motto", "public.people:email")
+    assert [any(each.fullmatch(column) for each in excluded) for column in columns] == [False, True, True, True]
+    assert any(each.fullmatch("crm.visits:phone") for each in excluded)
+    assert f"{prefix}.columns.include.list" not in made, "Debezium ignores the other list if it has this one"
+    assert made[f"{prefix}.null.values"] == "false"
+
+
 def test_every_name_carries_the_environment() -> None:
     made = config()
     names = SourceNames.of(CRM, "test")
@@ -95,6 +107,7 @@ def test_the_database_is_as_connect_reaches_it() -> None:
         "database.dbname": "crm",
         "database.user": "reader",
         "database.password": "p@ss",
+        "database.initial.statements": SESSION,
         "database.sslmode": "verify-full",
         "database.sslrootcert": "/ca.pem",
     }

@@ -45,7 +45,6 @@ def test_its_table_names_every_type_that_can_be_captured() -> None:
         "float8": "double precision",
         "bool": "boolean",
         "bpchar": "char",
-        "name": "text",
         "oid": "bigint",
         "macaddr8": "macaddr",
         "tsvector": "text",
