@@ -12,6 +12,7 @@ from eventlog.capturing.control_topics import last_snapshot
 from eventlog.sources.shop.shop import Order, shop
 from tests.integration.sources.captured import Connector, Topic, captured
 from tests.integration.sources.clients import clients, more_of_each
+from tests.integration.sources.watching import Watch, away, watching
 from tests.seeds import seed_of
 from tests.waiting import eventually
 
@@ -23,6 +24,24 @@ MANY = (
     "INSERT INTO orders (id, customer_id, total) "
     f"SELECT n, (SELECT min(id) FROM customers), n / 100.0 FROM generate_series(1000001, {1_000_000 + ROWS}) n"
 )
+GATE = """
+CREATE SEQUENCE gate;
+CREATE FUNCTION is_open() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    WHILE (SELECT last_value FROM gate) = 1 LOOP
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+    RETURN true;
+END $$;
+ALTER TABLE order_lines ENABLE ROW LEVEL SECURITY;
+ALTER TABLE order_lines FORCE ROW LEVEL SECURITY;
+CREATE POLICY gate ON order_lines USING (current_user <> 'shop_capture' OR is_open());
+"""
+"""Keeps the connector from reading the rows of its last table, so that no snapshot ends before the gate is open.
+
+A sequence has no versions, so an old snapshot of the database sees it change; and it survives a kill of the server.
+"""
+OPEN_GATE = "SELECT setval('gate', 2)"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +50,17 @@ def connector(servers: Stack) -> Iterator[Connector]:
         with made.connect() as connection:
             fill(connection, seed_of(1))
             connection.execute(MANY)
+            connection.execute(GATE)
         yield made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def watch(connector: Connector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
+    """Restarts the connector whenever a kill makes it fail for good."""
+    variables = {**connector.variables, "HEADWATER_MODULES": "shop"}
+    with watching(variables, tmp_path_factory.mktemp("watch") / "watch.log") as running:
+        yield running
+        running.end()
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +73,15 @@ def test_a_snapshot_that_is_killed_loses_nothing(servers: Stack, connector: Conn
     orders = topics[shop.tables.index(Order)]
     with clients(connector):
         connector.put()
+        before = 0
         for part in ("connect", "postgres", "kafka"):
-            before = len(orders.records)
             eventually(lambda before=before: len(orders.read()) > before, "the snapshot goes on")
             assert not has_ended(connector)
+            before = len(orders.read())
             servers.kill(part)
             servers.wait_healthy(part)
+        with connector.connect() as connection:
+            connection.execute(OPEN_GATE)
         eventually(lambda: has_ended(connector), "the snapshot ends")
     for topic in topics:
         eventually(lambda topic=topic: connector.has_all(topic), "every row comes", every_s=1.0)
@@ -72,4 +104,18 @@ def test_a_server_that_is_killed_costs_no_change(
         servers.kill(part)
         servers.wait_healthy(part)
     connector.wait_running()
+    connector.wait_equal(*topics)
+
+
+def test_a_connector_that_starts_while_its_database_is_away_runs_once_it_is_back(
+    servers: Stack, connector: Connector, topics: list[Topic], watch: Watch
+) -> None:
+    """Kafka Connect gives such a task up for good."""
+    with away(servers, "postgres"):
+        connector.ask("POST", "tasks/0/restart")
+        eventually(lambda: "refused" in connector.task().get("trace", ""), "it fails")
+        watch.wait_for('source "shop": cannot connect to')
+        assert connector.task()["state"] == "FAILED"
+    with clients(connector):
+        connector.wait_running()
     connector.wait_equal(*topics)
