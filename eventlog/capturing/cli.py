@@ -122,7 +122,7 @@ def restart(sources: Sources = None) -> None:
 def watch(sources: Sources = None) -> None:
     """Restart connectors that fail, until SIGINT or SIGTERM.
 
-    A connector fails for good if its database is away while it starts. It is restarted once the database answers. Run
+    A connector fails for good if its database goes away while it starts. It is restarted once the database answers. Run
     this beside Kafka Connect all the time. Problems are logged once each.
     """
     stopped = _end_on_signals()
