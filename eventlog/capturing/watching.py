@@ -20,7 +20,7 @@ RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None, limit_at_first=No
 CHECKS: Final = RETRY_FOREVER
 """Between checks of a database that does not answer: more often, so that capturing continues soon after it is back."""
 
-ABSENT_S: Final = 15.0
+ABSENT_S: Final = 30.0
 """How long a connector is absent before it is named: a worker that starts does not know its connectors at first."""
 
 Prepare = Callable[[Operator], Sequence[str]]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import psycopg
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
@@ -69,11 +69,12 @@ class Topic:
         with closing(Consumer(settings)) as consumer:
             consumer.assign([TopicPartition(*place, offset) for place, offset in self._next.items()])
             while unread:
-                message = consumer.poll(30)
+                message = consumer.poll(BOUND_S)
                 assert message is not None, "the broker answers"
                 place = (message.topic(), message.partition())
                 if message.error():
-                    unread.discard(place)
+                    if message.error().code() == KafkaError._PARTITION_EOF:
+                        unread.discard(place)
                 else:
                     self._next[place] = message.offset() + 1
                     self._add(message.key(), message.value())
