@@ -23,6 +23,9 @@ from compose.sample import Client
 from compose.services import api_port, service_specs
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack, parts_for, parts_text
+from eventlog.capturing import SourceRegistry
+from eventlog.capturing.settings import SourceSettings
+from eventlog.errors import SettingError
 from eventlog.modules import DEFAULT_MODULES
 from projections.supervision.supervisor import Supervisor
 
@@ -95,7 +98,9 @@ def main(modules: Sequence[str]) -> int:
             console.print(f"starting {parts_text(parts)}")
             running.enter_context(Stack(settings, parts))
             console.print("starting the handler, the projections and the API")
-            services = Supervisor(service_specs(settings, port, {ACCESS_LOG: "true", MODULES: ",".join(modules)}))
+            environment = environment_of(settings, modules, os.environ)
+            watched = watched_sources(modules, {**os.environ, **environment}, console)
+            services = Supervisor(service_specs(settings, port, environment, watched))
             running.callback(services.stop)
             running.callback(console.print, "stopping")
             services.start()
@@ -105,6 +110,25 @@ def main(modules: Sequence[str]) -> int:
                 signal.pause()
     except KeyboardInterrupt:
         return 0
+
+
+def environment_of(settings: StackSettings, modules: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the services beside the addresses of the stack's servers, which `service_specs` adds."""
+    missing = {name: value for name, value in required(settings, modules).items() if name not in environ}
+    return {**missing, **settings.endpoints.environment(), ACCESS_LOG: "true", MODULES: ",".join(modules)}
+
+
+def watched_sources(modules: Sequence[str], environ: Mapping[str, str], console: Console) -> list[str]:
+    """The sources whose addresses are known; the console shows which variable another one lacks."""
+    found = []
+    for name, source in SourceRegistry.load(modules).sources.items():
+        try:
+            SourceSettings.from_environment(source, environ)
+        except SettingError as error:
+            console.print(f'connectors of source "{name}" are not watched: {error}', soft_wrap=True)
+        else:
+            found.append(name)
+    return found
 
 
 def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules: Sequence[str]) -> str:

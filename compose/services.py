@@ -1,9 +1,9 @@
-"""Headwater's own processes for the local stack: the handler, the projections and the API."""
+"""Headwater's own processes for the local stack: the handler, the projections, the API and the watch over sources."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +24,13 @@ def api_port(environ: Mapping[str, str]) -> int:
     return read_port(environ, API_PORT_VARIABLE, DEFAULT_API_PORT)
 
 
-def service_specs(settings: StackSettings, api_port: int, environment: Mapping[str, str]) -> list[ProcessSpec]:
-    """How to run the three processes with the stack's servers.
+def service_specs(
+    settings: StackSettings, api_port: int, environment: Mapping[str, str], watched: Sequence[str] = ()
+) -> list[ProcessSpec]:
+    """How to run the processes with the stack's servers.
 
-    environment: additional variables for all three, such as HEADWATER_ENVIRONMENT or HEADWATER_MODULES.
+    environment: additional variables for all, such as HEADWATER_ENVIRONMENT or HEADWATER_MODULES. watched: names of
+    sources whose connectors are restarted if they fail; without any, no process is needed for that.
     """
     variables = {
         **settings.endpoints.environment(),
@@ -37,7 +40,7 @@ def service_specs(settings: StackSettings, api_port: int, environment: Mapping[s
     }
     log = LogSettings.from_environment(variables)
     ready = ready_file(log, EVERYTHING)
-    return [
+    specs = [
         _spec("commands", settings.logs, variables),
         replace(
             _spec("projections", settings.logs, variables),
@@ -48,6 +51,10 @@ def service_specs(settings: StackSettings, api_port: int, environment: Mapping[s
         ),
         replace(_spec("api", settings.logs, variables), probe=lambda: _ready(f"http://{HOST}:{api_port}/health/ready")),
     ]
+    if watched:
+        watch = _spec("sources", settings.logs, variables)
+        specs.append(replace(watch, argv=(sys.executable, "-m", "eventlog.sources", "watch", *watched)))
+    return specs
 
 
 def _spec(module: str, logs: Path, variables: Mapping[str, str]) -> ProcessSpec:

@@ -11,7 +11,7 @@ from eventlog.errors import SettingError
 LOG_LEVEL: Final = "HEADWATER_LOG_LEVEL"
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
-CHATTY: Final = ("elastic_transport", "py4j")
+CHATTY: Final = ("elastic_transport", "httpx", "py4j")
 """Libraries with a log line per request or thread."""
 
 

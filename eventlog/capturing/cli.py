@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Final
+from contextlib import ExitStack
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from rich.console import Console
@@ -14,16 +17,20 @@ from typer.core import TyperGroup
 
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.capturing.errors import SourceDeclarationError
-from eventlog.capturing.kafka_connect import KafkaConnect
+from eventlog.capturing.kafka_connect import RETRY_S, KafkaConnect
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings, read_connect
 from eventlog.capturing.source_status import SourceStatus, status_of
+from eventlog.capturing.watching import Watcher
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
 from eventlog.settings import LogSettings
 
 FAILED_EXIT: Final = 1
 ATTENTION_EXIT: Final = 3
+STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+WATCH_RETRY_S: Final = 2.0
+"""How long `watch` repeats a request to Kafka Connect: it looks again soon, and has other sources to look at."""
 EXIT_CODES: Final = "Exit codes: 0 success; 1 failure; 2 wrong arguments; 3 a source needs attention."
 
 
@@ -46,12 +53,12 @@ Sources = Annotated[list[str] | None, typer.Argument(help="Names of sources; def
 
 
 @app.callback()
-def start() -> None:
+def start(context: typer.Context) -> None:
     """Capture the databases of a deployment with Debezium.
 
     The sources are those of the modules in HEADWATER_MODULES. Results go to standard output, errors to standard error.
     """
-    log_to_stderr(os.environ, default="WARNING")
+    log_to_stderr(os.environ, default="INFO" if context.invoked_subcommand == "watch" else "WARNING")
 
 
 @app.command()
@@ -112,6 +119,19 @@ def restart(sources: Sources = None) -> None:
 
 
 @app.command()
+def watch(sources: Sources = None) -> None:
+    """Restart connectors that fail, until SIGINT or SIGTERM.
+
+    A connector fails for good if its database goes away while it starts. It is restarted once the database answers. Run
+    this beside Kafka Connect all the time. Problems are logged once each.
+    """
+    stopped = _end_on_signals()
+    with ExitStack() as opened:
+        operators = [opened.enter_context(operator) for operator in _operators(sources, WATCH_RETRY_S)]
+        Watcher(operators).run(stopped.wait)
+
+
+@app.command()
 def snapshot(
     table: Annotated[str, typer.Argument(help="A captured table, such as public.customers.")],
     where: Annotated[str, typer.Option(help="Read only rows that satisfy this SQL condition.")] = "",
@@ -159,7 +179,25 @@ def main() -> None:
     app()
 
 
-def _operators(names: list[str] | None) -> Iterator[Operator]:
+def _end_on_signals() -> threading.Event:
+    """Let SIGINT and SIGTERM end the process at once with exit code 0, also while it waits for a server.
+
+    Python drops an exception that is raised in a finalizer, so the event is set too.
+    """
+    stopped = threading.Event()
+
+    def end(*_: object) -> NoReturn:
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
+        stopped.set()
+        raise SystemExit(0)
+
+    for number in STOPPING:
+        signal.signal(number, end)
+    return stopped
+
+
+def _operators(names: list[str] | None, retry_s: float = RETRY_S) -> Iterator[Operator]:
     log = LogSettings.from_environment(os.environ)
     registry = SourceRegistry.load(log.modules)
     chosen = [registry.source(name) for name in names] if names else list(registry.sources.values())
@@ -169,7 +207,7 @@ def _operators(names: list[str] | None) -> Iterator[Operator]:
         )
     for source in chosen:
         settings = SourceSettings.from_environment(source, os.environ)
-        yield Operator(source, settings, KafkaConnect(read_connect(os.environ)), say)
+        yield Operator(source, settings, KafkaConnect(read_connect(os.environ), retry_s), say)
 
 
 def _on_each(sources: list[str] | None, act: Callable[[Operator], None], done: str) -> None:

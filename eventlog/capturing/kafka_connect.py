@@ -131,6 +131,11 @@ class KafkaConnect:
         """Stop capturing, and end the task and its connections."""
         self._request("PUT", f"/connectors/{quote(connector)}/stop")
 
+    def restart_failed(self, connector: str) -> bool:
+        """Start the connector and its task anew, each only if it failed (KIP-745); False if it is not registered."""
+        path = f"/connectors/{quote(connector)}/restart?includeTasks=true&onlyFailed=true"
+        return self._request("POST", path, missing=True).status_code != NOT_FOUND
+
     def forget_offsets(self, connector: str) -> None:
         """Let a stopped connector begin with a snapshot again."""
         self._request("DELETE", f"/connectors/{quote(connector)}/offsets", missing=True)

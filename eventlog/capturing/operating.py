@@ -140,6 +140,23 @@ class Operator:
         self._stop()
         self.resume()
 
+    def prepare_restart(self) -> Sequence[str]:
+        """Check the database before a connector that failed is started anew, and write the heartbeat that it may need.
+
+        Returns problems of the database, each with what solves it, of which one may be why it failed. Raises
+        SourceProblem if a restart cannot help: the database does not answer, refuses the role, or has lost the slot.
+        """
+        with open_database(self.source, self.names, self.settings.database) as database:
+            slot = database.slot()
+            if slot is not None and slot.is_lost:
+                raise SourceProblem(self.source.name, lost_slot(self.source.name, self.names, slot.invalidation))
+            problems = check_database(database, registered=True).problems
+            try:
+                database.row(HEARTBEAT_SQL)
+            except SourceProblem as error:
+                raise SourceProblem(self.source.name, *problems, *error.problems) from error
+        return problems
+
     def snapshot(self, tables: Sequence[type[Captured]], where: str = "") -> None:
         """Read the rows of these tables again, between the changes that go on; resumes after a restart.
 

@@ -175,8 +175,11 @@ def open_database(source: Source, names: SourceNames, address: PostgresAddress) 
         connection = psycopg.connect(address.for_psycopg(), autocommit=True, row_factory=dict_row)
     except psycopg.OperationalError as error:
         raise SourceProblem(source.name, _refusal(source, address, one_line(error))) from error
-    with connection:
-        yield CapturedDatabase(source, names, connection)
+    try:
+        with connection:
+            yield CapturedDatabase(source, names, connection)
+    except psycopg.Error as error:  # the connection was lost before its end
+        raise SourceProblem(source.name, f"PostgreSQL refuses: {one_line(error)}") from error
 
 
 ADVICE: Final[Mapping[str, str]] = {

@@ -79,7 +79,10 @@ def _connector_problems(operator: Operator, found: ConnectorState | None) -> Ite
     elif found.state == "FAILED" and GAP in found.error:
         yield lost_slot(source, operator.names, "it was dropped, or created again")
     elif found.state == "FAILED":
-        yield f"its connector failed ({found.error}): solve that, then run python -m eventlog.sources restart {source}"
+        yield (
+            f"its connector failed ({found.error}): solve that; python -m eventlog.sources watch "
+            f"restarts it, or run python -m eventlog.sources restart {source}"
+        )
     elif found.state in ("PAUSED", "STOPPED"):
         yield f"its connector is {found.state.lower()}: run python -m eventlog.sources resume {source}"
 

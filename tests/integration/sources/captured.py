@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import psycopg
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
@@ -29,7 +29,7 @@ from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
 from eventlog.settings import LogSettings
-from tests.waiting import eventually
+from tests.waiting import BOUND_S, eventually
 
 SALT = "salt"
 Row = Mapping[str, Any]
@@ -69,11 +69,12 @@ class Topic:
         with closing(Consumer(settings)) as consumer:
             consumer.assign([TopicPartition(*place, offset) for place, offset in self._next.items()])
             while unread:
-                message = consumer.poll(30)
+                message = consumer.poll(BOUND_S)
                 assert message is not None, "the broker answers"
                 place = (message.topic(), message.partition())
                 if message.error():
-                    unread.discard(place)
+                    if message.error().code() == KafkaError._PARTITION_EOF:
+                        unread.discard(place)
                 else:
                     self._next[place] = message.offset() + 1
                     self._add(message.key(), message.value())
@@ -121,13 +122,15 @@ class Topic:
 class Connector:
     """A source whose connector can be registered with the stack's worker, and its database.
 
-    owner: how the application connects to it. config: the connector's, as `python -m eventlog.sources` makes it.
+    variables: the environment of `python -m eventlog.sources` for it. owner: how the application connects to it.
+    config: the connector's, as `python -m eventlog.sources` makes it.
     """
 
     stack: Stack
     source: Source
     names: SourceNames
     settings: SourceSettings
+    variables: Mapping[str, str]
     owner: str
     config: Mapping[str, str]
 
@@ -160,10 +163,18 @@ class Connector:
         return tasks[0] if tasks else {"state": ""}
 
     def wait_running(self) -> None:
-        """Return once the task runs; fails with its error if it failed."""
-        eventually(lambda: self.task()["state"] in {"RUNNING", "FAILED"}, f"{self.names.connector} runs")
-        task = self.task()
-        assert task["state"] == "RUNNING", task.get("trace")
+        """Return once the task runs, also if it failed before; the failure of the test has its last error."""
+        errors = [""]
+
+        def runs() -> bool:
+            task = self.task()
+            errors[0] = task.get("trace") or errors[0]
+            return bool(task["state"] == "RUNNING")
+
+        try:
+            eventually(runs, f"{self.names.connector} runs")
+        except AssertionError as late:
+            raise AssertionError(f"{late}; its last error: {errors[0] or 'none'}") from None
 
     def connect(self, **options: Any) -> psycopg.Connection[Any]:
         """A connection of the application that changes the database; every statement is a transaction."""
@@ -180,7 +191,7 @@ class Connector:
         """The topic of a table."""
         return Topic(self.log, table)
 
-    def wait_equal(self, *topics: Topic, timeout_s: float = 60.0) -> None:
+    def wait_equal(self, *topics: Topic, timeout_s: float = BOUND_S) -> None:
         """Return once what a reader of each topic has equals its table, and check that nothing came twice."""
         for topic in topics:
             with suppress(AssertionError):  # the comparison below says more
@@ -241,7 +252,7 @@ def captured(stack: Stack, source: Source, statements: Sequence[str] = ()) -> It
         tables = ", ".join(table.table for table in source.tables)
         connection.execute(f"CREATE PUBLICATION {names.slot} FOR TABLE {tables}")
     admin.prepare_topics(settings.log, source_topics(source, settings.log))
-    made = Connector(stack, source, names, settings, owner, connector_config(source, settings, 18))
+    made = Connector(stack, source, names, settings, variables, owner, connector_config(source, settings, 18))
     try:
         yield made
     finally:

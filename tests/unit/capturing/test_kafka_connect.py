@@ -95,6 +95,14 @@ def test_it_is_not_repeated_for_ever(connect: KafkaConnect, worker: Worker) -> N
     assert 2 <= len(worker.requests) <= 10
 
 
+def test_only_what_failed_is_restarted(connect: KafkaConnect, worker: Worker) -> None:
+    request = "POST /connectors/x/restart?includeTasks=true&onlyFailed=true"
+    worker.answers[request] = [(409, {"message": "rebalance"}), (202, {"name": "x", "tasks": []})]
+    assert connect.restart_failed("x")
+    assert worker.requests == [(request, None)] * 2
+    assert not connect.restart_failed("y"), "it is not registered"
+
+
 def test_a_refusal_is_said_in_one_line_and_not_repeated(connect: KafkaConnect, worker: Worker) -> None:
     worker.answers["PUT /connectors/x/config"] = [
         (400, {"error_code": 400, "message": "invalid:\n\tpassword is wrong"})

@@ -1,0 +1,167 @@
+"""Restarts connectors that failed, once their databases answer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from eventlog.backoff import RETRY_FOREVER, Backoff
+from eventlog.capturing.errors import CaptureError, ConnectError, ConnectUnavailable, SourceProblem
+from eventlog.capturing.kafka_connect import ConnectorState
+from eventlog.capturing.operating import Operator, lost_slot
+from eventlog.capturing.source_status import GAP
+
+EVERY_S: Final = 1.0
+RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None, limit_at_first=None)
+"""Between restarts of one connector; it begins again once the connector has run for `stable_s`."""
+CHECKS: Final = RETRY_FOREVER
+"""Between checks of a database that does not answer: more often, so that capturing continues soon after it is back."""
+
+ABSENT_S: Final = 30.0
+"""How long a connector is absent before it is named: a worker that starts does not know its connectors at first."""
+
+Prepare = Callable[[Operator], Sequence[str]]
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Watched:
+    """A source and what was done about it.
+
+    restarts: since it last ran steadily. checks: that failed in a row. due: when to restart it; None if it has not
+    failed. since: when it was first seen running; None if it does not run. absent: when it was first found not to be
+    registered; None if it is. reported: problems that are not solved yet.
+    """
+
+    operator: Operator
+    restarts: int = 0
+    checks: int = 0
+    due: float | None = None
+    since: float | None = None
+    absent: float | None = None
+    reported: set[str] = field(default_factory=set)
+
+    def report(self, *problems: str) -> None:
+        """Log each problem that is new."""
+        for problem in problems:
+            if problem not in self.reported:
+                self.reported.add(problem)
+                log.warning('source "%s": %s', self.operator.source.name, problem)
+
+    def forget(self) -> None:
+        """Begin anew: the problems are solved."""
+        self.restarts = self.checks = 0
+        self.due = None
+        self.reported.clear()
+
+
+class Watcher:
+    """Restarts the connector of each source, or its task, if it failed. A paused or stopped one is left alone.
+
+    Each distinct problem is logged once until the connector runs steadily again. A source that lost changes is named,
+    and never restarted. prepare: checks the database of a source before a restart, as `Operator.prepare_restart` does.
+    clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        operators: Sequence[Operator],
+        prepare: Prepare = Operator.prepare_restart,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._watched = [_Watched(operator) for operator in operators]
+        self._prepare, self._clock = prepare, clock
+        self._connect_is_away = False
+
+    def run(self, wait: Callable[[float], bool]) -> None:
+        """Look every EVERY_S until `wait`, which is given these seconds, returns True: it is time to end."""
+        log.info("watching %s", ", ".join(each.operator.source.name for each in self._watched))
+        while True:
+            self.look()
+            if wait(EVERY_S):
+                return
+
+    def look(self) -> None:
+        """Look at each source once, and restart what is due; a server that does not answer is logged, not raised."""
+        for watched in self._watched:
+            try:
+                self._look_at(watched)
+            except ConnectUnavailable as error:
+                self._lose_connect(error)
+                return
+            except ConnectError as error:
+                watched.since = watched.absent = None
+                watched.report(str(error))
+
+    def _look_at(self, watched: _Watched) -> None:
+        operator = watched.operator
+        state = operator.connect.state(operator.names.connector)
+        if self._connect_is_away:
+            self._connect_is_away = False
+            log.info("Kafka Connect answers again")
+        if state is None:
+            self._note_absent(watched)
+            return
+        watched.absent = None
+        if state.is_running:
+            self._note_running(watched)
+            return
+        watched.since = None
+        if state.state == "FAILED":
+            self._handle_failure(watched, state)
+        elif state.state in ("PAUSED", "STOPPED"):
+            watched.forget()
+
+    def _lose_connect(self, error: ConnectUnavailable) -> None:
+        """All sources have the same Connect, so it is named once; what ran may not run any more."""
+        for watched in self._watched:
+            watched.since = watched.absent = None
+        if not self._connect_is_away:
+            self._connect_is_away = True
+            log.warning("%s", error)
+
+    def _note_absent(self, watched: _Watched) -> None:
+        now = self._clock()
+        watched.since = watched.due = None
+        watched.absent = now if watched.absent is None else watched.absent
+        if now - watched.absent >= ABSENT_S:
+            watched.report("it has no connector: run python -m eventlog.sources apply")
+
+    def _note_running(self, watched: _Watched) -> None:
+        now = self._clock()
+        watched.due = None
+        watched.since = now if watched.since is None else watched.since
+        if now - watched.since >= RESTARTS.stable_s:
+            if watched.restarts or watched.reported:
+                log.info('source "%s": its connector runs', watched.operator.source.name)
+            watched.forget()
+
+    def _handle_failure(self, watched: _Watched, state: ConnectorState) -> None:
+        if GAP in state.error:
+            operator = watched.operator
+            watched.report(lost_slot(operator.source.name, operator.names, "it was dropped, or created again"))
+            return
+        if watched.due is None:
+            watched.report(f"its connector failed ({state.error}): it is restarted until it runs")
+            watched.due = self._clock() + RESTARTS.wait_s(watched.restarts)
+        if self._clock() < watched.due:
+            return
+        try:
+            self._restart(watched)
+        except CaptureError as error:
+            watched.due = self._clock() + CHECKS.wait_s(watched.checks)
+            watched.checks += 1
+            # Connect may answer the next look and hang in the next restart, so this is not Connect that is away
+            watched.report(*(error.problems if isinstance(error, SourceProblem) else [str(error)]))
+
+    def _restart(self, watched: _Watched) -> None:
+        operator = watched.operator
+        watched.report(*self._prepare(operator))
+        is_registered = operator.connect.restart_failed(operator.names.connector)
+        watched.due, watched.checks = None, 0
+        if is_registered:
+            watched.restarts += 1
+            log.info('source "%s": restart %d of its connector', operator.source.name, watched.restarts)
