@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ from projections.table.view import TableView
 from replay.choosing import Everything, Views, check_choice, chosen
 from replay.deployment import Deployment, open_deployment, start_spark
 from replay.errors import NameTaken
-from replay.outcome import Outcome, on_each
+from replay.outcome import Outcome, on_all, on_each
 from replay.output import AsJson, print_json, say
 from replay.planning import Estimate, estimate
 from replay.progress import OnStep
@@ -128,12 +128,17 @@ def _run(
     rebuilder = deployment.rebuilder(session, engine)
     by_name = {view.name: view for view in views}
 
-    def build(view: str, on_step: OnStep) -> Rebuilt:
-        if name:
-            return rebuilder.build_part(by_name[view], name, options, on_step)
-        return rebuilder.rebuild(by_name[view], on_step, skip_poison=options.skip_poison)
+    def build_part(view: str, on_step: OnStep) -> Rebuilt:
+        return rebuilder.build_part(by_name[view], name, options, on_step)
 
-    on_each(by_name, build, lambda outcome: _report(outcome, startup_s, as_json)).exit()
+    def build_all(on_step: OnStep) -> Iterator[tuple[str, Rebuilt | Exception]]:
+        for view, result in rebuilder.rebuild_all(views, on_step, skip_poison=options.skip_poison):
+            yield view.name, result
+
+    def report(outcome: Outcome[Rebuilt]) -> None:
+        _report(outcome, startup_s, as_json)
+
+    (on_each(by_name, build_part, report) if name else on_all(by_name, build_all, report)).exit()
 
 
 def _report(outcome: Outcome[Rebuilt], startup_s: float, as_json: bool) -> None:

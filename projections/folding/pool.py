@@ -45,14 +45,14 @@ class Pool:
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
         """See Workers.fold; raises OnlySpark if another process cannot have the program."""
         try:
-            pickle.dumps(tasks[0].program)
+            pickle.dumps(tasks[0].programs)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise OnlySpark(f"one of its folds cannot be sent to another process ({error})") from error
         return self._run(_fold, [(task,) for task in tasks])
 
-    def write(self, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
+    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
         """See Workers.write."""
-        return sum(self._run(write, [(program, writers, pieces) for pieces in groups(shares, self.size)]))
+        return sum(self._run(write, [(program, writers, pieces) for pieces in groups(shares, view, self.size)]))
 
     def _run(self, task: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> list[Result]:
         running = [self._executor.submit(_run, task, *each) for each in arguments]

@@ -21,7 +21,8 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.folding.compiled import Program
-from projections.folding.folder import Erased, Folder, Part, Rows, Times, UnclearRecord
+from projections.folding.decoders import Decoders
+from projections.folding.folder import Erased, Fold, Folder, Part, Rows, Times, UnclearRecord
 from projections.stores.store import BulkWriter
 
 ROWS_IN_MEMORY: Final = 200_000
@@ -31,17 +32,19 @@ RECORDS_IN_MEMORY: Final = 2_000_000
 GROUP_BYTES: Final = 16 * 1024 * 1024
 """Encoded rows that are combined and written together; as Python objects they take some ten times the memory."""
 MAX_UNCLEAR: Final = 20_000
-"""Records that a task leaves to others before it gives up."""
+"""Records of a view that a task leaves to others before it gives up."""
 
 
 @dataclass(frozen=True)
 class FoldTask:
-    """A part of a fold.
+    """A part of the fold of some views.
 
-    erased: events to leave out. buckets: their number. path: the file for its chunks; None: they stay in memory.
+    decoders: for the events of all `programs`. erased: events to leave out. buckets: their number, per view. path: the
+    file for its chunks; None: they stay in memory.
     """
 
-    program: Program
+    decoders: Decoders
+    programs: Sequence[Program]
     settings: LogSettings
     parts: Sequence[Part]
     times: Times
@@ -51,8 +54,9 @@ class FoldTask:
 
 
 class Chunk(NamedTuple):
-    """The place of some encoded rows of a bucket."""
+    """The place of some encoded rows: of a view, by its number in the task, and of one of its buckets."""
 
+    view: int
     bucket: int
     start: int
     size: int
@@ -70,22 +74,21 @@ class Share(msgspec.Struct, kw_only=True):
     """What a task folded.
 
     path: the file of its chunks; None: `content` has them. tombstones: by partition and key, the offset of the last.
-    unclear: records that compiled source does not read; if these are too many, the task gave up. letters: of records
-    that nobody can read, the first of `poison`.
+    unclear: by view, records that its source does not read; if these are too many, the others are missing. letters: of
+    records that nobody can read, the first of `poison`.
     """
 
     path: str | None
     content: bytes = b""
     chunks: list[Chunk] = []
     tombstones: dict[int, dict[bytes, int]] = {}
-    unclear: list[UnclearRecord] = []
+    unclear: list[list[UnclearRecord]] = []
     letters: list[Letter] = []
     poison: int = 0
 
-    @property
-    def gave_up(self) -> bool:
-        """Whether the compiled source is of no use for this log."""
-        return len(self.unclear) > MAX_UNCLEAR
+    def gave_up(self, view: int) -> bool:
+        """Whether the compiled source of this view is of no use for this log."""
+        return view < len(self.unclear) and len(self.unclear[view]) > MAX_UNCLEAR
 
 
 class Piece(NamedTuple):
@@ -99,27 +102,28 @@ class Piece(NamedTuple):
 
 def fold(task: FoldTask, on_records: Callable[[int], None]) -> Share:
     """Fold parts of the log; on_records: called with the number of records read since. Raises LogUnavailable."""
-    folder = Folder(task.program, task.times, task.erased)
-    folded, read = folder.folded, 0
+    folder, read = Folder(task.decoders, task.programs, task.times, task.erased), 0
     with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
         for part in task.parts:
             for messages in log.batches(EVENTS, part.partition, part.start, part.end):
                 folder.add(part.partition, messages)
                 on_records(len(messages))
                 read += len(messages)
-                if len(folded.rows) > ROWS_IN_MEMORY or read > RECORDS_IN_MEMORY:
-                    held.add(folder.drain())
+                if sum(len(each.rows) for each in folder.folds) > ROWS_IN_MEMORY or read > RECORDS_IN_MEMORY:
+                    held.drain(folder)
                     read = 0
-                if len(folded.unclear) > MAX_UNCLEAR:
-                    return Share(path=None, unclear=folded.unclear)
-        held.add(folder.drain())
-        return held.share(tombstones=folded.tombstones, unclear=folded.unclear)
+                for each in folder.folds:
+                    if len(each.unclear) > MAX_UNCLEAR:
+                        each.give_up()
+        held.drain(folder)
+        return held.share(tombstones=folder.tombstones, unclear=[each.unclear for each in folder.folds])
 
 
-def share_of(rows: Rows, buckets: int) -> Share:
-    """A share of rows that are already here."""
+def share_of(rows: Sequence[Rows], buckets: int) -> Share:
+    """A share of rows that are already here, by view."""
     with chunks(None, buckets) as held:
-        held.add(rows)
+        for view, each in enumerate(rows):
+            held.add(view, each)
         return held.share()
 
 
@@ -127,30 +131,30 @@ def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piec
     """Combine all rows of some buckets, write them to every store, and return their number."""
     from projections.folding.arrow_rows import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
 
-    folder = Folder(program)
+    combined = Fold(program)
     with _without_collection():
         for rows in _decoded(pieces):
-            folder.take_in(rows)
-    rows = folder.folded.rows
-    if rows:
+            combined.take_in(rows)
+    if combined.rows:
         for writer in writers:
-            writer.write(batches(program, rows))
-    return len(rows)
+            writer.write(batches(program, combined.rows))
+    return len(combined.rows)
 
 
-def pieces_of(share: Share) -> list[tuple[int, Piece]]:
-    """The pieces of a share, each with its bucket."""
+def pieces_of(share: Share, view: int) -> list[tuple[int, Piece]]:
+    """The pieces of a share that belong to this view, each with its bucket."""
     return [
         (bucket, Piece(share.path, start, size, share.content[start : start + size] if share.path is None else b""))
-        for bucket, start, size in share.chunks
+        for of, bucket, start, size in share.chunks
+        if of == view
     ]
 
 
-def groups(shares: Sequence[Share], at_least: int) -> list[list[Piece]]:
+def groups(shares: Sequence[Share], view: int, at_least: int) -> list[list[Piece]]:
     """The pieces for each task that writes: whole buckets, of GROUP_BYTES together, and at least so many tasks."""
     buckets: dict[int, list[Piece]] = {}
     for share in shares:
-        for bucket, piece in pieces_of(share):
+        for bucket, piece in pieces_of(share, view):
             buckets.setdefault(bucket, []).append(piece)
     total = sum(piece.size for pieces in buckets.values() for piece in pieces)
     most = min(GROUP_BYTES, -(-total // at_least))
@@ -173,12 +177,17 @@ class Chunks:
         self._chunks: list[Chunk] = []
         self._end = 0
 
-    def add(self, rows: Rows) -> None:
+    def drain(self, folder: Folder) -> None:
+        """Encode all rows of a folder."""
+        for view, fold in enumerate(folder.folds):
+            self.add(view, fold.drain())
+
+    def add(self, view: int, rows: Rows) -> None:
         """Encode rows, a chunk for each bucket."""
         for bucket, some in _by_bucket(rows, self._buckets).items():
             encoded = msgspec.msgpack.encode(some)
             self._sink.write(encoded)
-            self._chunks.append(Chunk(bucket, self._end, len(encoded)))
+            self._chunks.append(Chunk(view, bucket, self._end, len(encoded)))
             self._end += len(encoded)
 
     def share(self, **found: object) -> Share:
