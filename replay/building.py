@@ -132,7 +132,7 @@ def _run(
         return rebuilder.build_part(by_name[view], name, options, on_step)
 
     def build_all(on_step: OnStep) -> Iterator[tuple[str, Rebuilt | Exception]]:
-        for view, result in rebuilder.rebuild_all(views, on_step, skip_poison=options.skip_poison):
+        for view, result in rebuilder.rebuild_all(list(by_name.values()), on_step, skip_poison=options.skip_poison):
             yield view.name, result
 
     def report(outcome: Outcome[Rebuilt]) -> None:
@@ -143,7 +143,11 @@ def _run(
 
 def _report(outcome: Outcome[Rebuilt], startup_s: float, as_json: bool) -> None:
     if as_json:
-        events, seconds = sum(each.events for each in outcome.done), sum(each.seconds for each in outcome.done)
+        # views that are rebuilt together take the same time
+        events, seconds = (
+            sum(each.events for each in outcome.done),
+            max((each.seconds for each in outcome.done), default=0.0),
+        )
         rate = events / seconds if seconds else 0.0
         outcome.print_json(to_json=asdict, events_per_s=rate, startup_s=round(startup_s, 3))
     else:

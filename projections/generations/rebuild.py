@@ -35,6 +35,8 @@ from projections.table.view import Postgres, TableView
 log = logging.getLogger(__name__)
 
 HAND_OVER_S = 4 * REFRESH_S
+MAX_TOGETHER = 16
+"""Views that are rebuilt in one pass: each has loaders of its own until the running ones take over."""
 Failed = ProjectionError | EventLogError
 
 
@@ -104,6 +106,12 @@ class Rebuilder:
 
         See `rebuild`. A view that fails does not stop the others.
         """
+        for first in range(0, len(views), MAX_TOGETHER):
+            yield from self._rebuild_together(views[first : first + MAX_TOGETHER], on_step, skip_poison)
+
+    def _rebuild_together(
+        self, views: Sequence[TableView], on_step: Callable[[Step], None], skip_poison: bool
+    ) -> Iterator[tuple[TableView, Rebuilt | Failed]]:
         noted, options = self._noted(), Options(skip_poison=skip_poison)
         runs = [_Run(view, self._steps(view, noted, on_step, options)) for view in views]
         try:
