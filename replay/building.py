@@ -143,11 +143,8 @@ def _run(
 
 def _report(outcome: Outcome[Rebuilt], startup_s: float, as_json: bool) -> None:
     if as_json:
-        # views that are rebuilt together take the same time
-        events, seconds = (
-            sum(each.events for each in outcome.done),
-            max((each.seconds for each in outcome.done), default=0.0),
-        )
+        events = sum(each.events for each in outcome.done)
+        seconds = max((each.seconds for each in outcome.done), default=0.0)  # they are rebuilt together
         rate = events / seconds if seconds else 0.0
         outcome.print_json(to_json=asdict, events_per_s=rate, startup_s=round(startup_s, 3))
     else:
