@@ -14,26 +14,12 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
+from eventlog.backoff import DEFAULT_BACKOFF, Backoff
+
 SPAWN: Final = multiprocessing.get_context("spawn")
 """Not forked, because the threads of the Kafka and store clients would be missing."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Restarts:
-    """How dead workers are replaced: after doubling pauses, until one died `limit` times in a row.
-
-    A worker that lived for `stable_s` seconds ends its row.
-    """
-
-    first_s: float = 0.2
-    max_s: float = 5.0
-    limit: int = 8
-    stable_s: float = 30.0
-
-
-DEFAULT_RESTARTS: Final = Restarts()
 
 
 @dataclass
@@ -58,7 +44,7 @@ class Workers:
         *,
         end_s: float,
         hopeless: int | None = None,
-        restarts: Restarts = DEFAULT_RESTARTS,
+        backoff: Backoff = DEFAULT_BACKOFF,
     ) -> None:
         """Prepare `number` processes that each call `target` with `arguments`, until SIGTERM.
 
@@ -66,7 +52,7 @@ class Workers:
         exit code of a worker that another one would not help; it has logged the reason.
         """
         self._name, self._target, self._arguments = name, target, arguments
-        self._end_s, self._hopeless, self._restarts = end_s, hopeless, restarts
+        self._end_s, self._hopeless, self._backoff = end_s, hopeless, backoff
         self._workers = [_Worker() for _ in range(number)]
 
     def run(self) -> int:
@@ -111,12 +97,11 @@ class Workers:
         if code is not None and code == self._hopeless:
             return code
         lived_s = time.monotonic() - worker.began
-        restarts = self._restarts
-        worker.deaths = 1 if lived_s > restarts.stable_s else worker.deaths + 1
-        if worker.deaths > restarts.limit:
+        worker.deaths = 1 if lived_s > self._backoff.stable_s else worker.deaths + 1
+        if self._backoff.limit is not None and worker.deaths > self._backoff.limit:
             logger.critical("%s ended %d times in a row, the last time with exit code %s", name, worker.deaths, code)
             return 1
-        pause_s = min(restarts.max_s, restarts.first_s * 2.0 ** (worker.deaths - 1))
+        pause_s = self._backoff.wait_s(worker.deaths - 1)
         logger.warning("%s ended with exit code %s, starting another in %.1f s", name, code, pause_s)
         worker.due = time.monotonic() + pause_s
         return 0

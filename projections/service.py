@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 from eventlog.admin import prepare
+from eventlog.backoff import RETRY_FOREVER
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
@@ -32,7 +33,7 @@ from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.open import STORES, open_store
 from projections.stores.store import Target
-from projections.supervision.process import RETRY_FOREVER, ProcessSpec
+from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
 from projections.table.view import TableView
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import pickle
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
+from eventlog.workers import SPAWN, call_without_parent
 from projections.folding.compiled import OnlySpark, Program
 from projections.folding.tasks import FoldTask, Share, fold, groups, write
 from projections.folding.workers import TaskFailed
@@ -23,9 +23,6 @@ from projections.stores.store import BulkWriter
 Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
-
-_SPAWNED: Final = multiprocessing.get_context("spawn")
-"""Not forked: the parent has threads and connections."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +66,9 @@ class Pool:
 @contextmanager
 def opened(size: int | None = None) -> Iterator[Pool]:
     """A pool that starts its processes with their first tasks. size: of processes; None: one per core."""
-    count = _SPAWNED.Value("q", 0)
+    count = SPAWN.Value("q", 0)
     size = size or _cores()
-    with ProcessPoolExecutor(size, _SPAWNED, _begin, (count,)) as executor:
+    with ProcessPoolExecutor(size, SPAWN, _begin, (count,)) as executor:
         yield Pool(size, executor, count)
 
 
@@ -83,12 +80,7 @@ def _begin(count: Any) -> None:
     global _count  # noqa: PLW0603 - what a process of the pool has for its life
     _count = count
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=[multiprocessing.parent_process()], name="parent", daemon=True).start()
-
-
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
+    call_without_parent(partial(os._exit, 1))
 
 
 def _fold(task: FoldTask) -> Share:

@@ -16,7 +16,7 @@ from projections.stores.store import BulkWriter
 from projections.table.view import TableView
 
 LOOK_S: Final = 0.25
-"""Time between progress reports; Spark's tasks report once per second."""
+"""Time between progress reports."""
 
 Ranges = Mapping[int, tuple[int, int]]
 """By partition of `events`, the first offset and the one after the last."""

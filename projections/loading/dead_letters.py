@@ -28,7 +28,8 @@ class DeadLetters:
     def add_record(self, topic: str, record: Message, reason: str) -> None:
         """Write a dead letter for a record of `topic` (its short name); raises LogUnavailable if it is not stored."""
         letter = Letter(reason, time_of(record.timestamp()[1]), record.key(), record.value())
-        self.put_record(topic, record.partition(), record.offset(), letter)
+        partition, offset = record.partition(), record.offset()
+        self.put(f"{topic}/{partition}/{offset}", letter.to_json(topic=topic, partition=partition, offset=offset))
         self.flush()
 
     def add(self, key: str, reason: str, what: bytes) -> None:
@@ -36,10 +37,6 @@ class DeadLetters:
         letter = Letter(reason, format_time(datetime.now(UTC)), what, None)
         self.put(key, letter.to_json(topic=key.partition("/")[0]))
         self.flush()
-
-    def put_record(self, topic: str, partition: int | None, offset: int | None, letter: Letter) -> None:
-        """Put the letter of the record at this place; `flush` confirms that it is stored."""
-        self.put(f"{topic}/{partition}/{offset}", letter.to_json(topic=topic, partition=partition, offset=offset))
 
     def put(self, key: str, letter: bytes | None) -> None:
         """Put a letter, or (None) remove it; `flush` confirms that it is stored."""

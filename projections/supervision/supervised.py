@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, cast
 
+from eventlog.backoff import DEFAULT_BACKOFF, Backoff
 from projections.supervision.errors import StartFailed, SupervisionError
-from projections.supervision.process import DEFAULT_BACKOFF, Backoff, ProcessSpec, ProcessStatus, State
+from projections.supervision.process import ProcessSpec, ProcessStatus, State
 
 _GUARD = Path(__file__).with_name("guard.py")
 _LOG = logging.getLogger(__name__)

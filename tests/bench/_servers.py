@@ -9,11 +9,15 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
+
+SERVERS: Final = ("HEADWATER_KAFKA", "HEADWATER_POSTGRES", "HEADWATER_ELASTICSEARCH", "HEADWATER_VALKEY")
+"""Of these, each bench needs one or more."""
 
 
 class NotThere(Exception):
@@ -50,7 +54,7 @@ def servers() -> Iterator[str]:
 def addresses(environ: Mapping[str, str]) -> dict[str, str]:
     """By variable, where each server is to be: as the variable says, else where `make up` starts it."""
     usual = StackSettings.from_environ(environ).endpoints.environment()
-    return {name: environ.get(name) or address for name, address in usual.items()}
+    return {name: environ.get(name) or usual[name] for name in SERVERS}
 
 
 def answers(address: str) -> bool:

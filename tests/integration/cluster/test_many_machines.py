@@ -14,6 +14,7 @@ import pytest
 
 from compose.settings import StackSettings
 from eventlog import admin
+from eventlog.backoff import Backoff
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
@@ -24,7 +25,7 @@ from projections.loading.loader import Loader
 from projections.settings import StoreSettings
 from projections.spark.session import SparkSettings, lazy_session
 from projections.stores.store import Target
-from projections.supervision.process import Backoff, ProcessSpec
+from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
 from projections.table.expressions import Source
 from projections.table.reference import fold

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eventlog.backoff import RETRY_FOREVER, Backoff
 from projections.supervision.errors import StartFailed, SupervisionError
-from projections.supervision.process import RETRY_FOREVER, Backoff, ProcessSpec, State
+from projections.supervision.process import ProcessSpec, State
 from projections.supervision.supervisor import Supervisor
 from tests.waiting import eventually
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from eventlog import workers
-from eventlog.workers import Restarts, Workers
+from eventlog.backoff import Backoff
+from eventlog.workers import Workers
 
 HOPELESS = 2
-QUICK = Restarts(first_s=0.0, max_s=0.0, limit=3)
+QUICK = Backoff(first_s=0.0, max_s=0.0, limit=3)
 
 
 class FakeProcess:
@@ -65,7 +66,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 
         with monkeypatch.context() as patch:
             patch.setattr(workers, "SPAWN", Spawn)
-            exit_code = Workers("worker", 1, print, (), end_s=1.0, hopeless=HOPELESS, restarts=QUICK).run()
+            exit_code = Workers("worker", 1, print, (), end_s=1.0, hopeless=HOPELESS, backoff=QUICK).run()
         return exit_code, len(codes) - len(left)
 
     assert threading.current_thread() is threading.main_thread()  # signals are its own
