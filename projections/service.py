@@ -92,12 +92,14 @@ class Service:
             return
         log.info("building %s", ", ".join(view.tag for view in views))
         with self._rebuilding() as rebuilder:
-            for _, outcome in rebuilder.rebuild_all(views):
-                match outcome:
-                    case NotPublished():  # it is live
-                        log.error("%s", outcome)
-                    case Exception():
-                        raise outcome
+            outcomes = [outcome for _, outcome in rebuilder.rebuild_all(views)]
+        failed = [each for each in outcomes if isinstance(each, Exception)]
+        first = next((each for each in failed if not isinstance(each, NotPublished)), None)  # those are live
+        for each in failed:
+            if each is not first:
+                log.error("%s", each)
+        if first is not None:
+            raise first
 
     @contextmanager
     def _rebuilding(self) -> Iterator[Rebuilder]:

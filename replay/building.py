@@ -116,7 +116,7 @@ def _selection(since: str, until: str, where: str, partitions: int) -> Selection
 def _run(
     deployment: Deployment, views: Sequence[TableView], name: str, options: Options, engine: EngineChoice, as_json: bool
 ) -> None:
-    startup_s = 0.0
+    startup_s = took_s = 0.0
 
     def session() -> SparkSession:
         nonlocal startup_s
@@ -132,19 +132,22 @@ def _run(
         return rebuilder.build_part(by_name[view], name, options, on_step)
 
     def build_all(on_step: OnStep) -> Iterator[tuple[str, Rebuilt | Exception]]:
+        nonlocal took_s
+        began = time.monotonic()
         for view, result in rebuilder.rebuild_all(list(by_name.values()), on_step, skip_poison=options.skip_poison):
+            if isinstance(result, Rebuilt):
+                took_s = max(took_s, time.monotonic() - began - result.phases.get("hand-over", 0.0))
             yield view.name, result
 
     def report(outcome: Outcome[Rebuilt]) -> None:
-        _report(outcome, startup_s, as_json)
+        _report(outcome, took_s or sum(each.seconds for each in outcome.done), startup_s, as_json)
 
     (on_each(by_name, build_part, report) if name else on_all(by_name, build_all, report)).exit()
 
 
-def _report(outcome: Outcome[Rebuilt], startup_s: float, as_json: bool) -> None:
+def _report(outcome: Outcome[Rebuilt], seconds: float, startup_s: float, as_json: bool) -> None:
     if as_json:
         events = sum(each.events for each in outcome.done)
-        seconds = max((each.seconds for each in outcome.done), default=0.0)  # they are rebuilt together
         rate = events / seconds if seconds else 0.0
         outcome.print_json(to_json=asdict, events_per_s=rate, startup_s=round(startup_s, 3))
     else:

@@ -10,7 +10,9 @@ from typing import Final
 
 import orjson
 
+from commands.declaring.aggregate import Event
 from eventlog.envelope import partition_of
+from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
@@ -23,7 +25,7 @@ from projections.folding.passes import Outcome, Pass
 from projections.folding.slices import SLICE_OFFSETS
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import SparkWorkers, TaskFailed, Workers
-from projections.generations.engine import BulkResult, Load, Ranges, offsets_in
+from projections.generations.engine import BulkResult, Failure, Load, Ranges, offsets_in
 from projections.generations.selection import Selection
 from projections.stores.names import patch_key
 from projections.table.patch import Patch
@@ -49,17 +51,14 @@ class FoldingEngine:
     spark: Callable[[], SparkWorkers] | None
     slice_offsets: int = SLICE_OFFSETS
 
-    def bulk_load(self, loads: Sequence[Load]) -> list[BulkResult | ProjectionError]:
+    def bulk_load(self, loads: Sequence[Load]) -> list[BulkResult | Failure]:
         """See Engine.bulk_load."""
-        results: dict[int, BulkResult | ProjectionError] = {}
-        together: dict[str, list[int]] = {}
-        for number, load in enumerate(loads):
-            together.setdefault(f"{sorted(load.ranges.items())} {load.selection}", []).append(number)
-        for numbers in together.values():
+        results: dict[int, BulkResult | Failure] = {}
+        for numbers in _together(loads):
             results |= zip(numbers, self._load([loads[number] for number in numbers]), strict=True)
         return [results[number] for number in range(len(loads))]
 
-    def _load(self, loads: Sequence[Load]) -> list[BulkResult | ProjectionError]:
+    def _load(self, loads: Sequence[Load]) -> list[BulkResult | Failure]:
         """Load views with the same ranges and selection."""
         total = offsets_in(loads[0].ranges)
         if not total:
@@ -70,37 +69,63 @@ class FoldingEngine:
         programs = {number: each for number, each in enumerate(outcomes) if isinstance(each, Program)}
         passed: dict[int, Outcome] = {}
         if programs:
-            chosen = [loads[number] for number in programs]
-            with self.workers(total) as workers:
-                passed = dict(zip(programs, self._pass(chosen, workers, list(programs.values())), strict=True))
+            found = self._folded([loads[number] for number in programs], total, list(programs.values()))
+            passed = dict(zip(programs, found, strict=True))
         return [
             self._settled(load, passed.get(number, outcome))
             for number, (load, outcome) in enumerate(zip(loads, outcomes, strict=True))
         ]
 
-    def _pass(
-        self, loads: Sequence[Load], workers: Workers, programs: Sequence[Program], patches: SparkWorkers | None = None
-    ) -> Sequence[Outcome]:
-        shared = decoders([] if patches else [load.view for load in loads])
+    def _folded(self, loads: Sequence[Load], total: int, programs: Sequence[Program]) -> list[Outcome]:
         try:
-            return Pass(
-                self.settings, loads, workers, programs, shared, self.slice_offsets, self.spark_for, patches
-            ).run()
-        except TaskFailed as error:
+            with self.workers(total) as workers:
+                reasons = [workers.refuses(program) for program in programs]
+                taken = [number for number, reason in enumerate(reasons) if not reason]
+                passed = self._pass([loads[each] for each in taken], workers, [programs[each] for each in taken])
+                found = dict(zip(taken, passed, strict=True))
+                return [found.get(number, OnlySpark(reason)) for number, reason in enumerate(reasons)]
+        except (ProjectionError, EventLogError, OSError) as error:
             return [error] * len(loads)
 
-    def _settled(self, load: Load, outcome: Outcome | Program) -> BulkResult | ProjectionError:
+    def _pass(
+        self, loads: Sequence[Load], workers: Workers, programs: Sequence[Program], patches: SparkWorkers | None = None
+    ) -> list[Outcome]:
+        """One pass; if it fails, one for each half of the views: one of them may be the reason."""
+        if not loads:
+            return []
+        views = [] if patches else [load.view for load in loads]
+        alone = [decoders([view]) for view in views] if len(views) > 1 else []
+        one = Pass(
+            self.settings, loads, workers, programs, decoders(views), alone, self.slice_offsets, self.spark_for, patches
+        )
+        try:
+            return one.run()
+        except (TaskFailed, ProjectionError, EventLogError, OSError) as error:
+            half = len(loads) // 2
+            if not half or _log_is_away(error):
+                return [error] * len(loads)
+            log.warning(
+                "folding %s and %s apart, since together they failed: %s",
+                _tags(loads[:half]), _tags(loads[half:]), error,
+            )  # fmt: skip
+            one.forget()
+        return [
+            *self._pass(loads[:half], workers, programs[:half]),
+            *self._pass(loads[half:], workers, programs[half:]),
+        ]
+
+    def _settled(self, load: Load, outcome: Outcome | Program) -> BulkResult | Failure:
         """The result of a load; if only Spark can read the events, that of a pass with Spark."""
         match outcome:
             case OnlySpark():
                 try:
                     spark = self.spark_for(load.view, str(outcome))
-                except BulkLoadFailed as error:
+                except (ProjectionError, EventLogError, OSError) as error:
                     return error
                 return self._settled(load, *self._pass([load], spark, [combining(load.view)], spark))
             case TaskFailed():
                 return BulkLoadFailed(load.view.name, str(outcome))
-            case BulkResult() | ProjectionError():
+            case BulkResult() | ProjectionError() | EventLogError() | OSError():
                 return outcome
         raise AssertionError(outcome)
 
@@ -150,6 +175,31 @@ def _program(view: TableView, selection: Selection) -> Program | OnlySpark:
         return compiled(view)
     except OnlySpark as error:
         return error
+
+
+def _together(loads: Sequence[Load]) -> list[list[int]]:
+    """Numbers of the loads for each pass: with the same ranges and selection, and one class for each event type."""
+    found: dict[str, list[tuple[list[int], dict[str, type[Event]]]]] = {}
+    for number, load in enumerate(loads):
+        passes = found.setdefault(f"{sorted(load.ranges.items())} {load.selection}", [])
+        events = load.view.events
+        for numbers, known in passes:
+            if all(known.get(name, event) is event for name, event in events.items()):
+                numbers.append(number)
+                known.update(events)
+                break
+        else:
+            passes.append(([number], dict(events)))
+    return [numbers for passes in found.values() for numbers, _ in passes]
+
+
+def _log_is_away(error: Exception) -> bool:
+    """Whether a task or this process could not read the log; a task's error is only text."""
+    return isinstance(error, EventLogError) or LogUnavailable.__name__ in str(error)
+
+
+def _tags(loads: Sequence[Load]) -> str:
+    return ", ".join(load.view.tag for load in loads)
 
 
 def _patch_text(patch: Patch, record: UnclearRecord) -> str:

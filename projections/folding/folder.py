@@ -125,15 +125,26 @@ class Fold:
                 combine(ours, row)
 
 
+_Taker = tuple[Callable[..., None], Rows, int]
+"""What folds an event into the rows of a view, and the number of the view."""
+
+
 class Folder:
     """Folds records into the rows of several views."""
 
     def __init__(
-        self, decoders: Decoders, programs: Sequence[Program], times: Times = ALWAYS, erased: Erased | None = None
+        self,
+        decoders: Decoders,
+        programs: Sequence[Program],
+        times: Times = ALWAYS,
+        erased: Erased | None = None,
+        alone: Sequence[Decoders] = (),
     ) -> None:
-        """decoders: for all events of `programs`."""
+        """decoders: for all events of `programs`. alone: the decoders of each view alone; empty if there is one."""
         names = decoders.namespace()
         self.folds = [Fold(program, names) for program in programs]
+        self._programs, self._alone = programs, alone
+        self._singles: dict[int, Folder] = {}
         self.tombstones: dict[int, dict[bytes, int]] = {}
         self._events = {
             event: (names[name], decoders.versions[event], decoders.older.get(event))
@@ -146,7 +157,7 @@ class Folder:
         """Fold records of one partition of `events`, in their order."""
         # one loop with local names, because a call per record costs a sixth of a fold
         decode_head, events, takers = self._head, self._events, self._takers()
-        others = [(each.every, each.rows, each.unclear) for each in self.folds if each.every is not None]
+        others = [(each.every, each.rows, view) for view, each in enumerate(self.folds) if each.every is not None]
         times, erased = self._times if self._times != ALWAYS else None, self._erased.get(partition)
         for message in messages:
             value = message.value()
@@ -174,39 +185,48 @@ class Folder:
             except UNCLEAR:
                 self._leave(partition, message, taken)
                 continue
-            for fold, rows, unclear in taken:
+            for fold, rows, view in taken:
                 try:
                     fold(head, data, value, partition, message.offset(), timestamp_ms, rows)
                 except UNCLEAR:
-                    unclear.append(_unclear(partition, message))
+                    self._fold_alone(partition, message, view)
 
-    def _takers(self) -> dict[str, list[tuple[Callable[..., None], Rows, list[UnclearRecord]]]]:
+    def _takers(self) -> dict[str, list[_Taker]]:
         """By event type, what folds it."""
         return {
             event: [
-                (fold, each.rows, each.unclear)
-                for each in self.folds
+                (fold, each.rows, view)
+                for view, each in enumerate(self.folds)
                 if (fold := each.functions.get(event, each.every)) is not None
             ]
             for event in self._events
         }
 
-    def _leave(
-        self,
-        partition: int,
-        message: Recorded,
-        taken: Sequence[tuple[Callable[..., None], Rows, list[UnclearRecord]]] | None,
-    ) -> None:
-        """Leave a record that is not as expected to all views that may handle it."""
+    def _leave(self, partition: int, message: Recorded, taken: Sequence[_Taker] | None) -> None:
+        """Leave a record that is not as expected to all views that may handle it. taken: None if it is no event."""
         if is_heartbeat(partition, message.key()):
             return
+        if taken is not None:
+            for _, _, view in taken:
+                self._fold_alone(partition, message, view)
+            return
         record = _unclear(partition, message)
-        if taken is None:
-            lists = [each.unclear for each in self.folds if not each.given_up]
-        else:
-            lists = [unclear for _, _, unclear in taken]
-        for unclear in lists:
-            unclear.append(record)
+        for each in self.folds:
+            if not each.given_up:
+                each.unclear.append(record)
+
+    def _fold_alone(self, partition: int, message: Recorded, view: int) -> None:
+        """Fold a record for one view with its own decoders: the others may need a field that is not as declared."""
+        fold = self.folds[view]
+        if not self._alone:
+            fold.unclear.append(_unclear(partition, message))
+            return
+        single = self._singles.get(view)
+        if single is None:
+            single = Folder(self._alone[view], [self._programs[view]], self._times, self._erased)
+            self._singles[view] = single
+        single.folds[0].rows, single.folds[0].unclear = fold.rows, fold.unclear
+        single.add(partition, [message])
 
     def _erase(self, partition: int, tombstone: Recorded) -> None:
         key = tombstone.key()

@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from eventlog.errors import EventLogError
 from eventlog.letters import Letter as DeadLetter
 from eventlog.letters import time_of
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from projections.errors import BulkLoadFailed, PoisonEvent, ProjectionError
+from projections.errors import PoisonEvent, ProjectionError
 from projections.folding import unclear
 from projections.folding.compiled import OnlySpark, Program
 from projections.folding.decoders import Decoders
@@ -27,7 +28,7 @@ from projections.folding.states import States
 from projections.folding.tasks import MAX_UNCLEAR, FoldTask, Letter, Share, divided, share_of
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import ReadBySpark, SparkWorkers, TaskFailed, Workers
-from projections.generations.engine import BulkResult, Load, Ranges, offsets_in, watched
+from projections.generations.engine import BulkResult, Failure, Load, Ranges, offsets_in, watched
 from projections.generations.selection import Selection
 from projections.loading.dead_letters import DeadLetters
 from projections.table.patch import Patch
@@ -43,15 +44,16 @@ BUCKET_OFFSETS: Final = 250_000
 """Rows of a bucket, at most; see `tasks.groups`."""
 MAX_BUCKETS: Final = 1024
 
-Outcome = BulkResult | ProjectionError | OnlySpark | TaskFailed
+Outcome = BulkResult | Failure | OnlySpark | TaskFailed
 
 
 @dataclass(frozen=True)
 class Pass:
     """One pass for loads with the same ranges and selection.
 
-    programs: of the loads' views. decoders: for all of them. patches: the workers, if they fold the patches that the
-    live query makes; then there is one load. reader: reads the records that compiled source does not.
+    programs: of the loads' views. decoders: for all of them. alone: for each alone, if there are several. patches: the
+    workers, if they fold the patches that the live query makes; then there is one load. reader: reads the records that
+    compiled source does not.
     """
 
     settings: LogSettings
@@ -59,6 +61,7 @@ class Pass:
     workers: Workers
     programs: Sequence[Program]
     decoders: Decoders
+    alone: Sequence[Decoders]
     slice_offsets: int
     reader: ReadBySpark
     patches: SparkWorkers | None = None
@@ -66,7 +69,7 @@ class Pass:
     def run(self) -> list[Outcome]:
         """Fold, then write each view; returns the result of each, or why it failed.
 
-        OnlySpark: before anything was written. Raises TaskFailed if the fold failed.
+        OnlySpark: before anything was written. Raises TaskFailed and OSError if the fold failed, and LogUnavailable.
         """
         began, before = time.monotonic(), self.workers.read
         slices = self._slices
@@ -75,9 +78,13 @@ class Pass:
                 watching.enter_context(watched(lambda: self.workers.read - before, self._total, load.on_progress))
             shares = self._fold(slices, rest)
             outcomes = [self._finish(view, shares, began) for view in range(len(self.loads))]
-        if all(isinstance(each, BulkResult) for each in outcomes):
+        if all(isinstance(each, BulkResult | OnlySpark) for each in outcomes):
             slices.forget()
         return outcomes
+
+    def forget(self) -> None:
+        """Delete what was folded, if it will not be used."""
+        self._slices.forget()
 
     @property
     def _slices(self) -> Slices:
@@ -110,16 +117,18 @@ class Pass:
             known = merged([known, self.patches.tombstones(self._ranges)])
         while True:
             shares = slices.fold(self._ranges, known, self._buckets, rest, partial(self._fold_part, known))
+            if all(_gave_up(shares, view) for view in range(len(self.loads))):
+                break  # and did not look for all tombstones
             found = merged(share.tombstones for share in shares)
             erased = merged([known, found])
             if erased == known:
+                if known != found and self._selection.is_all and self.patches is None:
+                    erasures.keep(found)  # compaction has removed some
                 break
             log.info("folding again without the events that tombstones erase")
             known = erased
             erasures.keep(known)
             slices.forget()
-        if known != found and self._selection.is_all and self.patches is None:
-            erasures.keep(found)  # compaction has removed some
         return shares
 
     def _fold_part(self, erased: Erased, part: Ranges, folder: Path) -> list[Share]:
@@ -128,7 +137,7 @@ class Pass:
             return []
         path = folder if self.workers.on_one_disk else None
         times = _times(self._selection)
-        task = FoldTask(self.decoders, self.programs, self.settings, (), times, erased, self._buckets, path)
+        task = FoldTask(self.decoders, self.programs, self.settings, (), times, erased, self._buckets, path, self.alone)
         if self.patches is not None:
             return self.patches.fold_patches(self.loads[0].view, part, self._selection, task)
         wanted = size * -(-offsets // (size * TASK_OFFSETS))
@@ -139,17 +148,23 @@ class Pass:
 
     def _finish(self, view: int, shares: Sequence[Share], began: float) -> Outcome:
         """Write the rows of one view, and report its unreadable records."""
-        load, program = self.loads[view], self.programs[view]
-        if any(share.gave_up(view) for share in shares):
+        if _gave_up(shares, view):
             return OnlySpark(f"more than {MAX_UNCLEAR:,} records are not as declared")
         try:
-            found, letters = self._unclear(view, shares)
-            states = States(program)
-            states.add(found)
-            own = share_of([{}] * view + [states.drain()], self._buckets)
-            written = self.workers.write(view, program, [*shares, own], load.writers)
-        except (OnlySpark, TaskFailed, BulkLoadFailed) as error:
+            return self._write(view, shares, began)
+        except (OnlySpark, TaskFailed, ProjectionError, EventLogError, OSError) as error:
             return error
+        except Exception as error:  # of a fold of one's own: the other views are still written
+            log.exception("%s: its rows could not be combined", self.loads[view].view.tag)
+            return TaskFailed(f"{type(error).__name__}: {error}"[:500])
+
+    def _write(self, view: int, shares: Sequence[Share], began: float) -> BulkResult | PoisonEvent:
+        load, program = self.loads[view], self.programs[view]
+        found, letters = self._unclear(view, shares)
+        states = States(program)
+        states.add(found)
+        own = share_of([{}] * view + [states.drain()], self._buckets)
+        written = self.workers.write(view, program, [*shares, own], load.writers)
         letters += [letter for share in shares for letter in share.letters]
         poison = len(letters) + sum(share.poison - len(share.letters) for share in shares)
         if poison and not load.skip_poison:
@@ -183,6 +198,10 @@ class Pass:
         for partition, offset, text in letters:
             written.put(f"{EVENTS}/{partition}/{offset}", text)
         written.flush()
+
+
+def _gave_up(shares: Sequence[Share], view: int) -> bool:
+    return any(share.gave_up(view) for share in shares)
 
 
 def _poison_event(view: TableView, first: Letter, poison: int) -> PoisonEvent:

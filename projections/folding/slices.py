@@ -38,8 +38,8 @@ SLICE_OFFSETS: Final = 20_000_000
 """Of all partitions together; less than a minute of folding on two cores."""
 KEPT_S: Final = 24 * 60 * 60
 """Shorter than the retention of tombstones, so that later erasures are found in the log."""
-TOGETHER: Final = "several.views"
-"""Names of views contain no dot."""
+TOGETHER: Final = "several."
+"""How folders for several views begin; names of views contain no dot."""
 REST: Final = "rest-"
 SHARES: Final = "shares.msgpack"
 """Written last: a slice with this file is complete."""
@@ -81,9 +81,15 @@ class Slices:
         return shares + fold(left, Path(tempfile.mkdtemp(dir=rest)))
 
     def forget(self) -> None:
-        """Delete the kept slices, and what killed processes left long ago."""
+        """Delete the kept slices, and what killed processes left long ago.
+
+        Of other views together, too: the same views may never be rebuilt together again.
+        """
         for folder in self._of_views.iterdir():
             if not folder.name.startswith(REST) or folder.stat().st_mtime < time.time() - KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)
+        for folder in self._of_views.parent.glob(f"{TOGETHER}*"):
+            if folder != self._of_views and _changed_at(folder) < time.time() - KEPT_S:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _slice(self, folder: Path, part: Ranges, fold: Fold) -> list[Share]:
@@ -101,7 +107,9 @@ class Slices:
 
     @property
     def _of_views(self) -> Path:
-        name = self.views[0].name if len(self.views) == 1 else TOGETHER
+        # another rebuild, of other views, may run at the same time
+        names = [view.name for view in self.views]
+        name = names[0] if len(names) == 1 else TOGETHER + _digest(names)
         return self.settings.state.absolute() / "replays" / self.settings.environment / name
 
     def _folder(self, erased: Erased, buckets: int) -> Path:
@@ -114,7 +122,19 @@ class Slices:
         ]
         # other code may fold the same declaration into other fields, so their slices must not be mixed
         what += [str(buckets), _told(erased), code_digest()]
-        return self._of_views / hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+        return self._of_views / _digest(what)
+
+
+def _digest(what: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+
+
+def _changed_at(folder: Path) -> float:
+    """When something in it was last created or deleted; now, if another process deletes it."""
+    try:
+        return max(each.stat().st_mtime for each in (folder, *folder.rglob("*")))
+    except FileNotFoundError:
+        return time.time()
 
 
 @cache

@@ -22,11 +22,13 @@ from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.folding.compiled import Program
 from projections.folding.decoders import Decoders
-from projections.folding.folder import Erased, Fold, Folder, Part, Rows, Times, UnclearRecord
+from projections.folding.folder import Erased, Fold, Folder, Part, Recorded, Rows, Times, UnclearRecord
 from projections.stores.store import BulkWriter
 
 ROWS_IN_MEMORY: Final = 200_000
 """Rows that a task folds before it moves them to its chunks."""
+MIN_ROWS_IN_MEMORY: Final = 50_000
+"""Rows of one of many views likewise: fewer would make too many small chunks."""
 RECORDS_IN_MEMORY: Final = 2_000_000
 """Records likewise: few rows can have long lists."""
 GROUP_BYTES: Final = 16 * 1024 * 1024
@@ -39,8 +41,8 @@ MAX_UNCLEAR: Final = 20_000
 class FoldTask:
     """A part of the fold of some views.
 
-    decoders: for the events of all `programs`. erased: events to leave out. buckets: their number, per view. path: the
-    file for its chunks; None: they stay in memory.
+    decoders, alone: see Folder. erased: events to leave out. buckets: their number, per view. path: the file for its
+    chunks; None: they stay in memory.
     """
 
     decoders: Decoders
@@ -51,6 +53,7 @@ class FoldTask:
     erased: Erased
     buckets: int
     path: Path | None = None
+    alone: Sequence[Decoders] = ()
 
 
 class Chunk(NamedTuple):
@@ -101,22 +104,36 @@ class Piece(NamedTuple):
 
 
 def fold(task: FoldTask, on_records: Callable[[int], None]) -> Share:
-    """Fold parts of the log; on_records: called with the number of records read since. Raises LogUnavailable."""
-    folder, read = Folder(task.decoders, task.programs, task.times, task.erased), 0
+    """Fold parts of the log; on_records: called with the number of records read since. Raises LogUnavailable.
+
+    If it gives up all views, it stops.
+    """
+    folder, read = Folder(task.decoders, task.programs, task.times, task.erased, task.alone), 0
+    folds, most = folder.folds, max(MIN_ROWS_IN_MEMORY, ROWS_IN_MEMORY // len(task.programs))
     with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
-        for part in task.parts:
-            for messages in log.batches(EVENTS, part.partition, part.start, part.end):
-                folder.add(part.partition, messages)
-                on_records(len(messages))
-                read += len(messages)
-                if sum(len(each.rows) for each in folder.folds) > ROWS_IN_MEMORY or read > RECORDS_IN_MEMORY:
-                    held.drain(folder)
-                    read = 0
-                for each in folder.folds:
-                    if len(each.unclear) > MAX_UNCLEAR:
-                        each.give_up()
-        held.drain(folder)
-        return held.share(tombstones=folder.tombstones, unclear=[each.unclear for each in folder.folds])
+        for messages, partition in _read(log, task.parts):
+            folder.add(partition, messages)
+            on_records(len(messages))
+            read += len(messages)
+            for view, each in enumerate(folds):
+                if len(each.rows) > most or read > RECORDS_IN_MEMORY:
+                    held.add(view, each.drain())
+                if len(each.unclear) > MAX_UNCLEAR:
+                    each.give_up()
+            if read > RECORDS_IN_MEMORY:
+                read = 0
+            if all(each.given_up for each in folds):
+                break
+        for view, each in enumerate(folds):
+            held.add(view, each.drain())
+        return held.share(tombstones=folder.tombstones, unclear=[each.unclear for each in folds])
+
+
+def _read(log: KafkaLog, parts: Sequence[Part]) -> Iterator[tuple[Sequence[Recorded], int]]:
+    """Records of these parts, a batch at a time, with their partition."""
+    for part in parts:
+        for messages in log.batches(EVENTS, part.partition, part.start, part.end):
+            yield messages, part.partition
 
 
 def share_of(rows: Sequence[Rows], buckets: int) -> Share:
@@ -176,11 +193,6 @@ class Chunks:
         self._sink, self._path, self._buckets = sink, path, buckets
         self._chunks: list[Chunk] = []
         self._end = 0
-
-    def drain(self, folder: Folder) -> None:
-        """Encode all rows of a folder."""
-        for view, fold in enumerate(folder.folds):
-            self.add(view, fold.drain())
 
     def add(self, view: int, rows: Rows) -> None:
         """Encode rows, a chunk for each bucket."""

@@ -38,6 +38,9 @@ class Workers(Protocol):
     def read(self) -> int:
         """Records that were read so far, of all folds."""
 
+    def refuses(self, program: Program) -> str:
+        """Why they cannot have this program; empty if they can."""
+
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
         """Run tasks; raises TaskFailed."""
 

@@ -13,12 +13,11 @@ from typing import Final
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from eventlog.errors import EventLogError
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
-from projections.errors import GenerationMissing, LoaderDied, ProjectionError, StoreUnavailable
-from projections.generations.engine import BulkResult, Engine, Load, holds_events, offsets_in
+from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
+from projections.generations.engine import BulkResult, Engine, Failure, Load, holds_events, offsets_in
 from projections.generations.registry import RebuildLock
 from projections.generations.selection import ALL, Selection
 from projections.loading.loader import Loader
@@ -89,7 +88,7 @@ class Options:
 DEFAULT: Final = Options()
 
 
-Loaded = BulkResult | ProjectionError | EventLogError | OSError | None
+Loaded = BulkResult | Failure | None
 """The result of a bulk load, or why it failed; None if there was nothing to load."""
 
 

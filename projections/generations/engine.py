@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from eventlog.errors import EventLogError
 from eventlog.ports import EventLog
 from eventlog.topics import EVENTS
 from projections.errors import ProjectionError
@@ -57,14 +58,17 @@ class Load:
     skip_poison: bool = False
 
 
+Failure = ProjectionError | EventLogError | OSError
+
+
 class Engine(Protocol):
     """Reads events of the log and folds them."""
 
-    def bulk_load(self, loads: Sequence[Load]) -> list[BulkResult | ProjectionError]:
+    def bulk_load(self, loads: Sequence[Load]) -> list[BulkResult | Failure]:
         """Load several views; those with the same ranges and selection are folded in one pass over the log.
 
-        Returns for each its result, or why it failed: PoisonEvent or BulkLoadFailed. The next load reuses what was
-        folded of a long log. Raises LogUnavailable.
+        Returns for each its result, or why it failed: for example PoisonEvent, BulkLoadFailed or LogUnavailable. A view
+        that fails does not stop the others. The next load of the same views reuses what was folded of a long log.
         """
 
     def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:

@@ -21,7 +21,7 @@ from projections.errors import (
     ViewDeclarationError,
 )
 from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading, opened
-from projections.generations.engine import Engine
+from projections.generations.engine import Engine, Failure, Load
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations, RebuildLock
 from projections.generations.top_up import top_up
@@ -112,9 +112,16 @@ class Rebuilder:
     def _rebuild_together(
         self, views: Sequence[TableView], on_step: Callable[[Step], None], skip_poison: bool
     ) -> Iterator[tuple[TableView, Rebuilt | Failed]]:
-        noted, options = self._noted(), Options(skip_poison=skip_poison)
-        runs = [_Run(view, self._steps(view, noted, on_step, options)) for view in views]
         try:
+            noted = self._noted()
+        except EventLogError as error:
+            yield from ((view, RebuildFailed(view.name, "start", str(error))) for view in views)
+            return
+        options = Options(skip_poison=skip_poison)
+        runs = [_Run(view, self._steps(view, noted, on_step, options)) for view in views]
+        with ExitStack() as closing_all:
+            for run in runs:
+                closing_all.callback(run.steps.close)
             for run in runs:
                 run.advance()
             building = [run for run in runs if run.build is not None]
@@ -131,9 +138,6 @@ class Rebuilder:
             for run in waiting:
                 run.advance()
                 yield from run.ended()
-        finally:
-            for run in runs:
-                run.steps.close()
 
     def load(self, build: Build) -> None:
         """Create one generation, load all its events, and build its indexes."""
@@ -146,12 +150,9 @@ class Rebuilder:
         with ExitStack() as phases:
             for build in builds:
                 phases.enter_context(build.phase("bulk"))
-            loads = [build.bulk() for build in builds]
-            try:
-                found = iter(self.engine.bulk_load([load for load in loads if load is not None]))
-            except (ProjectionError, EventLogError, OSError) as error:
-                return [error] * len(builds)
-            return [None if load is None else next(found) for load in loads]
+            loads = [_load_of(build) for build in builds]
+            found = iter(self.engine.bulk_load([load for load in loads if isinstance(load, Load)]))
+            return [next(found) if isinstance(load, Load) else load for load in loads]
 
     def _steps(
         self, view: TableView, noted: Noted, on_step: Callable[[Step], None], options: Options
@@ -361,6 +362,14 @@ class Rebuilder:
     def drop(self, view: TableView, generations: Sequence[Generation]) -> None:
         """Drop generations that are not current, in every store that they were built in."""
         drop(view, generations, self.generations, self.stores)
+
+
+def _load_of(build: Build) -> Load | Failure | None:
+    """Its load, or why there can be none; None if there is nothing to load."""
+    try:
+        return build.bulk()
+    except (ProjectionError, EventLogError, OSError) as error:
+        return error
 
 
 def drop(view: TableView, dropped: Sequence[Generation], generations: Generations, settings: StoreSettings) -> None:

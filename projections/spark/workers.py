@@ -83,6 +83,10 @@ class SparkTasks:
         """Records that were read by tasks that have ended."""
         return int(self._count.value)
 
+    def refuses(self, program: Program) -> str:
+        """See Workers.refuses; Spark sends what Python's own pickle cannot."""
+        return ""
+
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
         """See Workers.fold."""
         return self._shares(self._context.parallelize(tasks, len(tasks)).map(partial(_fold, self._count)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 import re
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,10 +101,12 @@ def whole(view: TableView, sources: Sequence[Source]) -> tuple[Rows, dict[int, s
 
 def folder_for(*views: TableView, times: Times = ALWAYS, erased: Erased | None = None) -> Folder:
     """As in another process, but for a view whose module exists in this process only."""
-    made = decoders(views), [compiled(view) for view in views]
+    alone = [decoders([view]) for view in views] if len(views) > 1 else []
+    made = decoders(views), [compiled(view) for view in views], alone
     if all(view.name != "with_own_fold" for view in views):
         made = pickle.loads(pickle.dumps(made))
-    return Folder(*made, times, erased)
+    shared, programs, alone = made
+    return Folder(shared, programs, times, erased, alone)
 
 
 def folder_of(view: TableView, sources: Iterable[Source]) -> Folder:
@@ -171,10 +175,12 @@ def test_what_one_view_cannot_read_the_others_fold() -> None:
     owner = TableView("by_text", "text", {"puts": count(Put)}, (Postgres(),))
     puts = TableView("puts", "thing_id", {"puts": count(Put)}, (Postgres(),))
     folder = folder_for(owner, puts)
-    document["data"]["text"] = None
-    folder.add(0, [Record(7, 77, b"key", json.dumps(document).encode())])
-    assert [len(fold.unclear) for fold in folder.folds] == [1, 0]
+    for wrong in (None, 7):  # which the decoders refuse that they share, too
+        document["data"]["text"] = wrong
+        folder.add(0, [Record(7, 77, b"key", json.dumps(document).encode())])
+    assert [len(fold.unclear) for fold in folder.folds] == [2, 0]
     assert [len(fold.rows) for fold in folder.folds] == [0, 1]
+    assert states(puts, folder.folds[1].drain()) == {document["data"]["thing_id"]: {"puts": 2}}
 
 
 @given(st.data())
@@ -317,11 +323,20 @@ class Full:
         raise StoreUnavailable("postgres", "it is full")
 
 
-def test_a_task_that_fails_says_why_in_its_parent() -> None:
+class Killed:
+    def write(self, rows: Any) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+
+def test_a_task_that_fails_says_why_in_its_parent_and_the_next_view_is_written() -> None:
     program = compiled(BY_THING)
     row = [None] * len(program.fields)
-    with pool.opened(1) as workers, pytest.raises(TaskFailed, match="it is full"):
-        workers.write(0, program, [share_of([{"a": row}], 1)], [Full()])
+    with pool.opened(1) as workers:
+        for writer, why in ((Full(), "it is full"), (Killed(), "a process was killed")):
+            with pytest.raises(TaskFailed, match=why):
+                workers.write(0, program, [share_of([{"a": row}], 1)], [writer])
+        assert workers.write(0, program, [share_of([{"a": row}], 1)], []) == 1
 
 
 def test_time_texts_are_those_of_rows() -> None:
