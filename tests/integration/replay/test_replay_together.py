@@ -124,7 +124,7 @@ def rows_are_the_references(view: TableView, writer: ToFiles, sources: list[Sour
     assert differences(states(view, writer.rows()), expected_states(view, sources)) == [], view.name
 
 
-@pytest.mark.parametrize("kind", ["local", "spark", "cluster"])
+@pytest.mark.parametrize("kind", ["local", "cluster"])
 def test_a_view_that_fails_is_named_and_the_others_have_their_rows(
     deployed: Deployed, tmp_path: Path, kind: str
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_view_that_fails_is_named_and_the_others_have_their_rows(
         writers[each.name] = made(folder, fails=each is AWAY)
 
     def spark() -> SparkWorkers:
-        return (AsOnACluster if kind == "cluster" else SparkTasks)(session(), deployed.settings)
+        return AsOnACluster(session(), deployed.settings)
 
     def workers(_: int) -> AbstractContextManager[Workers]:
         return pool.opened(2) if kind == "local" else only(spark())
