@@ -85,7 +85,7 @@ class Slices:
 
         Of other views together, too: the same views may never be rebuilt together again.
         """
-        for folder in self._of_views.iterdir():
+        for folder in self._of_views.glob("*"):
             if not folder.name.startswith(REST) or folder.stat().st_mtime < time.time() - KEPT_S:
                 shutil.rmtree(folder, ignore_errors=True)
         for folder in self._of_views.parent.glob(f"{TOGETHER}*"):

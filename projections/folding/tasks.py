@@ -27,8 +27,8 @@ from projections.stores.store import BulkWriter
 
 ROWS_IN_MEMORY: Final = 200_000
 """Rows that a task folds before it moves them to its chunks."""
-MIN_ROWS_IN_MEMORY: Final = 50_000
-"""Rows of one of many views likewise: fewer would make too many small chunks."""
+MAX_SHARERS: Final = 4
+"""Views that share these rows; each of more has as many as one of four: fewer would make too many small chunks."""
 RECORDS_IN_MEMORY: Final = 2_000_000
 """Records likewise: few rows can have long lists."""
 GROUP_BYTES: Final = 16 * 1024 * 1024
@@ -109,7 +109,7 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Share:
     If it gives up all views, it stops.
     """
     folder, read = Folder(task.decoders, task.programs, task.times, task.erased, task.alone), 0
-    folds, most = folder.folds, max(MIN_ROWS_IN_MEMORY, ROWS_IN_MEMORY // len(task.programs))
+    folds, most = folder.folds, ROWS_IN_MEMORY // min(MAX_SHARERS, len(task.programs))
     with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
         for messages, partition in _read(log, task.parts):
             folder.add(partition, messages)
