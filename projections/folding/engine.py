@@ -159,7 +159,12 @@ class FoldingEngine:
         if self.spark is None:
             raise BulkLoadFailed(view.name, f"local processes cannot fold it: {reason}; use --engine spark")
         log.info("%s: Spark reads the events: %s", view.tag, reason)
-        return self.spark()
+        try:
+            return self.spark()
+        except (ProjectionError, EventLogError, OSError):
+            raise
+        except Exception as error:  # without Java, for example: other views need no Spark
+            raise BulkLoadFailed(view.name, f"Spark does not start: {error}") from error
 
 
 def only_spark(view: TableView, selection: Selection) -> str | None:

@@ -93,10 +93,11 @@ class SparkTasks:
 
     def fold_patches(self, view: TableView, ranges: Ranges, selection: Selection, task: FoldTask) -> list[Share]:
         """See SparkWorkers.fold_patches."""
-        records = read_ranges(self._session, self._settings, ranges)
-        if task.erased:
-            records = remaining(records, task.erased)
-        made = patch_records(selected(records, view, selection), [view], self._settings)
+        with _translated():
+            records = read_ranges(self._session, self._settings, ranges)
+            if task.erased:
+                records = remaining(records, task.erased)
+            made = patch_records(selected(records, view, selection), [view], self._settings)
         return self._shares(made.rdd.mapPartitions(partial(_fold_patches, task, self._count)))
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:

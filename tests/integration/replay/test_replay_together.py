@@ -20,6 +20,7 @@ from projections.folding import pool
 from projections.folding.engine import FoldingEngine
 from projections.folding.workers import SparkWorkers, Workers
 from projections.generations.engine import BulkResult, Load, Ranges
+from projections.spark.setup.java import JavaError
 from projections.spark.workers import SparkTasks
 from projections.table.expressions import Source
 from projections.table.folds import Column, add, count, last
@@ -165,6 +166,12 @@ def test_a_view_that_fails_is_named_and_the_others_have_their_rows(
         assert why in str(failed)
 
     if kind == "local":
-        without = load((TIMED, COUNTED), None)
-        assert isinstance(without["counted"], BulkResult)
-        assert "use --engine spark" in str(without["timed"])
+
+        def no_spark() -> SparkWorkers:
+            raise JavaError("no Java found")
+
+        for starts, why in ((None, "use --engine spark"), (no_spark, "Spark does not start: no Java found")):
+            without = load((TIMED, COUNTED), starts)
+            assert isinstance(without["counted"], BulkResult)
+            assert isinstance(without["timed"], BulkLoadFailed)
+            assert why in str(without["timed"])
