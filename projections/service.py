@@ -91,16 +91,19 @@ class Service:
         if not views:
             return
         log.info("building %s", ", ".join(view.tag for view in views))
-        with self._rebuilding() as rebuild:
-            for view in views:
-                try:
-                    rebuild(view)
-                except NotPublished as error:  # it is live
-                    log.error("%s", error)
+        with self._rebuilding() as rebuilder:
+            outcomes = [outcome for _, outcome in rebuilder.rebuild_all(views)]
+        failed = [each for each in outcomes if isinstance(each, Exception)]
+        first = next((each for each in failed if not isinstance(each, NotPublished)), None)  # those are live
+        for each in failed:
+            if each is not first:
+                log.error("%s", each)
+        if first is not None:
+            raise first
 
     @contextmanager
-    def _rebuilding(self, *, skip_poison: bool = False) -> Iterator[Callable[[TableView], object]]:
-        """A context with what rebuilds a view; Spark starts if it is needed, once for all views."""
+    def _rebuilding(self) -> Iterator[Rebuilder]:
+        """A context with what rebuilds views; Spark starts if it is needed, once for all of them."""
         from projections.engines import new_engine  # noqa: PLC0415
         from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
 
@@ -110,8 +113,7 @@ class Service:
             lazy_session(spark, name="build", threads=os.cpu_count() or 2) as session,
         ):
             engine = new_engine(self.settings, event_log, session)
-            rebuilder = Rebuilder(self.settings, self.stores, event_log, self.generations, engine)
-            yield partial(rebuilder.rebuild, skip_poison=skip_poison)
+            yield Rebuilder(self.settings, self.stores, event_log, self.generations, engine)
 
     @contextmanager
     def upkeep(self, parts: Parts | None = None) -> Iterator[Upkeep]:
@@ -122,7 +124,12 @@ class Service:
         rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
         with closing(KafkaLog(self.settings)) as event_log:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
-            yield Upkeep(lags, partial(self._rebuilding, skip_poison=True), rates, parts or NoParts())
+            yield Upkeep(lags, self._replaying, rates, parts or NoParts())
+
+    @contextmanager
+    def _replaying(self) -> Iterator[Callable[[TableView], object]]:
+        with self._rebuilding() as rebuilder:
+            yield partial(rebuilder.rebuild, skip_poison=True)
 
     def run_live(self, held_by: Path | None = None) -> None:
         """Run the live query until it fails or the process is stopped.

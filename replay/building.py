@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ from projections.table.view import TableView
 from replay.choosing import Everything, Views, check_choice, chosen
 from replay.deployment import Deployment, open_deployment, start_spark
 from replay.errors import NameTaken
-from replay.outcome import Outcome, on_each
+from replay.outcome import Outcome, on_all, on_each
 from replay.output import AsJson, print_json, say
 from replay.planning import Estimate, estimate
 from replay.progress import OnStep
@@ -116,7 +116,7 @@ def _selection(since: str, until: str, where: str, partitions: int) -> Selection
 def _run(
     deployment: Deployment, views: Sequence[TableView], name: str, options: Options, engine: EngineChoice, as_json: bool
 ) -> None:
-    startup_s = 0.0
+    startup_s = took_s = 0.0
 
     def session() -> SparkSession:
         nonlocal startup_s
@@ -128,17 +128,26 @@ def _run(
     rebuilder = deployment.rebuilder(session, engine)
     by_name = {view.name: view for view in views}
 
-    def build(view: str, on_step: OnStep) -> Rebuilt:
-        if name:
-            return rebuilder.build_part(by_name[view], name, options, on_step)
-        return rebuilder.rebuild(by_name[view], on_step, skip_poison=options.skip_poison)
+    def build_part(view: str, on_step: OnStep) -> Rebuilt:
+        return rebuilder.build_part(by_name[view], name, options, on_step)
 
-    on_each(by_name, build, lambda outcome: _report(outcome, startup_s, as_json)).exit()
+    def build_all(on_step: OnStep) -> Iterator[tuple[str, Rebuilt | Exception]]:
+        nonlocal took_s
+        began = time.monotonic()
+        for view, result in rebuilder.rebuild_all(list(by_name.values()), on_step, skip_poison=options.skip_poison):
+            if isinstance(result, Rebuilt):
+                took_s = max(took_s, time.monotonic() - began - result.phases.get("hand-over", 0.0))
+            yield view.name, result
+
+    def report(outcome: Outcome[Rebuilt]) -> None:
+        _report(outcome, took_s or sum(each.seconds for each in outcome.done), startup_s, as_json)
+
+    (on_each(by_name, build_part, report) if name else on_all(by_name, build_all, report)).exit()
 
 
-def _report(outcome: Outcome[Rebuilt], startup_s: float, as_json: bool) -> None:
+def _report(outcome: Outcome[Rebuilt], seconds: float, startup_s: float, as_json: bool) -> None:
     if as_json:
-        events, seconds = sum(each.events for each in outcome.done), sum(each.seconds for each in outcome.done)
+        events = sum(each.events for each in outcome.done)
         rate = events / seconds if seconds else 0.0
         outcome.print_json(to_json=asdict, events_per_s=rate, startup_s=round(startup_s, 3))
     else:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from projections.folding.compiled import compiled
+from projections.folding.decoders import decoders
 from replay.deployment import open_deployment
 from replay.output import say
 
@@ -19,6 +20,7 @@ def explain(view: Annotated[str, typer.Argument(metavar="VIEW", help="The view."
     the state fields, in the order of the first comment.
     """
     with open_deployment(os.environ) as deployment:
-        program = compiled(deployment.views.view(view))
+        declared = deployment.views.view(view)
+        program = compiled(declared)
         fields = ", ".join(f"{at} {field.name}" for at, field in enumerate(program.fields))
-        say(f"# the fields of a row: {fields}\n{program.source}")
+        say(f"# the fields of a row: {fields}\n{decoders([declared]).source}\n\n{program.source}")

@@ -62,6 +62,29 @@ class Outcome(Generic[Done]):
             raise typer.Exit(code)
 
 
+def on_all(
+    views: Iterable[str],
+    act: Callable[[OnStep], Iterable[tuple[str, Done | Exception]]],
+    report: Callable[[Outcome[Done]], None],
+) -> Outcome[Done]:
+    """Like `on_each`, for what is done on all views together.
+
+    act: yields each view with its result, or why it failed.
+    """
+    outcome: Outcome[Done] = Outcome(unfinished=list(views))
+    try:
+        with steps() as on_step:
+            for view, result in act(on_step):
+                if isinstance(result, Exception):
+                    outcome.failed.append(Failure(view, str(result)))
+                else:
+                    outcome.done.append(result)
+                outcome.unfinished.remove(view)
+    finally:
+        report(outcome)
+    return outcome
+
+
 def on_each(
     views: Iterable[str], act: Callable[[str, OnStep], Done], report: Callable[[Outcome[Done]], None]
 ) -> Outcome[Done]:

@@ -56,7 +56,7 @@ def verify(rebuilder: Rebuilder, view: TableView, on_step: Callable[[Step], None
         )
     current = Target(view, live.generation)
     with rebuilder.building(view, on_step) as build:
-        build.load()
+        rebuilder.load(build)
         with loading(build.target, rebuilder.settings, rebuilder.stores) as loaders:
             build.catch_up(loaders)
             with build.phase("compare"):

@@ -1,9 +1,9 @@
-"""A view as Python source: what it reads of an event is decoded into a struct and folded into rows, without a dict.
+"""A view as Python source: what decoders read of an event is folded into rows, without a dict.
 
-The source has a function per event, `fold_<n>(head, body, value, partition, offset, timestamp_ms, rows)`. It reads
+The source has a function per event, `fold_<n>(head, data, value, partition, offset, timestamp_ms, rows)`. It reads
 everything before it changes a row, so an event that it cannot read changes nothing. `head` is the envelope, `data` the
-event's fields (`f_<name>`), and `item` and `index` are those of `each`. A row is a list with a slot per state field.
-`table/reference.py` defines what the source must do.
+event's fields (see `decoders`), and `item` and `index` are those of `each`. A row is a list with a slot per state
+field. `table/reference.py` defines what the source must do.
 """
 
 from __future__ import annotations
@@ -14,36 +14,19 @@ from functools import cached_property
 from typing import Any, Final
 
 from commands.declaring.aggregate import Event
-from commands.declaring.steps import Kind
-from commands.declaring.upcasting import Lineage
+from projections.folding.decoders import is_raw
 from projections.table.expressions import Expression, Value, attribute
 from projections.table.folds.fold import EVERY, Case, event_of
-from projections.table.items import ItemField, items_function, items_read
+from projections.table.items import items_function
 from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum
-from projections.table.types import ColumnType, field_types, item_types
-from projections.table.view import TableView, expressions_of, fields_read, required_fields
+from projections.table.types import ColumnType, is_required
+from projections.table.view import TableView, required_fields
 
 HEADER: Final = '''\
 """{tag}: compiled by Headwater from the view's declaration. Do not edit."""
 
-from typing import Annotated
-
-from msgspec import Meta, Raw, Struct
-from msgspec.json import Decoder
-
 from projections.folding.runtime import *
-
-Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 '''
-RAW: Final = "Raw"
-PYTHON_TYPES: Final = {
-    ColumnType.TEXT: "str",
-    ColumnType.INTEGER: "Integer",
-    ColumnType.FLOAT: "float",
-    ColumnType.BOOLEAN: "bool",
-    ColumnType.TIME: "str",
-    ColumnType.JSON: RAW,
-}
 INDENT: Final = "    "
 
 
@@ -52,19 +35,11 @@ class OnlySpark(Exception):
 
 
 @dataclass(frozen=True)
-class Older:
-    """The older versions of an event. changed: by version, fields that it recorded otherwise. kinds: by field."""
-
-    changed: Mapping[int, Mapping[str, Lineage]]
-    kinds: Mapping[str, Kind]
-
-
-@dataclass(frozen=True)
 class Program:
     """A compiled view; it can be pickled to other processes.
 
     functions: the name of the function of each event type. every: that of all other types, if the view handles any
-    event. versions: the current version of each event type. older: of events with older versions that differ.
+    event.
     """
 
     tag: str
@@ -73,17 +48,15 @@ class Program:
     monoids: tuple[Monoid, ...]
     functions: Mapping[str, str]
     every: str | None
-    versions: Mapping[str, int]
-    older: Mapping[str, Older]
 
     @cached_property
     def fields(self) -> tuple[StateField, ...]:
         """The slots of a row."""
         return tuple(field for monoid in self.monoids for field in monoid.fields)
 
-    def namespace(self) -> dict[str, Any]:
-        """The names that the source defines."""
-        found: dict[str, Any] = {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
+    def namespace(self, decoders: Mapping[str, Any]) -> dict[str, Any]:
+        """The names that the source defines; decoders: the names that it may use of them."""
+        found: dict[str, Any] = {**decoders} | {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
         found["__name__"] = f"view {self.tag}"
         exec(compile(self.source, f"<view {self.tag}>", "exec", dont_inherit=True), found)  # noqa: S102 - our own source
         return found
@@ -104,7 +77,7 @@ def combining(view: TableView) -> Program:
     """A program that reads no events, and combines rows only."""
     monoids = view.layout.monoids
     source = "\n\n".join([HEADER.format(tag=view.tag), _combine(monoids), _finish(monoids)])
-    return Program(view.tag, view.key_name, source, monoids, {}, None, {}, {})
+    return Program(view.tag, view.key_name, source, monoids, {}, None)
 
 
 def _compiled(view: TableView) -> Program:
@@ -113,64 +86,11 @@ def _compiled(view: TableView) -> Program:
     every = "fold_every" if view.handles_every else None
     monoids = view.layout.monoids
     parts = [HEADER.format(tag=view.tag)]
-    for event in events:
-        parts += [_struct(view, event), _function(names[event.type], view, event)]
+    parts += [_function(names[event.type], view, event) for event in events]
     if every:
         parts.append(_function(every, view, EVERY))
     parts += [_combine(monoids), _finish(monoids)]
-    older = {event.type: _older(view, event) for event in events if event.version > 1}
-    versions = {event.type: event.version for event in events}
-    return Program(view.tag, view.key_name, "\n\n".join(parts), monoids, names, every, versions, older)
-
-
-def _older(view: TableView, event: type[Event]) -> Older:
-    changed = {
-        version: event.history.changed(version, tuple(fields_read(view, event))) for version in range(1, event.version)
-    }
-    return Older(changed, dict(event.history.fields))
-
-
-def _struct(view: TableView, event: type[Event]) -> str:
-    """The decoders of an event's data and of the lists in it."""
-    kinds, required = field_types(event), required_fields(view, event)
-    lists: dict[str, set[str]] = {}
-    for each in items_read(expressions_of(view, event)):
-        lists.setdefault(each.list, set()).add(each.name)
-    through = view.list_of(event)
-    if through is not None:
-        lists.setdefault(through, set())
-    fields = [
-        (name, RAW if name in lists else PYTHON_TYPES[kinds[name]], name in required)
-        for name in fields_read(view, event)
-    ]
-    data = _decoder(event).removesuffix("_of")
-    parts = [_class(data, fields), f"{data}_of = Decoder({data}).decode"]
-    for name, read in lists.items():
-        inner = item_types(event, name)
-        always = {each.name for each in required if isinstance(each, ItemField) and each.list == name}
-        own = items_function(name, event)
-        parts += [
-            _class(f"{own}_item", [(each, PYTHON_TYPES[inner[each]], each in always) for each in sorted(read)]),
-            f"{own}_of = Decoder(list[{own}_item]).decode",
-            f"def {own}(raw):\n    return () if is_null(raw) else {own}_of(raw)",
-        ]
-    return "\n\n".join(parts)
-
-
-def _class(name: str, fields: Sequence[tuple[str, str, bool]]) -> str:
-    """A struct with these fields: name in JSON, type, whether it must be there."""
-    renamed = {attribute(json): json for json, _, _ in fields}
-    lines = [f"class {name}(Struct, gc=False, kw_only=True, rename={renamed!r}):"]
-    for json, kind, required in fields:
-        if kind == RAW:  # whether it may be null is checked later
-            lines.append(f"{attribute(json)}: Raw = None")
-        else:
-            lines.append(f"{attribute(json)}: {kind}" if required else f"{attribute(json)}: {kind} | None = None")
-    return f"\n{INDENT}".join(lines if fields else [*lines, "pass"])
-
-
-def _decoder(event: type[Event]) -> str:
-    return f"data_{attribute(event.type)}_of"
+    return Program(view.tag, view.key_name, "\n\n".join(parts), monoids, names, every)
 
 
 def _function(name: str, view: TableView, case: Case) -> str:
@@ -183,15 +103,9 @@ def _function(name: str, view: TableView, case: Case) -> str:
     constants = {name: text for name, text in values.items() if name in sums and isinstance(lifted[name], Value)}
     slots = {name: constants.get(name, f"v{at}") for at, name in enumerate(values)}
     key = view.key_expression(case).python(event)
-    head = f"def {name}(head, body, value, partition, offset, timestamp_ms, rows):"
-    lines = [head]
+    lines = [f"def {name}(head, data, value, partition, offset, timestamp_ms, rows):"]
     if event is not None:
-        lines.append(f"    data = {_decoder(event)}(body)")
-        lines += [
-            f"    if is_null(data.{attribute(each)}):\n        raise Unclear({each!r})"
-            for each in required_fields(view, event)
-            if isinstance(each, str) and _is_raw(view, event, each)
-        ]
+        lines += _checks(view, event)
     read = {slots[name]: text for name, text in values.items() if name not in constants}
     made = ", ".join([key, *read.values()])
     given = ", ".join(["key", *read])
@@ -216,9 +130,18 @@ def _function(name: str, view: TableView, case: Case) -> str:
     return "\n".join([*lines, *(indent + line for line in body)])
 
 
-def _is_raw(view: TableView, event: type[Event], name: str) -> bool:
-    lists = {each.list for each in items_read(expressions_of(view, event))} | {view.list_of(event)}
-    return name in lists or field_types(event)[name] is ColumnType.JSON
+def _checks(view: TableView, event: type[Event]) -> list[str]:
+    """The lines that refuse an event without a field that this view needs, if decoders accept it."""
+    lines = []
+    for name in required_fields(view, event):
+        if not isinstance(name, str):
+            continue
+        field = f"data.{attribute(name)}"
+        if is_raw(view, event, name):
+            lines.append(f"    if is_null({field}):\n        raise Unclear({name!r})")
+        elif not is_required(event, name):
+            lines.append(f"    if {field} is None:\n        raise Unclear({name!r})")
+    return lines
 
 
 def _value(read: Expression, event: type[Event] | None, field: StateField) -> str:

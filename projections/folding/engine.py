@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import logging
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
 import orjson
 
+from commands.declaring.aggregate import Event
 from eventlog.envelope import partition_of
+from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.kafka import KafkaLog
-from eventlog.letters import Letter as DeadLetter
-from eventlog.letters import time_of
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from projections.errors import BulkLoadFailed, PoisonEvent
+from projections.errors import BulkLoadFailed, ProjectionError
 from projections.folding import unclear
 from projections.folding.compiled import OnlySpark, Program, combining, compiled
-from projections.folding.erasures import Erasures, merged
-from projections.folding.folder import Erased, Times, UnclearRecord, is_heartbeat
-from projections.folding.slices import SLICE_OFFSETS, Slices, parts_of
-from projections.folding.states import States
-from projections.folding.tasks import MAX_UNCLEAR, FoldTask, Letter, Share, divided, share_of
+from projections.folding.decoders import decoders
+from projections.folding.folder import UnclearRecord, is_heartbeat
+from projections.folding.passes import Outcome, Pass
+from projections.folding.slices import SLICE_OFFSETS
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import SparkWorkers, TaskFailed, Workers
-from projections.generations.engine import BulkResult, Ranges, offsets_in, watched
+from projections.generations.engine import BulkResult, Failure, Load, Ranges, offsets_in
 from projections.generations.selection import Selection
-from projections.loading.dead_letters import DeadLetters
 from projections.stores.names import patch_key
-from projections.stores.store import BulkWriter
 from projections.table.patch import Patch
 from projections.table.view import TableView
 
@@ -42,13 +35,6 @@ log = logging.getLogger(__name__)
 
 MAX_PATCH_OFFSETS: Final = 50_000
 """More are read by Spark."""
-TASK_OFFSETS: Final = 2_000_000
-"""Offsets of a task, about; progress of Spark's tasks is reported at their end."""
-FEW_OFFSETS: Final = 10_000
-"""Fewer are not worth another process."""
-BUCKET_OFFSETS: Final = 250_000
-"""Rows of a bucket, at most; see `tasks.groups`."""
-MAX_BUCKETS: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -65,34 +51,83 @@ class FoldingEngine:
     spark: Callable[[], SparkWorkers] | None
     slice_offsets: int = SLICE_OFFSETS
 
-    def bulk_load(
-        self,
-        view: TableView,
-        ranges: Ranges,
-        writers: Sequence[BulkWriter],
-        on_progress: Callable[[int, int], None],
-        *,
-        selection: Selection,
-        skip_poison: bool,
-    ) -> BulkResult:
+    def bulk_load(self, loads: Sequence[Load]) -> list[BulkResult | Failure]:
         """See Engine.bulk_load."""
-        total = offsets_in(ranges)
+        results: dict[int, BulkResult | Failure] = {}
+        for numbers in _together(loads):
+            results |= zip(numbers, self._load([loads[number] for number in numbers]), strict=True)
+        return [results[number] for number in range(len(loads))]
+
+    def _load(self, loads: Sequence[Load]) -> list[BulkResult | Failure]:
+        """Load views with the same ranges and selection."""
+        total = offsets_in(loads[0].ranges)
         if not total:
-            on_progress(0, 0)
-            return BulkResult(0, 0, 0.0)
-        began = time.monotonic()
-        load = partial(_Load, self, view, ranges, writers, on_progress, selection, skip_poison)
+            for load in loads:
+                load.on_progress(0, 0)
+            return [BulkResult(0, 0, 0.0) for _ in loads]
+        outcomes = [_program(load.view, load.selection) for load in loads]
+        programs = {number: each for number, each in enumerate(outcomes) if isinstance(each, Program)}
+        passed: dict[int, Outcome] = {}
+        if programs:
+            found = self._folded([loads[number] for number in programs], total, list(programs.values()))
+            passed = dict(zip(programs, found, strict=True))
+        return [
+            self._settled(load, passed.get(number, outcome))
+            for number, (load, outcome) in enumerate(zip(loads, outcomes, strict=True))
+        ]
+
+    def _folded(self, loads: Sequence[Load], total: int, programs: Sequence[Program]) -> list[Outcome]:
         try:
-            try:
-                program = _program(view, selection)
-                with self.workers(total) as workers:
-                    written, poison = load(workers, program).run()
-            except OnlySpark as error:
-                spark = self.spark_for(view, str(error))
-                written, poison = load(spark, combining(view), spark).run()
-        except TaskFailed as error:
-            raise BulkLoadFailed(view.name, str(error)) from error
-        return BulkResult(total, written, time.monotonic() - began, poison)
+            with self.workers(total) as workers:
+                reasons = [workers.refuses(program) for program in programs]
+                taken = [number for number, reason in enumerate(reasons) if not reason]
+                passed = self._pass([loads[each] for each in taken], workers, [programs[each] for each in taken])
+                found = dict(zip(taken, passed, strict=True))
+                return [found.get(number, OnlySpark(reason)) for number, reason in enumerate(reasons)]
+        except (ProjectionError, EventLogError, OSError) as error:
+            return [error] * len(loads)
+
+    def _pass(
+        self, loads: Sequence[Load], workers: Workers, programs: Sequence[Program], patches: SparkWorkers | None = None
+    ) -> list[Outcome]:
+        """One pass; if it fails, one for each half of the views: one of them may be the reason."""
+        if not loads:
+            return []
+        views = [] if patches else [load.view for load in loads]
+        alone = [decoders([view]) for view in views] if len(views) > 1 else []
+        one = Pass(
+            self.settings, loads, workers, programs, decoders(views), alone, self.slice_offsets, self.spark_for, patches
+        )
+        try:
+            return one.run()
+        except (TaskFailed, ProjectionError, EventLogError, OSError) as error:
+            half = len(loads) // 2
+            if not half or _log_is_away(error):
+                return [error] * len(loads)
+            log.warning(
+                "folding %s and %s apart, since together they failed: %s",
+                _tags(loads[:half]), _tags(loads[half:]), error,
+            )  # fmt: skip
+            one.forget()
+        return [
+            *self._pass(loads[:half], workers, programs[:half]),
+            *self._pass(loads[half:], workers, programs[half:]),
+        ]
+
+    def _settled(self, load: Load, outcome: Outcome | Program) -> BulkResult | Failure:
+        """The result of a load; if only Spark can read the events, that of a pass with Spark."""
+        match outcome:
+            case OnlySpark():
+                try:
+                    spark = self.spark_for(load.view, str(outcome))
+                except (ProjectionError, EventLogError, OSError) as error:
+                    return error
+                return self._settled(load, *self._pass([load], spark, [combining(load.view)], spark))
+            case TaskFailed():
+                return BulkLoadFailed(load.view.name, str(outcome))
+            case BulkResult() | ProjectionError() | EventLogError() | OSError():
+                return outcome
+        raise AssertionError(outcome)
 
     def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """See Engine.patches."""
@@ -124,144 +159,52 @@ class FoldingEngine:
         if self.spark is None:
             raise BulkLoadFailed(view.name, f"local processes cannot fold it: {reason}; use --engine spark")
         log.info("%s: Spark reads the events: %s", view.tag, reason)
-        return self.spark()
+        try:
+            return self.spark()
+        except (ProjectionError, EventLogError, OSError):
+            raise
+        except Exception as error:  # without Java, for example: other views need no Spark
+            raise BulkLoadFailed(view.name, f"Spark does not start: {error}") from error
 
 
 def only_spark(view: TableView, selection: Selection) -> str | None:
     """Why only Spark can read the events of a fold; None if compiled Python can."""
-    try:
-        _program(view, selection)
-    except OnlySpark as error:
-        return str(error)
-    return None
+    found = _program(view, selection)
+    return str(found) if isinstance(found, OnlySpark) else None
 
 
-def _program(view: TableView, selection: Selection) -> Program:
+def _program(view: TableView, selection: Selection) -> Program | OnlySpark:
     if selection.where is not None:
-        raise OnlySpark("its condition is Spark SQL")
-    return compiled(view)
+        return OnlySpark("its condition is Spark SQL")
+    try:
+        return compiled(view)
+    except OnlySpark as error:
+        return error
 
 
-@dataclass(frozen=True)
-class _Load:
-    """One bulk load; see `Engine.bulk_load`. patches: the workers, if they fold the live query's patches."""
-
-    engine: FoldingEngine
-    view: TableView
-    ranges: Ranges
-    writers: Sequence[BulkWriter]
-    on_progress: Callable[[int, int], None]
-    selection: Selection
-    skip_poison: bool
-    workers: Workers
-    program: Program
-    patches: SparkWorkers | None = None
-
-    def run(self) -> tuple[int, int]:
-        """Fold, then write; returns the number of rows, and of unreadable records.
-
-        Raises OnlySpark, before anything is written, and TaskFailed.
-        """
-        size = self.engine.slice_offsets if self.workers.on_one_disk else sys.maxsize
-        slices = Slices(self.engine.settings, self.view, self.selection, size)
-        total, before = offsets_in(self.ranges), self.workers.read
-        with watched(lambda: self.workers.read - before, total, self.on_progress), slices.folding() as rest:
-            shares = self._fold(slices, rest)
-            found, letters = self._unclear(shares)
-            states = States(self.program)
-            states.add(found)
-            shares.append(share_of(states.drain(), self._buckets))
-            written = self.workers.write(self.program, shares, self.writers)
-        letters += [letter for share in shares for letter in share.letters]
-        poison = len(letters) + sum(share.poison - len(share.letters) for share in shares)
-        if poison:
-            self._report(sorted(letters), poison)
-        slices.forget()
-        return written, poison
-
-    def _fold(self, slices: Slices, rest: Path) -> list[Share]:
-        """Fold; again if there are tombstones that were not known, without what they erase."""
-        erasures = Erasures(self.engine.settings)
-        known = erasures.known()
-        if self.patches is not None:
-            known = merged([known, self.patches.tombstones(self.ranges)])
-        while True:
-            shares = slices.fold(self.ranges, known, self._buckets, rest, partial(self._fold_part, known))
-            if any(share.gave_up for share in shares):
-                raise OnlySpark(f"more than {MAX_UNCLEAR:,} records are not as declared")
-            found = merged(share.tombstones for share in shares)
-            erased = merged([known, found])
-            if erased == known:
+def _together(loads: Sequence[Load]) -> list[list[int]]:
+    """Numbers of the loads for each pass: with the same ranges and selection, and one class for each event type."""
+    found: dict[str, list[tuple[list[int], dict[str, type[Event]]]]] = {}
+    for number, load in enumerate(loads):
+        passes = found.setdefault(f"{sorted(load.ranges.items())} {load.selection}", [])
+        events = load.view.events
+        for numbers, known in passes:
+            if all(known.get(name, event) is event for name, event in events.items()):
+                numbers.append(number)
+                known.update(events)
                 break
-            log.info("%s: folding again without the events that tombstones erase", self.view.tag)
-            known = erased
-            erasures.keep(known)
-            slices.forget()
-        if known != found and self.selection.is_all and self.patches is None:
-            erasures.keep(found)  # compaction has removed some
-        return shares
-
-    def _fold_part(self, erased: Erased, part: Ranges, folder: Path) -> list[Share]:
-        offsets, size = offsets_in(part), self.workers.size
-        if not offsets:
-            return []
-        path = folder if self.workers.on_one_disk else None
-        task = FoldTask(self.program, self.engine.settings, (), _times(self.selection), erased, self._buckets, path)
-        if self.patches is not None:
-            return self.patches.fold_patches(self.view, part, self.selection, task)
-        wanted = size * -(-offsets // (size * TASK_OFFSETS))
-        parts = divided(parts_of(part), min(wanted, -(-offsets // FEW_OFFSETS)))
-        return self.workers.fold(
-            [replace(task, parts=each, path=path and path / str(number)) for number, each in enumerate(parts)]
-        )
-
-    @property
-    def _buckets(self) -> int:
-        """Enough that the rows of each fit into memory; a power of two, so that it is the same for a longer log."""
-        needed = -(-offsets_in(self.ranges) // BUCKET_OFFSETS)
-        return max(self.workers.size, min(MAX_BUCKETS, 1 << (needed - 1).bit_length()))
-
-    def _unclear(self, shares: Sequence[Share]) -> tuple[list[Patch], list[Letter]]:
-        """The patches of records that the compiled view did not read, and those that nobody can read."""
-        made: list[Patch] = []
-        letters: list[Letter] = []
-        others: list[UnclearRecord] = []
-        reason = ""
-        for record in sorted(record for share in shares for record in share.unclear):
-            try:
-                made += unclear.patches(self.view, record)
-            except Unreadable as error:
-                letters.append(_letter(record, str(error)))
-            except OnlySpark as error:
-                others.append(record)
-                reason = str(error)
-        if others:
-            more, unreadable = self.engine.spark_for(self.view, reason).patches_of(self.view, others)
-            made, letters = made + more, letters + unreadable
-        return made, letters
-
-    def _report(self, letters: Sequence[Letter], poison: int) -> None:
-        """Raise PoisonEvent, or write the dead letters that the live query writes for these records."""
-        if not self.skip_poison:
-            partition, offset, text = letters[0]
-            letter = DeadLetter.from_json(text)
-            key, value = ((each or b"").decode(errors="replace") for each in (letter.key, letter.value))
-            raise PoisonEvent(self.view.name, f"{partition}:{offset}", letter.reason, poison - 1, f"{key} {value}")
-        written = DeadLetters(self.engine.settings)
-        for partition, offset, text in letters:
-            written.put(f"{EVENTS}/{partition}/{offset}", text)
-        written.flush()
+        else:
+            passes.append(([number], dict(events)))
+    return [numbers for passes in found.values() for numbers, _ in passes]
 
 
-def _letter(record: UnclearRecord, reason: str) -> Letter:
-    partition, offset = record.partition, record.offset
-    letter = DeadLetter(reason, time_of(record.timestamp_ms), record.key, record.value)
-    return Letter(partition, offset, letter.to_json(topic=EVENTS, partition=partition, offset=offset))
+def _log_is_away(error: Exception) -> bool:
+    """Whether a task or this process could not read the log; a task's error is only text."""
+    return isinstance(error, EventLogError) or LogUnavailable.__name__ in str(error)
 
 
-def _times(selection: Selection) -> Times:
-    since, until = selection.since, selection.until
-    return Times(since.time_ms if since else None, until.time_ms if until else None)
+def _tags(loads: Sequence[Load]) -> str:
+    return ", ".join(load.view.tag for load in loads)
 
 
 def _patch_text(patch: Patch, record: UnclearRecord) -> str:

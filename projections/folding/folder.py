@@ -1,20 +1,23 @@
-"""One process's part of a fold: reads ranges of the log, folds them by a compiled view, and hands rows over by key."""
+"""Folds records of the log into the rows of compiled views."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 import orjson
 
 from commands.declaring.upcasting import evaluate, fits
-from projections.folding.compiled import Older, Program
+from projections.folding.compiled import Program
+from projections.folding.decoders import Decoders, Older
 from projections.folding.runtime import Unclear
 
 Row = list[Any]
 Rows = dict[str, Row]
+UNCLEAR: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unclear)
+"""What compiled source raises if a record is not as expected."""
 
 
 class Head(msgspec.Struct, gc=False):
@@ -80,39 +83,81 @@ class Times:
 ALWAYS: Final = Times()
 
 
-@dataclass
-class Folded:
-    """What some parts of the log fold to. tombstones: by partition and key, the offset of the last one."""
-
-    rows: Rows = field(default_factory=dict)
-    unclear: list[UnclearRecord] = field(default_factory=list)
-    tombstones: dict[int, dict[bytes, int]] = field(default_factory=dict)
-
-
 Erased = Mapping[int, Mapping[bytes, int]]
 """By partition and key, the offset of the last tombstone."""
 
 
-class Folder:
-    """Folds records into rows by a compiled view."""
+class Fold:
+    """The rows of one view, and the records that its source does not read."""
 
-    def __init__(self, program: Program, times: Times = ALWAYS, erased: Erased | None = None) -> None:
-        names = program.namespace()
-        self._functions = {
-            event: (names[name], program.versions[event], program.older.get(event))
-            for event, name in program.functions.items()
+    def __init__(self, program: Program, decoders: Mapping[str, Any] | None = None) -> None:
+        """decoders: the names of compiled decoders; None: it only combines rows."""
+        names = program.namespace(decoders or {})
+        self.functions: dict[str, Callable[..., None]] = {
+            event: names[name] for event, name in program.functions.items()
         }
-        self._every: Callable[..., None] | None = names[program.every] if program.every else None
+        self.every: Callable[..., None] | None = names[program.every] if program.every else None
         self._finish: Callable[[Row], Row] = names["finish"]
         self._combine: Callable[[Row, Row], Row] = names["combine"]
+        self.rows: Rows = {}
+        self.unclear: list[UnclearRecord] = []
+        self.given_up = False
+
+    def give_up(self) -> None:
+        """Fold nothing more."""
+        self.given_up, self.functions, self.every, self.rows = True, {}, None, {}
+
+    def drain(self) -> Rows:
+        """The rows so far, in the form of stores, which are then forgotten."""
+        rows, self.rows = self.rows, {}
+        for row in rows.values():
+            self._finish(row)
+        return rows
+
+    def take_in(self, rows: Rows) -> None:
+        """Combine rows in the form of stores into such rows."""
+        held, combine = self.rows, self._combine
+        for key, row in rows.items():
+            ours = held.get(key)
+            if ours is None:
+                held[key] = row
+            else:
+                combine(ours, row)
+
+
+_Taker = tuple[Callable[..., None], Rows, int]
+"""What folds an event into the rows of a view, and the number of the view."""
+
+
+class Folder:
+    """Folds records into the rows of several views."""
+
+    def __init__(
+        self,
+        decoders: Decoders,
+        programs: Sequence[Program],
+        times: Times = ALWAYS,
+        erased: Erased | None = None,
+        alone: Sequence[Decoders] = (),
+    ) -> None:
+        """decoders: for all events of `programs`. alone: the decoders of each view alone; empty if there is one."""
+        names = decoders.namespace()
+        self.folds = [Fold(program, names) for program in programs]
+        self._programs, self._alone = programs, alone
+        self._singles: dict[int, Folder] = {}
+        self.tombstones: dict[int, dict[bytes, int]] = {}
+        self._events = {
+            event: (names[name], decoders.versions[event], decoders.older.get(event))
+            for event, name in decoders.functions.items()
+        }
         self._head = msgspec.json.Decoder(Head).decode
         self._times, self._erased = times, erased or {}
-        self.folded = Folded()
 
     def add(self, partition: int, messages: Sequence[Recorded]) -> None:
         """Fold records of one partition of `events`, in their order."""
         # one loop with local names, because a call per record costs a sixth of a fold
-        rows, decode, functions, every = self.folded.rows, self._head, self._functions, self._every
+        decode_head, events, takers = self._head, self._events, self._takers()
+        others = [(each.every, each.rows, view) for view, each in enumerate(self.folds) if each.every is not None]
         times, erased = self._times if self._times != ALWAYS else None, self._erased.get(partition)
         for message in messages:
             value = message.value()
@@ -124,49 +169,73 @@ class Folder:
                 continue
             if erased and erased.get(message.key() or b"", -1) > message.offset():
                 continue
+            taken = None
             try:
                 if not value.isascii():
                     value.decode()  # skipped fields are not checked otherwise
-                head = decode(value)
-                event = functions.get(head.type)
+                head = decode_head(value)
+                taken = takers.get(head.type, others)
+                event, data = events.get(head.type), None
                 if event is not None:
-                    fold, version, older = event
+                    decode, version, older = event
                     body: Any = head.data
                     if head.dataversion != version:
                         body = _current(body, head.dataversion, version, older)
-                    fold(head, body, value, partition, message.offset(), timestamp_ms, rows)
-                elif every is not None:
-                    every(head, None, value, partition, message.offset(), timestamp_ms, rows)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unclear):
-                key = message.key()
-                if not is_heartbeat(partition, key):
-                    self.folded.unclear.append(UnclearRecord(partition, message.offset(), timestamp_ms, key, value))
+                    data = decode(body)
+            except UNCLEAR:
+                self._leave(partition, message, taken)
+                continue
+            for fold, rows, view in taken:
+                try:
+                    fold(head, data, value, partition, message.offset(), timestamp_ms, rows)
+                except UNCLEAR:
+                    self._fold_alone(partition, message, view)
+
+    def _takers(self) -> dict[str, list[_Taker]]:
+        """By event type, what folds it."""
+        return {
+            event: [
+                (fold, each.rows, view)
+                for view, each in enumerate(self.folds)
+                if (fold := each.functions.get(event, each.every)) is not None
+            ]
+            for event in self._events
+        }
+
+    def _leave(self, partition: int, message: Recorded, taken: Sequence[_Taker] | None) -> None:
+        """Leave a record that is not as expected to all views that may handle it. taken: None if it is no event."""
+        if is_heartbeat(partition, message.key()):
+            return
+        if taken is not None:
+            for _, _, view in taken:
+                self._fold_alone(partition, message, view)
+            return
+        record = _unclear(partition, message)
+        for each in self.folds:
+            if not each.given_up:
+                each.unclear.append(record)
+
+    def _fold_alone(self, partition: int, message: Recorded, view: int) -> None:
+        """Fold a record for one view with its own decoders: the others may need a field that is not as declared."""
+        fold = self.folds[view]
+        if not self._alone:
+            fold.unclear.append(_unclear(partition, message))
+            return
+        single = self._singles.get(view)
+        if single is None:
+            single = Folder(self._alone[view], [self._programs[view]], self._times, self._erased)
+            self._singles[view] = single
+        single.folds[0].rows, single.folds[0].unclear = fold.rows, fold.unclear
+        single.add(partition, [message])
 
     def _erase(self, partition: int, tombstone: Recorded) -> None:
         key = tombstone.key()
         if key is not None:
-            self.folded.tombstones.setdefault(partition, {})[key] = tombstone.offset()
+            self.tombstones.setdefault(partition, {})[key] = tombstone.offset()
 
-    def rows(self) -> Rows:
-        """The rows so far, in the form of stores."""
-        for row in self.folded.rows.values():
-            self._finish(row)
-        return self.folded.rows
 
-    def drain(self) -> Rows:
-        """The rows so far, which the folder then forgets."""
-        rows, self.folded.rows = self.rows(), {}
-        return rows
-
-    def take_in(self, rows: Rows) -> None:
-        """Combine finished rows into finished rows."""
-        held, combine = self.folded.rows, self._combine
-        for key, row in rows.items():
-            ours = held.get(key)
-            if ours is None:
-                held[key] = row
-            else:
-                combine(ours, row)
+def _unclear(partition: int, message: Recorded) -> UnclearRecord:
+    return UnclearRecord(partition, message.offset(), message.timestamp()[1], message.key(), message.value())
 
 
 def _current(body: msgspec.Raw, version: int, current: int, older: Older | None) -> bytes | msgspec.Raw:

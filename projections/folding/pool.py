@@ -7,15 +7,14 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
 from eventlog.workers import SPAWN, call_without_parent
-from projections.folding.compiled import OnlySpark, Program
+from projections.folding.compiled import Program
 from projections.folding.tasks import FoldTask, Share, fold, groups, write
 from projections.folding.workers import TaskFailed
 from projections.stores.store import BulkWriter
@@ -25,37 +24,54 @@ Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
 class Pool:
-    """Workers; see `opened`."""
+    """Workers; see `opened`. size: of processes."""
 
-    size: int
     on_one_disk = True
-    _executor: ProcessPoolExecutor
-    _count: Any
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._count = SPAWN.Value("q", 0)
+        self._executor = self._started()
 
     @property
     def read(self) -> int:
         """Records that were read so far."""
         return int(self._count.value)
 
-    def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
-        """See Workers.fold; raises OnlySpark if another process cannot have the program."""
+    def refuses(self, program: Program) -> str:
+        """See Workers.refuses."""
         try:
-            pickle.dumps(tasks[0].program)
+            pickle.dumps(program)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise OnlySpark(f"one of its folds cannot be sent to another process ({error})") from error
+            return f"one of its folds cannot be sent to another process ({error})"
+        return ""
+
+    def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
+        """See Workers.fold."""
         return self._run(_fold, [(task,) for task in tasks])
 
-    def write(self, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
+    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
         """See Workers.write."""
-        return sum(self._run(write, [(program, writers, pieces) for pieces in groups(shares, self.size)]))
+        return sum(self._run(write, [(program, writers, pieces) for pieces in groups(shares, view, self.size)]))
+
+    def close(self) -> None:
+        """End the processes."""
+        self._executor.shutdown()
+
+    def _started(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self.size, SPAWN, _begin, (self._count,))
 
     def _run(self, task: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> list[Result]:
-        running = [self._executor.submit(_run, task, *each) for each in arguments]
+        running: list[Future[Result]] = []
         try:
+            for given in arguments:
+                running.append(self._executor.submit(_run, task, *given))
             return [each.result() for each in running]
         except BrokenProcessPool as error:
+            # the others have ended too; the next tasks have new ones
+            self._executor.shutdown()
+            self._executor = self._started()
             raise TaskFailed("a process was killed, maybe for lack of memory") from error
         finally:
             for each in running:
@@ -66,10 +82,8 @@ class Pool:
 @contextmanager
 def opened(size: int | None = None) -> Iterator[Pool]:
     """A pool that starts its processes with their first tasks. size: of processes; None: one per core."""
-    count = SPAWN.Value("q", 0)
-    size = size or _cores()
-    with ProcessPoolExecutor(size, SPAWN, _begin, (count,)) as executor:
-        yield Pool(size, executor, count)
+    with closing(Pool(size or _cores())) as pool:
+        yield pool
 
 
 _count: Any = None

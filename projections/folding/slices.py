@@ -38,6 +38,8 @@ SLICE_OFFSETS: Final = 20_000_000
 """Of all partitions together; less than a minute of folding on two cores."""
 KEPT_S: Final = 24 * 60 * 60
 """Shorter than the retention of tombstones, so that later erasures are found in the log."""
+TOGETHER: Final = "several."
+"""How folders for several views begin; names of views contain no dot."""
 REST: Final = "rest-"
 SHARES: Final = "shares.msgpack"
 """Written last: a slice with this file is complete."""
@@ -48,22 +50,22 @@ Fold = Callable[[Ranges, Path], list[Share]]
 
 @dataclass(frozen=True)
 class Slices:
-    """The slices of one view's rebuild.
+    """The slices of a rebuild of some views.
 
     size: offsets of a slice, in all partitions together. Slices begin at fixed offsets, so that a later rebuild of a
     longer log finds those of an earlier one.
     """
 
     settings: LogSettings
-    view: TableView
+    views: Sequence[TableView]
     selection: Selection
     size: int = SLICE_OFFSETS
 
     @contextmanager
     def folding(self) -> Iterator[Path]:
         """A folder for what is not kept; it is deleted at the end."""
-        self._of_view.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=REST, dir=self._of_view) as rest:
+        self._of_views.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=REST, dir=self._of_views) as rest:
             yield Path(rest)
 
     def fold(self, ranges: Ranges, erased: Erased, buckets: int, rest: Path, fold: Fold) -> list[Share]:
@@ -79,35 +81,60 @@ class Slices:
         return shares + fold(left, Path(tempfile.mkdtemp(dir=rest)))
 
     def forget(self) -> None:
-        """Delete the kept slices, and what killed processes left long ago."""
-        for folder in self._of_view.iterdir():
+        """Delete the kept slices, and what killed processes left long ago.
+
+        Of other views together, too: the same views may never be rebuilt together again.
+        """
+        for folder in self._of_views.glob("*"):
             if not folder.name.startswith(REST) or folder.stat().st_mtime < time.time() - KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)
+        for folder in self._of_views.parent.glob(f"{TOGETHER}*"):
+            if folder != self._of_views and _changed_at(folder) < time.time() - KEPT_S:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _slice(self, folder: Path, part: Ranges, fold: Fold) -> list[Share]:
         noted = folder / SHARES
         if noted.exists() and noted.stat().st_mtime > time.time() - KEPT_S:
-            log.info("%s: slice %s was folded before", self.view.tag, folder.name)
+            log.info("slice %s of %s was folded before", folder.name, ", ".join(view.tag for view in self.views))
             return msgspec.msgpack.decode(noted.read_bytes(), type=list[Share])
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         shares = fold(part, folder)
-        if not any(share.gave_up for share in shares):
-            unfinished = noted.with_suffix(f".{os.getpid()}")
-            unfinished.write_bytes(msgspec.msgpack.encode(shares))
-            unfinished.replace(noted)
+        unfinished = noted.with_suffix(f".{os.getpid()}")
+        unfinished.write_bytes(msgspec.msgpack.encode(shares))
+        unfinished.replace(noted)
         return shares
 
     @property
-    def _of_view(self) -> Path:
-        return self.settings.state.absolute() / "replays" / self.settings.environment / self.view.name
+    def _of_views(self) -> Path:
+        # another rebuild, of other views, may run at the same time
+        names = [view.name for view in self.views]
+        name = names[0] if len(names) == 1 else TOGETHER + _digest(names)
+        return self.settings.state.absolute() / "replays" / self.settings.environment / name
 
     def _folder(self, erased: Erased, buckets: int) -> Path:
         # a topic that was deleted and created again has the same name, but other events
-        what = [self.view.fingerprint, str(self.selection), str(self.size), topic_id(self.settings, EVENTS)]
+        what = [
+            *(view.fingerprint for view in self.views),
+            str(self.selection),
+            str(self.size),
+            topic_id(self.settings, EVENTS),
+        ]
         # other code may fold the same declaration into other fields, so their slices must not be mixed
         what += [str(buckets), _told(erased), code_digest()]
-        return self._of_view / hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+        return self._of_views / _digest(what)
+
+
+def _digest(what: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+
+
+def _changed_at(folder: Path) -> float:
+    """When something in it was last created or deleted; now, if another process deletes it."""
+    try:
+        return max(each.stat().st_mtime for each in (folder, *folder.rglob("*")))
+    except FileNotFoundError:
+        return time.time()
 
 
 @cache

@@ -21,38 +21,45 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.folding.compiled import Program
-from projections.folding.folder import Erased, Folder, Part, Rows, Times, UnclearRecord
+from projections.folding.decoders import Decoders
+from projections.folding.folder import Erased, Fold, Folder, Part, Recorded, Rows, Times, UnclearRecord
 from projections.stores.store import BulkWriter
 
 ROWS_IN_MEMORY: Final = 200_000
 """Rows that a task folds before it moves them to its chunks."""
+MAX_SHARERS: Final = 4
+"""Views that share these rows; each of more has as many as one of four: fewer would make too many small chunks."""
 RECORDS_IN_MEMORY: Final = 2_000_000
 """Records likewise: few rows can have long lists."""
 GROUP_BYTES: Final = 16 * 1024 * 1024
 """Encoded rows that are combined and written together; as Python objects they take some ten times the memory."""
 MAX_UNCLEAR: Final = 20_000
-"""Records that a task leaves to others before it gives up."""
+"""Records of a view that a task leaves to others before it gives up."""
 
 
 @dataclass(frozen=True)
 class FoldTask:
-    """A part of a fold.
+    """A part of the fold of some views.
 
-    erased: events to leave out. buckets: their number. path: the file for its chunks; None: they stay in memory.
+    decoders, alone: see Folder. erased: events to leave out. buckets: their number, per view. path: the file for its
+    chunks; None: they stay in memory.
     """
 
-    program: Program
+    decoders: Decoders
+    programs: Sequence[Program]
     settings: LogSettings
     parts: Sequence[Part]
     times: Times
     erased: Erased
     buckets: int
     path: Path | None = None
+    alone: Sequence[Decoders] = ()
 
 
 class Chunk(NamedTuple):
-    """The place of some encoded rows of a bucket."""
+    """The place of some encoded rows: of a view, by its number in the task, and of one of its buckets."""
 
+    view: int
     bucket: int
     start: int
     size: int
@@ -70,22 +77,21 @@ class Share(msgspec.Struct, kw_only=True):
     """What a task folded.
 
     path: the file of its chunks; None: `content` has them. tombstones: by partition and key, the offset of the last.
-    unclear: records that compiled source does not read; if these are too many, the task gave up. letters: of records
-    that nobody can read, the first of `poison`.
+    unclear: by view, records that its source does not read; if these are too many, the others are missing. letters: of
+    records that nobody can read, the first of `poison`.
     """
 
     path: str | None
     content: bytes = b""
     chunks: list[Chunk] = []
     tombstones: dict[int, dict[bytes, int]] = {}
-    unclear: list[UnclearRecord] = []
+    unclear: list[list[UnclearRecord]] = []
     letters: list[Letter] = []
     poison: int = 0
 
-    @property
-    def gave_up(self) -> bool:
-        """Whether the compiled source is of no use for this log."""
-        return len(self.unclear) > MAX_UNCLEAR
+    def gave_up(self, view: int) -> bool:
+        """Whether the compiled source of this view is of no use for this log."""
+        return view < len(self.unclear) and len(self.unclear[view]) > MAX_UNCLEAR
 
 
 class Piece(NamedTuple):
@@ -98,28 +104,43 @@ class Piece(NamedTuple):
 
 
 def fold(task: FoldTask, on_records: Callable[[int], None]) -> Share:
-    """Fold parts of the log; on_records: called with the number of records read since. Raises LogUnavailable."""
-    folder = Folder(task.program, task.times, task.erased)
-    folded, read = folder.folded, 0
+    """Fold parts of the log; on_records: called with the number of records read since. Raises LogUnavailable.
+
+    If it gives up all views, it stops.
+    """
+    folder, read = Folder(task.decoders, task.programs, task.times, task.erased, task.alone), 0
+    folds, most = folder.folds, ROWS_IN_MEMORY // min(MAX_SHARERS, len(task.programs))
     with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
-        for part in task.parts:
-            for messages in log.batches(EVENTS, part.partition, part.start, part.end):
-                folder.add(part.partition, messages)
-                on_records(len(messages))
-                read += len(messages)
-                if len(folded.rows) > ROWS_IN_MEMORY or read > RECORDS_IN_MEMORY:
-                    held.add(folder.drain())
-                    read = 0
-                if len(folded.unclear) > MAX_UNCLEAR:
-                    return Share(path=None, unclear=folded.unclear)
-        held.add(folder.drain())
-        return held.share(tombstones=folded.tombstones, unclear=folded.unclear)
+        for messages, partition in _read(log, task.parts):
+            folder.add(partition, messages)
+            on_records(len(messages))
+            read += len(messages)
+            for view, each in enumerate(folds):
+                if len(each.rows) > most or read > RECORDS_IN_MEMORY:
+                    held.add(view, each.drain())
+                if len(each.unclear) > MAX_UNCLEAR:
+                    each.give_up()
+            if read > RECORDS_IN_MEMORY:
+                read = 0
+            if all(each.given_up for each in folds):
+                break
+        for view, each in enumerate(folds):
+            held.add(view, each.drain())
+        return held.share(tombstones=folder.tombstones, unclear=[each.unclear for each in folds])
 
 
-def share_of(rows: Rows, buckets: int) -> Share:
-    """A share of rows that are already here."""
+def _read(log: KafkaLog, parts: Sequence[Part]) -> Iterator[tuple[Sequence[Recorded], int]]:
+    """Records of these parts, a batch at a time, with their partition."""
+    for part in parts:
+        for messages in log.batches(EVENTS, part.partition, part.start, part.end):
+            yield messages, part.partition
+
+
+def share_of(rows: Sequence[Rows], buckets: int) -> Share:
+    """A share of rows that are already here, by view."""
     with chunks(None, buckets) as held:
-        held.add(rows)
+        for view, each in enumerate(rows):
+            held.add(view, each)
         return held.share()
 
 
@@ -127,30 +148,30 @@ def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piec
     """Combine all rows of some buckets, write them to every store, and return their number."""
     from projections.folding.arrow_rows import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
 
-    folder = Folder(program)
+    combined = Fold(program)
     with _without_collection():
         for rows in _decoded(pieces):
-            folder.take_in(rows)
-    rows = folder.folded.rows
-    if rows:
+            combined.take_in(rows)
+    if combined.rows:
         for writer in writers:
-            writer.write(batches(program, rows))
-    return len(rows)
+            writer.write(batches(program, combined.rows))
+    return len(combined.rows)
 
 
-def pieces_of(share: Share) -> list[tuple[int, Piece]]:
-    """The pieces of a share, each with its bucket."""
+def pieces_of(share: Share, view: int) -> list[tuple[int, Piece]]:
+    """The pieces of a share that belong to this view, each with its bucket."""
     return [
         (bucket, Piece(share.path, start, size, share.content[start : start + size] if share.path is None else b""))
-        for bucket, start, size in share.chunks
+        for of, bucket, start, size in share.chunks
+        if of == view
     ]
 
 
-def groups(shares: Sequence[Share], at_least: int) -> list[list[Piece]]:
+def groups(shares: Sequence[Share], view: int, at_least: int) -> list[list[Piece]]:
     """The pieces for each task that writes: whole buckets, of GROUP_BYTES together, and at least so many tasks."""
     buckets: dict[int, list[Piece]] = {}
     for share in shares:
-        for bucket, piece in pieces_of(share):
+        for bucket, piece in pieces_of(share, view):
             buckets.setdefault(bucket, []).append(piece)
     total = sum(piece.size for pieces in buckets.values() for piece in pieces)
     most = min(GROUP_BYTES, -(-total // at_least))
@@ -173,12 +194,12 @@ class Chunks:
         self._chunks: list[Chunk] = []
         self._end = 0
 
-    def add(self, rows: Rows) -> None:
+    def add(self, view: int, rows: Rows) -> None:
         """Encode rows, a chunk for each bucket."""
         for bucket, some in _by_bucket(rows, self._buckets).items():
             encoded = msgspec.msgpack.encode(some)
             self._sink.write(encoded)
-            self._chunks.append(Chunk(bucket, self._end, len(encoded)))
+            self._chunks.append(Chunk(view, bucket, self._end, len(encoded)))
             self._end += len(encoded)
 
     def share(self, **found: object) -> Share:

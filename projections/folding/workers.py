@@ -38,14 +38,26 @@ class Workers(Protocol):
     def read(self) -> int:
         """Records that were read so far, of all folds."""
 
+    def refuses(self, program: Program) -> str:
+        """Why they cannot have this program; empty if they can."""
+
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
         """Run tasks; raises TaskFailed."""
 
-    def write(self, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
-        """Combine the rows of all shares, write them, and return their number; raises TaskFailed.
+    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
+        """Combine the rows of a view, write them, and return their number; raises TaskFailed.
+
+        view: its number in the tasks.
 
         Workers without a common disk write what they folded last, and what `shares` themselves contain.
         """
+
+
+class ReadBySpark(Protocol):
+    """Called with a view and the reason why compiled source does not read some of its records."""
+
+    def __call__(self, view: TableView, reason: str) -> SparkWorkers:
+        """Workers that read them; raises BulkLoadFailed if there are none."""
 
 
 class SparkWorkers(Workers, Protocol):

@@ -17,7 +17,7 @@ from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
-from projections.generations.engine import Engine, holds_events, offsets_in
+from projections.generations.engine import BulkResult, Engine, Failure, Load, holds_events, offsets_in
 from projections.generations.registry import RebuildLock
 from projections.generations.selection import ALL, Selection
 from projections.loading.loader import Loader
@@ -88,6 +88,10 @@ class Options:
 DEFAULT: Final = Options()
 
 
+Loaded = BulkResult | Failure | None
+"""The result of a bulk load, or why it failed; None if there was nothing to load."""
+
+
 @dataclass
 class Build:
     """A generation that is being built, and its progress.
@@ -116,15 +120,38 @@ class Build:
         """The offsets that bulk reads: by partition of `events`, the first offset and the one after the last."""
         return self.options.selection.ranges(self.bulk_ends)
 
-    def load(self) -> None:
-        """Create the generation, load all events below `bulk_ends`, and build its indexes."""
+    def create(self) -> None:
+        """Create the generation in its stores."""
         with self.phase("create"):
             for store in self.stores:
                 store.create(self.target, self.bulk_ends, self.patch_starts)
-        with self.phase("bulk"):
-            # if there is little to read, checking it is faster than starting Spark
-            if offsets_in(self.ranges) > FEW_RECORDS or holds_events(self.log, self.ranges):
-                self._bulk()
+
+    def bulk(self) -> Load | None:
+        """The load of all events below `bulk_ends`; None if there are none."""
+        # if there is little to read, checking it is faster than starting Spark
+        if offsets_in(self.ranges) <= FEW_RECORDS and not holds_events(self.log, self.ranges):
+            return None
+        name = self.target.view.name
+        return Load(
+            self.target.view,
+            self.ranges,
+            [store.bulk_writer(self.target) for store in self.stores],
+            lambda done, total: self.on_step(Step(name, "bulk", done, total)),
+            self.options.selection,
+            self.options.skip_poison,
+        )
+
+    def loaded(self, result: Loaded) -> None:
+        """Take the result of `bulk`; raises it if it failed."""
+        if isinstance(result, Exception):
+            raise result
+        if result is None:
+            return
+        self.result.events, self.result.rows, self.result.skipped = result.events, result.rows, result.skipped
+        self.measured(result.events, result.seconds)
+
+    def finish(self) -> None:
+        """Build the indexes."""
         with self.phase("index"):
             for store in self.stores:
                 store.finish(self.target)
@@ -152,19 +179,6 @@ class Build:
 
     def _ends(self) -> dict[int, int]:
         return {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
-
-    def _bulk(self) -> None:
-        view = self.target.view
-        loaded = self.engine.bulk_load(
-            view,
-            self.ranges,
-            [store.bulk_writer(self.target) for store in self.stores],
-            lambda done, total: self.on_step(Step(view.name, "bulk", done, total)),
-            selection=self.options.selection,
-            skip_poison=self.options.skip_poison,
-        )
-        self.result.events, self.result.rows, self.result.skipped = loaded.events, loaded.rows, loaded.skipped
-        self.measured(loaded.events, loaded.seconds)
 
 
 @contextmanager

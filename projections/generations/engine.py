@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from eventlog.errors import EventLogError
 from eventlog.ports import EventLog
 from eventlog.topics import EVENTS
-from projections.generations.selection import Selection
+from projections.errors import ProjectionError
+from projections.generations.selection import ALL, Selection
 from projections.stores.store import BulkWriter
 from projections.table.view import TableView
 
@@ -39,24 +41,34 @@ class BulkResult:
     skipped: int = 0
 
 
+@dataclass(frozen=True)
+class Load:
+    """A bulk load: fold the events in `ranges`, and write the rows through `writers`, one per store.
+
+    on_progress: called from another thread with (log records read, total offsets). selection: of the events.
+    skip_poison: send unreadable records to `dead-letters`; otherwise they are a PoisonEvent, after the other rows are
+    written.
+    """
+
+    view: TableView
+    ranges: Ranges
+    writers: Sequence[BulkWriter]
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None
+    selection: Selection = ALL
+    skip_poison: bool = False
+
+
+Failure = ProjectionError | EventLogError | OSError
+
+
 class Engine(Protocol):
     """Reads events of the log and folds them."""
 
-    def bulk_load(
-        self,
-        view: TableView,
-        ranges: Ranges,
-        writers: Sequence[BulkWriter],
-        on_progress: Callable[[int, int], None],
-        *,
-        selection: Selection,
-        skip_poison: bool,
-    ) -> BulkResult:
-        """Fold the events in `ranges` and write the rows through `writers`, one per store.
+    def bulk_load(self, loads: Sequence[Load]) -> list[BulkResult | Failure]:
+        """Load several views; those with the same ranges and selection are folded in one pass over the log.
 
-        on_progress: called from another thread with (log records read, total offsets). selection: of the events.
-        skip_poison: send unreadable records to `dead-letters`; otherwise they raise PoisonEvent, after the other rows
-        are written. Raises BulkLoadFailed; the next load reuses what was folded of a long log.
+        Returns for each its result, or why it failed: for example PoisonEvent, BulkLoadFailed or LogUnavailable. A view
+        that fails does not stop the others. The next load of the same views reuses what was folded of a long log.
         """
 
     def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:

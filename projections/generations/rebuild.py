@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from eventlog.errors import EventLogError
 from eventlog.ports import EventLog
@@ -19,8 +20,8 @@ from projections.errors import (
     RebuildFailed,
     ViewDeclarationError,
 )
-from projections.generations.building import DEFAULT, Build, Options, Rebuilt, Step, loading, opened
-from projections.generations.engine import Engine
+from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading, opened
+from projections.generations.engine import Engine, Failure, Load
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations, RebuildLock
 from projections.generations.top_up import top_up
@@ -34,6 +35,41 @@ from projections.table.view import Postgres, TableView
 log = logging.getLogger(__name__)
 
 HAND_OVER_S = 4 * REFRESH_S
+MAX_TOGETHER = 16
+"""Views that are rebuilt in one pass: each has loaders of its own until the running ones take over."""
+Failed = ProjectionError | EventLogError
+
+
+class Noted(NamedTuple):
+    """Ends of the log, by partition: bulk loads events below `bulk_ends`, and patches from `patch_starts` follow."""
+
+    patch_starts: Mapping[int, int]
+    bulk_ends: Mapping[int, int]
+
+
+@dataclass
+class _Run:
+    """The rebuild of one of several views. build: the generation. loaded: the result of its bulk load."""
+
+    view: TableView
+    steps: Generator[Build, Loaded, Rebuilt]
+    outcome: Rebuilt | Failed | None = None
+    build: Build | None = None
+    loaded: Loaded = None
+
+    def ended(self) -> list[tuple[TableView, Rebuilt | Failed]]:
+        """The view and the outcome; empty if it has not ended."""
+        return [] if self.outcome is None else [(self.view, self.outcome)]
+
+    def advance(self) -> None:
+        """Do what can be done without waiting for the other views."""
+        try:
+            self.build = self.steps.send(self.loaded)
+        except StopIteration as end:
+            self.outcome = end.value
+        except (ProjectionError, EventLogError) as error:
+            self.outcome = error
+        self.loaded = None
 
 
 @dataclass(frozen=True)
@@ -54,28 +90,111 @@ class Rebuilder:
         Raises RebuildFailed with the phase: then the live generation has not changed, and the new one is dropped (by
         the next rebuild, if a store is unavailable). Raises NotPublished if it failed after the swap.
         """
+        ((_, outcome),) = self.rebuild_all([view], on_step, skip_poison=skip_poison)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def rebuild_all(
+        self,
+        views: Sequence[TableView],
+        on_step: Callable[[Step], None] = lambda _: None,
+        *,
+        skip_poison: bool = False,
+    ) -> Iterator[tuple[TableView, Rebuilt | Failed]]:
+        """Rebuild several views in one pass over the log; yields each with its result, or why it failed.
+
+        See `rebuild`. A view that fails does not stop the others.
+        """
+        for first in range(0, len(views), MAX_TOGETHER):
+            yield from self._rebuild_together(views[first : first + MAX_TOGETHER], on_step, skip_poison)
+
+    def _rebuild_together(
+        self, views: Sequence[TableView], on_step: Callable[[Step], None], skip_poison: bool
+    ) -> Iterator[tuple[TableView, Rebuilt | Failed]]:
+        try:
+            noted = self._noted()
+        except EventLogError as error:
+            yield from ((view, RebuildFailed(view.name, "start", str(error))) for view in views)
+            return
+        options = Options(skip_poison=skip_poison)
+        runs = [_Run(view, self._steps(view, noted, on_step, options)) for view in views]
+        with ExitStack() as closing_all:
+            for run in runs:
+                closing_all.callback(run.steps.close)
+            for run in runs:
+                run.advance()
+            building = [run for run in runs if run.build is not None]
+            results = self._bulk([run.build for run in building if run.build is not None])
+            for run, result in zip(building, results, strict=True):
+                run.loaded = result
+            for run in runs:
+                if run.outcome is None:
+                    run.advance()
+                yield from run.ended()
+            waiting = [run for run in runs if run.outcome is None]
+            if waiting:
+                time.sleep(HAND_OVER_S)
+            for run in waiting:
+                run.advance()
+                yield from run.ended()
+
+    def load(self, build: Build) -> None:
+        """Create one generation, load all its events, and build its indexes."""
+        build.create()
+        build.loaded(*self._bulk([build]))
+        build.finish()
+
+    def _bulk(self, builds: Sequence[Build]) -> list[Loaded]:
+        """Load the events of all generations in one pass; returns the result of each, or why it failed."""
+        with ExitStack() as phases:
+            for build in builds:
+                phases.enter_context(build.phase("bulk"))
+            loads = [_load_of(build) for build in builds]
+            found = iter(self.engine.bulk_load([load for load in loads if isinstance(load, Load)]))
+            return [next(found) if isinstance(load, Load) else load for load in loads]
+
+    def _steps(
+        self, view: TableView, noted: Noted, on_step: Callable[[Step], None], options: Options
+    ) -> Generator[Build, Loaded, Rebuilt]:
+        """Rebuild a view; waits twice for others: until its rows are written, and until running loaders take over."""
         began = time.monotonic()
-        with self.building(view, on_step, Options(skip_poison=skip_poison)) as build:
-            build.load()
+        with self.building(view, on_step, options, noted=noted) as build:
+            build.create()
+            build.loaded((yield build))
+            build.finish()
             current = self.generations.live().get(view.name)
             if current is not None and current.tag != view.tag:
                 self._go_live_from_log(build)
+                build.result.seconds = time.monotonic() - began
             else:
-                self._go_live(build, hand_over=current is not None)
-            build.result.seconds = time.monotonic() - began - build.result.phases.get("hand-over", 0.0)
+                with self._going_live(build):
+                    build.result.seconds = time.monotonic() - began
+                    if current is not None:
+                        with build.phase("hand-over"):
+                            yield build
             self._drop_if_possible(view, lambda: self._drop_old(view))
         return build.result
 
-    def _go_live(self, build: Build, hand_over: bool) -> None:
-        """Catch up with the live query through `patches`, swap, and load until the running loaders take over."""
+    @contextmanager
+    def _going_live(self, build: Build) -> Iterator[None]:
+        """Catch up with the live query through `patches`, and swap.
+
+        The regular loaders see the swap within REFRESH_S; until then, in this context, loaders of its own continue.
+        """
         with loading(build.target, self.settings, self.stores) as loaders:
             build.catch_up(loaders)
             with build.phase("swap"):
                 self._swap(build)
-            if hand_over:
-                with build.phase("hand-over"):
-                    # the regular loaders see the swap within REFRESH_S; until then these continue
-                    time.sleep(HAND_OVER_S)
+            yield
+
+    def _noted(self) -> Noted:
+        """The ends of `patches`, then those of `events`.
+
+        In this order, patches of events after the noted end of `events` come after the noted end of `patches`.
+        """
+        patch_starts = {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
+        return Noted(patch_starts, {each: self.log.end(EVENTS, each) for each in range(self.settings.partitions)})
 
     def _go_live_from_log(self, build: Build) -> None:
         """Catch up from the log and swap, because there may be no live query for this version.
@@ -98,7 +217,7 @@ class Rebuilder:
         """Build a separate view, `name`, from selected events of `view`; it never changes afterwards."""
         began = time.monotonic()
         with self.building(replace(view, name=name), on_step, options, source=view.name) as build:
-            build.load()
+            self.load(build)
             with build.phase("swap"):
                 self._swap(build)
             build.result.seconds = time.monotonic() - began
@@ -118,8 +237,10 @@ class Rebuilder:
             try:
                 with build.phase("top-up"):
                     result.events = top_up(target, stores, self.settings, self.log, self.engine)
-                self._go_live(build, hand_over=True)
-                result.seconds = time.monotonic() - began
+                with self._going_live(build):
+                    result.seconds = time.monotonic() - began
+                    with build.phase("hand-over"):
+                        time.sleep(HAND_OVER_S)
             except NotPublished:
                 raise
             except (ProjectionError, EventLogError, OSError) as error:
@@ -154,16 +275,16 @@ class Rebuilder:
         on_step: Callable[[Step], None],
         options: Options = DEFAULT,
         source: str | None = None,
+        noted: Noted | None = None,
     ) -> Iterator[Build]:
         """A new generation of `view`, registered and still empty, under the rebuild lock of the view.
 
         Afterwards it is dropped, unless it was made live. source: the view that a view made with --as is made from.
+        noted: ends of the log, as of a moment ago; None: those now.
         """
         with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
             self._drop_leftovers(view)
-            # `patches` first: patches of events after the noted end of `events` come after the noted end of `patches`
-            patch_starts = {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
-            bulk_ends = {each: self.log.end(EVENTS, each) for each in range(self.settings.partitions)}
+            patch_starts, bulk_ends = noted or self._noted()
             selection = None if options.selection.is_all else str(options.selection)
             covered = {each: end for each, (_, end) in options.selection.ranges(bulk_ends).items()}
             target = Target(view, self.generations.begin(view, covered, patch_starts, source, selection).generation)
@@ -241,6 +362,14 @@ class Rebuilder:
     def drop(self, view: TableView, generations: Sequence[Generation]) -> None:
         """Drop generations that are not current, in every store that they were built in."""
         drop(view, generations, self.generations, self.stores)
+
+
+def _load_of(build: Build) -> Load | Failure | None:
+    """Its load, or why there can be none; None if there is nothing to load."""
+    try:
+        return build.bulk()
+    except (ProjectionError, EventLogError, OSError) as error:
+        return error
 
 
 def drop(view: TableView, dropped: Sequence[Generation], generations: Generations, settings: StoreSettings) -> None:

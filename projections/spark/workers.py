@@ -83,28 +83,33 @@ class SparkTasks:
         """Records that were read by tasks that have ended."""
         return int(self._count.value)
 
+    def refuses(self, program: Program) -> str:
+        """See Workers.refuses; Spark sends what Python's own pickle cannot."""
+        return ""
+
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
         """See Workers.fold."""
         return self._shares(self._context.parallelize(tasks, len(tasks)).map(partial(_fold, self._count)))
 
     def fold_patches(self, view: TableView, ranges: Ranges, selection: Selection, task: FoldTask) -> list[Share]:
         """See SparkWorkers.fold_patches."""
-        records = read_ranges(self._session, self._settings, ranges)
-        if task.erased:
-            records = remaining(records, task.erased)
-        made = patch_records(selected(records, view, selection), [view], self._settings)
+        with _translated():
+            records = read_ranges(self._session, self._settings, ranges)
+            if task.erased:
+                records = remaining(records, task.erased)
+            made = patch_records(selected(records, view, selection), [view], self._settings)
         return self._shares(made.rdd.mapPartitions(partial(_fold_patches, task, self._count)))
 
-    def write(self, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
+    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
         """See Workers.write."""
         written = partial(write, program, writers)
         with _translated():
             if self._folded is None:
-                pieces = groups(shares, self.size)
+                pieces = groups(shares, view, self.size)
                 return sum(self._context.parallelize(pieces, max(1, len(pieces))).map(written).collect())
             own = self._context.parallelize([share for share in shares if share.content])
             tasks = max(self.size, sum(chunk.size for share in shares for chunk in share.chunks) // GROUP_BYTES)
-            exchanged = self._folded.union(own).flatMap(pieces_of).partitionBy(tasks)
+            exchanged = self._folded.union(own).flatMap(partial(pieces_of, view=view)).partitionBy(tasks)
             return sum(exchanged.values().mapPartitions(lambda pieces: [written(pieces)]).collect())
 
     def tombstones(self, ranges: Ranges) -> Tombstones:
@@ -151,7 +156,7 @@ def _fold(count: Any, task: FoldTask) -> Share:
 
 def _fold_patches(task: FoldTask, count: Any, rows: Iterable[Any]) -> Iterator[Share]:
     """Runs in an executor on the output of the live query's SQL."""
-    states, letters, poison = States(task.program), list[Letter](), 0
+    states, letters, poison = States(task.programs[0]), list[Letter](), 0
     path = None if task.path is None else task.path / uuid4().hex
     with chunks(path, task.buckets) as held:
         for topic, key, value, _ in rows:
@@ -162,8 +167,8 @@ def _fold_patches(task: FoldTask, count: Any, rows: Iterable[Any]) -> Iterator[S
             letters += unreadable[: NAMED_LETTERS - len(letters)]
             count.add(1)
             if len(states) > ROWS_IN_MEMORY:
-                held.add(states.drain())
-        held.add(states.drain())
+                held.add(0, states.drain())
+        held.add(0, states.drain())
         yield held.share(letters=letters, poison=poison)
 
 

@@ -26,20 +26,20 @@ def run(name: str) -> Iterator[dict[str, Any]]:
     """The median of ROUNDS commands with each engine, in turn with the loop by hand."""
     with own_environment() as (settings, stores), closing(KafkaLog(settings)) as log:
         fill(settings, log)
-        env = _environment(settings, stores)
+        env = environment(settings, stores, "listings,tests.bench._replay_views")
         taken: dict[str, list[float]] = {"local": [], "spark": [], "by hand": []}
         phases: Mapping[str, float] = {}
         for _ in range(ROUNDS):
-            seconds, output = _command([*_REBUILD, "--engine", "local"], env)
+            seconds, output = command([*rebuilding(VIEW), "--engine", "local"], env)
             (rebuilt,) = orjson.loads(output)["views"]
             if rebuilt["rows"] != STREAMS:
                 raise AssertionError(rebuilt)
             phases = {phase: round(each, 2) for phase, each in rebuilt["phases"].items()}
             # the command waits for the hand-over to running loaders, after the swap
             taken["local"].append(seconds - rebuilt["phases"].get("hand-over", 0.0))
-            seconds, _ = _command([sys.executable, "-m", "tests.bench._replay_in_python"], env)
+            seconds, _ = command([sys.executable, "-m", "tests.bench._replay_in_python"], env)
             taken["by hand"].append(seconds)
-        seconds, output = _command([*_REBUILD, "--engine", "spark"], env)
+        seconds, output = command([*rebuilding(VIEW), "--engine", "spark"], env)
         (rebuilt,) = orjson.loads(output)["views"]
         taken["spark"].append(seconds - rebuilt["phases"].get("hand-over", 0.0))
         value, floor = (EVENTS / sorted(taken[each])[len(taken[each]) // 2] for each in ("local", "by hand"))
@@ -57,10 +57,13 @@ def run(name: str) -> Iterator[dict[str, Any]]:
         }
 
 
-_REBUILD = (sys.executable, "-m", "replay", "rebuild", VIEW, "--json")
+def rebuilding(*words: str) -> list[str]:
+    """The command that rebuilds these views, or --all."""
+    return [sys.executable, "-m", "replay", "rebuild", *words, "--json"]
 
 
-def _environment(settings: LogSettings, stores: StoreSettings) -> dict[str, str]:
+def environment(settings: LogSettings, stores: StoreSettings, modules: str) -> dict[str, str]:
+    """What points a command at a deployment with these modules."""
     return {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -71,13 +74,14 @@ def _environment(settings: LogSettings, stores: StoreSettings) -> dict[str, str]
         "HEADWATER_POSTGRES": stores.postgres,
         "HEADWATER_ELASTICSEARCH": stores.elasticsearch,
         "HEADWATER_VALKEY": stores.valkey,
-        "HEADWATER_MODULES": "listings,tests.bench._replay_views",
+        "HEADWATER_MODULES": modules,
     }
 
 
-def _command(command: list[str], env: Mapping[str, str]) -> tuple[float, bytes]:
+def command(words: list[str], env: Mapping[str, str]) -> tuple[float, bytes]:
+    """Run it; returns the seconds that it took, and its standard output."""
     began = time.monotonic()
-    done = subprocess.run(command, env=env, cwd=ROOT, check=False, capture_output=True)
+    done = subprocess.run(words, env=env, cwd=ROOT, check=False, capture_output=True)
     seconds = time.monotonic() - began
     if done.returncode:
         raise RuntimeError(done.stderr.decode()[-2000:])

@@ -77,6 +77,7 @@ def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
     assert [each.standing for each in one.look()] == ["not built"] * 3
 
     append(one.log, sources[:200])
+    settle(one.log)
     one.rebuilder.rebuild(BY_GROUP)
     assert [(each.standing, each.lag_events) for each in one.look()] == [("caught up", 0)] * 3
 

@@ -25,12 +25,12 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from projections.engines import EngineChoice, new_engine
-from projections.errors import BulkLoadFailed, PoisonEvent
+from projections.errors import BulkLoadFailed, PoisonEvent, ProjectionError
 from projections.folding import tasks
 from projections.folding.compiled import compiled
+from projections.folding.decoders import decoders
 from projections.folding.folder import ALWAYS
-from projections.generations.engine import BulkResult, Ranges
-from projections.generations.selection import ALL
+from projections.generations.engine import BulkResult, Load, Ranges
 from projections.registry import ViewRegistry
 from projections.table import reference
 from projections.table.expressions import Source
@@ -196,14 +196,12 @@ run_live(session, views, settings, checkpoint=checkpoint_directory(settings, vie
 def load(
     log: Log, view: TableView, writer: ToFiles, ranges: Ranges | None = None, engine: str = "spark", **more: Any
 ) -> BulkResult:
-    options = {
-        "on_progress": lambda *_: None,
-        "selection": ALL,
-        "skip_poison": False,
-    } | more
     with closing(KafkaLog(log.settings)) as events:
         by = new_engine(log.settings, events, session, EngineChoice(engine))
-        return by.bulk_load(view, ranges or log.ranges(), [writer], **options)
+        (result,) = by.bulk_load([Load(view, ranges or log.ranges(), [writer], **more)])
+    if isinstance(result, ProjectionError):
+        raise result
+    return result
 
 
 @pytest.fixture
@@ -258,11 +256,11 @@ def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
     for partition, (start, end) in log.ranges().items():
         path = tmp_path / str(partition) if in_files else None
         part = tasks.Part(partition, start, end)
-        task = tasks.FoldTask(compiled(view), log.settings, [part], ALWAYS, {}, 16, path)
+        task = tasks.FoldTask(decoders([view]), [compiled(view)], log.settings, [part], ALWAYS, {}, 16, path)
         shares.append(tasks.fold(task, lambda _: None))
     expected = expected_states(view, sources)
     assert sum(len(share.chunks) for share in shares) > 2 * len(expected), "rows are in parts"
-    writer, groups = ToFiles(tmp_path), tasks.groups(shares, 2)
+    writer, groups = ToFiles(tmp_path), tasks.groups(shares, 0, 2)
     assert len(groups) > 1
     rows = sum(tasks.write(compiled(view), [writer], group) for group in groups)
     assert rows == len(expected)

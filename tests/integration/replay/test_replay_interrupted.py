@@ -9,15 +9,17 @@ from urllib.parse import urlsplit
 import pytest
 
 from projections.errors import RebuildFailed
-from projections.generations.building import Step
+from projections.generations.building import Rebuilt, Step
 from projections.generations.rebuild import Rebuilder
 from projections.stores.store import Target
 from tests.integration.projections.cut_proxy import CutProxy
+from tests.integration.replay import interrupted_together
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.interruptible import INTERRUPTED
 from tests.integration.replay.things import by_group, things
 from tests.spark_rows import session
 
+TOGETHER = "tests.integration.replay.interrupted_together"
 LIVE_AFTER_KILL = {"create": 1, "bulk": 1, "index": 1, "catch-up": 1, "swap": 2, "hand-over": 2}
 
 
@@ -70,6 +72,52 @@ def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_
             assert max(states) == 3
             for name in ("elasticsearch", "valkey"):
                 assert deployed.servers[name].remains(Target(view, 2)) == (2 in states), (view.name, name)
+
+
+def test_views_that_are_rebuilt_in_one_pass_are_whole_whenever_it_is_killed(deployed: Deployed) -> None:
+    views = list(INTERRUPTED.values())
+    names = [view.name for view in views]
+    for _, outcome in rebuilder(deployed).rebuild_all(views):
+        assert isinstance(outcome, Rebuilt), outcome
+    events = things(240, seed=3)
+    deployed.append(events[:160])
+    deployed.emit(views)
+
+    def live() -> list[int]:
+        found = deployed.generations.live()
+        return [found[name].generation for name in names]
+
+    def killed(phase: str) -> str:
+        process = deployed.start(TOGETHER, phase)
+        assert process.wait(START_S) == -signal.SIGKILL, deployed.output(TOGETHER)
+        return deployed.output(TOGETHER)
+
+    with deployed.served(views):
+        killed("bulk")
+        assert live() == [1] * len(views)
+        kept = interrupted_together.slices_of(deployed.settings.state)
+        assert len(kept) == interrupted_together.SLICES
+
+        assert killed("swap").count("was folded before") == interrupted_together.SLICES
+        assert live() == [3, *[1] * (len(views) - 1)], "only the first was swapped"
+        deployed.append(events[160:200])
+        deployed.emit(views)
+        for view in views:
+            deployed.rows_become_the_references(view)
+
+        with deployed.generations.rebuilding(names[-1]):
+            code, told, complaint = deployed.replay("rebuild", *names)
+        assert code == 1
+        assert [each["view"] for each in told["views"]] == names[:-1], complaint
+        assert [each["view"] for each in told["failed"]] == names[-1:]
+        assert "another rebuild is running" in complaint
+        assert live() == [4] * (len(views) - 1) + [1]
+        deployed.append(events[200:])
+        deployed.emit(views)
+        for view in views:
+            deployed.rows_become_the_references(view)
+            states = [each.state for each in deployed.generations.of(view.name)]
+            assert states == (["retired", "live"] if view is not views[-1] else ["live", "building"]), view.name
 
 
 def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leaves_the_view(deployed: Deployed) -> None:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from projections.errors import BulkLoadFailed
+from projections.errors import BulkLoadFailed, ProjectionError
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine
-from projections.generations.engine import BulkResult
-from projections.generations.selection import ALL
+from projections.generations.engine import BulkResult, Load
 from tests.integration.projections_spark.test_spark_on_kafka import ToFiles
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import by_group, things
@@ -23,7 +22,10 @@ SLICE = 100
 def load(deployed: Deployed, writer: ToFiles) -> BulkResult:
     ends = {each: (0, deployed.log.end("events", each)) for each in range(deployed.settings.partitions)}
     engine = FoldingEngine(deployed.settings, deployed.log, lambda _: pool.opened(), None, SLICE)
-    return engine.bulk_load(by_group, ends, [writer], lambda *_: None, selection=ALL, skip_poison=False)
+    (result,) = engine.bulk_load([Load(by_group, ends, [writer])])
+    if isinstance(result, ProjectionError):
+        raise result
+    return result
 
 
 def kept(deployed: Deployed) -> dict[Path, int]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 import re
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +22,9 @@ from commands.declaring.registry import CommandRegistry
 from projections.errors import StoreUnavailable
 from projections.folding import pool
 from projections.folding.arrow_rows import batches
-from projections.folding.compiled import OnlySpark, Program, compiled
-from projections.folding.folder import Folder, Part, Rows, Times
+from projections.folding.compiled import OnlySpark, compiled
+from projections.folding.decoders import decoders
+from projections.folding.folder import ALWAYS, Erased, Fold, Folder, Part, Rows, Times
 from projections.folding.runtime import Unclear, time_text
 from projections.folding.slices import code_digest
 from projections.folding.states import States
@@ -78,25 +81,36 @@ class Record:
 def whole(view: TableView, sources: Sequence[Source]) -> tuple[Rows, dict[int, str], set[int]]:
     """Rows of the compiled view and of what it left to the reference; the reason of each unreadable record; and the
     offsets of records for Spark."""
-    program = compiled(view)
-    folder = folder_of(program, sources)
-    folder.rows()
+    folder = folder_of(view, sources)
+    rows = folder.folds[0].drain()
     made, reasons, others = [], {}, set()
-    for record in folder.folded.unclear:
+    for record in folder.folds[0].unclear:
         try:
             made += patches(view, record)
         except Unreadable as error:
             reasons[record.offset] = str(error)
         except OnlySpark:
             others.add(record.offset)
-    states = States(program)
+    program = compiled(view)
+    states, together = States(program), Fold(program)
     states.add(made)
-    folder.take_in(states.drain())
-    return folder.folded.rows, reasons, others
+    for each in (rows, states.drain()):
+        together.take_in(each)
+    return together.rows, reasons, others
 
 
-def folder_of(program: Program, sources: Iterable[Source]) -> Folder:
-    folder = Folder(program)
+def folder_for(*views: TableView, times: Times = ALWAYS, erased: Erased | None = None) -> Folder:
+    """As in another process, but for a view whose module exists in this process only."""
+    alone = [decoders([view]) for view in views] if len(views) > 1 else []
+    made = decoders(views), [compiled(view) for view in views], alone
+    if all(view.name != "with_own_fold" for view in views):
+        made = pickle.loads(pickle.dumps(made))
+    shared, programs, alone = made
+    return Folder(shared, programs, times, erased, alone)
+
+
+def folder_of(view: TableView, sources: Iterable[Source]) -> Folder:
+    folder = folder_for(view)
     for each in sources:
         folder.add(each.position.partition, [Record.of(each)])
     return folder
@@ -108,23 +122,23 @@ def states(view: TableView, rows: Rows) -> dict[str, dict[str, Any]]:
 
 
 def check(view: TableView, sources: Sequence[Source], seed: int = 1) -> None:
-    program = compiled(view)
-    if view.name != "with_own_fold":  # whose module exists in this process only
-        program = pickle.loads(pickle.dumps(program))
-    whole = folder_of(program, sources)
-    assert whole.folded.unclear == []
-    assert differences(states(view, whole.rows()), expected_states(view, sources)) == []
+    (whole,) = folder_of(view, sources).folds
+    assert whole.unclear == []
+    assert differences(states(view, whole.drain()), expected_states(view, sources)) == []
 
-    chance, together = random.Random(seed), Folder(program)
+    program = compiled(view)
+    chance, together = random.Random(seed), Fold(program)
     dealt: list[list[Source]] = [[] for _ in range(4)]
     for each in sources:
         chance.choice(dealt).append(each)
     for part in dealt:
-        together.take_in(msgspec.msgpack.decode(msgspec.msgpack.encode(folder_of(program, part).rows()), type=Rows))
-    assert differences(states(view, together.folded.rows), expected_states(view, sources)) == []
+        together.take_in(
+            msgspec.msgpack.decode(msgspec.msgpack.encode(folder_of(view, part).folds[0].drain()), type=Rows)
+        )
+    assert differences(states(view, together.rows), expected_states(view, sources)) == []
 
     form = DocumentForm.of(view)
-    stored = [form.from_arrow(row) for batch in batches(program, together.folded.rows) for row in batch.to_pylist()]
+    stored = [form.from_arrow(row) for batch in batches(program, together.rows) for row in batch.to_pylist()]
     assert differences({key: touched(state) for key, state in stored}, expected_states(view, sources)) == []
 
 
@@ -140,6 +154,33 @@ def test_every_fold_over_every_type_is_the_references(name: str, seed: int) -> N
 def test_rows_of_random_histories_are_the_references(name: str) -> None:
     for seed in (1, 2):
         check(SHIPPED_VIEWS[name], history(AGGREGATES, seed, 150, 3), seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_views_that_are_folded_together_have_the_rows_of_each_alone(seed: int) -> None:
+    views = [*FOLDED.values(), *SHIPPED_VIEWS.values()]
+    events = list({event.type: event for view in FOLDED.values() for event in view.events.values()}.values())
+    sources = [*random_history(BY_GROUP, events, seed, length=100).sources, *history(AGGREGATES, seed, 100, 3)]
+    folder = folder_for(*views)
+    for each in sources:
+        folder.add(each.position.partition, [Record.of(each)])
+    for view, fold in zip(views, folder.folds, strict=True):
+        assert fold.unclear == [], view.name
+        assert differences(states(view, fold.drain()), expected_states(view, sources)) == [], view.name
+
+
+def test_what_one_view_cannot_read_the_others_fold() -> None:
+    (put,) = random_history(BY_THING, [Put], 1, length=1, repeated=False).sources
+    document = json.loads(put.record)
+    owner = TableView("by_text", "text", {"puts": count(Put)}, (Postgres(),))
+    puts = TableView("puts", "thing_id", {"puts": count(Put)}, (Postgres(),))
+    folder = folder_for(owner, puts)
+    for wrong in (None, 7):  # which the decoders refuse that they share, too
+        document["data"]["text"] = wrong
+        folder.add(0, [Record(7, 77, b"key", json.dumps(document).encode())])
+    assert [len(fold.unclear) for fold in folder.folds] == [2, 0]
+    assert [len(fold.rows) for fold in folder.folds] == [0, 1]
+    assert states(puts, folder.folds[1].drain()) == {document["data"]["thing_id"]: {"puts": 2}}
 
 
 @given(st.data())
@@ -161,18 +202,18 @@ def test_every_version_and_every_wrong_value_is_the_references(data: st.DataObje
 
 
 def test_older_versions_are_compiled_too() -> None:
-    folder = folder_of(compiled(weighed), readable())
-    assert folder.folded.unclear == []
-    assert {key: row[1] for key, row in folder.rows().items()} == {"a": 2000, "b": 3000, "c": 4}
+    folder = folder_of(weighed, readable())
+    assert folder.folds[0].unclear == []
+    assert {key: row[1] for key, row in folder.folds[0].drain().items()} == {"a": 2000, "b": 3000, "c": 4}
     _, reasons, _ = whole(weighed, unreadable())
     assert list(reasons.values()) == list(REASONS)
 
 
 def test_a_record_that_is_no_event_is_told_as_the_live_query_tells_it() -> None:
     for body, reason in BAD.items():
-        folder = Folder(compiled(BY_THING))
+        folder = folder_for(BY_THING)
         folder.add(1, [Record(7, 77, b"bad", body)])
-        (record,) = folder.folded.unclear
+        (record,) = folder.folds[0].unclear
         if body.startswith(b"{") and not _is_json(body):
             with pytest.raises(OnlySpark, match="record 1:7"):
                 patches(BY_THING, record)
@@ -190,11 +231,11 @@ def _is_json(body: bytes) -> bool:
 
 
 def test_a_record_that_is_nested_too_deep_is_left_to_spark() -> None:
-    folder = Folder(compiled(BY_THING))
+    folder = folder_for(BY_THING)
     deep = b"[" * 100_000 + b"]" * 100_000
     body = b'{"specversion":"1.0","id":"x/1","type":"x","subject":"x","sequence":1,"data":{"deep":%b}}' % deep
     folder.add(0, [Record(7, 77, b"key", body)])
-    for record in folder.folded.unclear:
+    for record in folder.folds[0].unclear:
         with pytest.raises(OnlySpark, match="malformed"):
             patches(BY_THING, record)
 
@@ -204,23 +245,23 @@ def test_spark_reads_times_that_are_written_in_other_ways(at: Any) -> None:
     (whole,) = random_history(BY_THING, [Put], 1, length=1, repeated=False).sources
     document = json.loads(whole.record)
     document["data"]["at"] = at
-    folder = Folder(compiled(BY_THING))
+    folder = folder_for(BY_THING)
     folder.add(0, [Record(7, 77, b"key", json.dumps(document).encode())])
-    (record,) = folder.folded.unclear
+    (record,) = folder.folds[0].unclear
     with pytest.raises(OnlySpark, match='in "at"'):
         patches(BY_THING, record)
 
 
 def test_heartbeats_are_nothing_and_tombstones_are_named() -> None:
-    folder = Folder(compiled(SHIPPED_VIEWS["streams"]))
+    folder = folder_for(SHIPPED_VIEWS["streams"])
     beat = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
     folder.add(
         2, [Record(5, 77, b"heartbeat/2", beat), Record(6, 78, b"listing/L1/1", None), Record(7, 79, None, None)]
     )
-    assert (folder.folded.rows, folder.folded.unclear) == ({}, [])
-    assert folder.folded.tombstones == {2: {b"listing/L1/1": 6}}
+    assert (folder.folds[0].rows, folder.folds[0].unclear) == ({}, [])
+    assert folder.tombstones == {2: {b"listing/L1/1": 6}}
     folder.add(2, [Record(8, 80, b"heartbeat/1", beat)])
-    assert [each.offset for each in folder.folded.unclear] == [8]
+    assert [each.offset for each in folder.folds[0].unclear] == [8]
 
 
 def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
@@ -232,22 +273,22 @@ def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
     }
     if gone.position.partition == kept.position.partition:
         erased[gone.position.partition][gone.envelope.id.encode()] = gone.position.offset + 1
-    folder = Folder(compiled(BY_THING), erased=erased)
+    folder = folder_for(BY_THING, erased=erased)
     for each in sources:
         folder.add(each.position.partition, [Record.of(each)])
     left = [each for each in sources if each is not gone]
-    assert differences(states(BY_THING, folder.rows()), expected_states(BY_THING, left)) == []
+    assert differences(states(BY_THING, folder.folds[0].drain()), expected_states(BY_THING, left)) == []
 
 
 def test_times_bound_what_is_folded() -> None:
     sources = random_history(BY_THING, [Put], 1, length=40, repeated=False).sources
     since, until = (sorted(each.timestamp_ms for each in sources)[at] for at in (10, 30))
-    folder = Folder(compiled(BY_THING), Times(since, until))
+    folder = folder_for(BY_THING, times=Times(since, until))
     for each in sources:
         folder.add(each.position.partition, [Record.of(each)])
     left = [each for each in sources if since <= each.timestamp_ms < until]
     assert 0 < len(left) < len(sources)
-    assert differences(states(BY_THING, folder.rows()), expected_states(BY_THING, left)) == []
+    assert differences(states(BY_THING, folder.folds[0].drain()), expected_states(BY_THING, left)) == []
 
 
 @pytest.mark.parametrize(
@@ -262,9 +303,9 @@ def test_times_bound_what_is_folded() -> None:
     ],
 )
 def test_what_is_wrong_in_an_envelope_ends_no_fold(body: bytes) -> None:
-    folder = Folder(compiled(BY_THING))
+    folder = folder_for(BY_THING)
     folder.add(0, [Record(1, 1, b"key", body)])
-    (record,) = folder.folded.unclear
+    (record,) = folder.folds[0].unclear
     with pytest.raises(Unreadable):
         patches(BY_THING, record)
 
@@ -282,11 +323,20 @@ class Full:
         raise StoreUnavailable("postgres", "it is full")
 
 
-def test_a_task_that_fails_says_why_in_its_parent() -> None:
+class Killed:
+    def write(self, rows: Any) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+
+def test_a_task_that_fails_says_why_in_its_parent_and_the_next_view_is_written() -> None:
     program = compiled(BY_THING)
     row = [None] * len(program.fields)
-    with pool.opened(1) as workers, pytest.raises(TaskFailed, match="it is full"):
-        workers.write(program, [share_of({"a": row}, 1)], [Full()])
+    with pool.opened(1) as workers:
+        for writer, why in ((Full(), "it is full"), (Killed(), "a process was killed")):
+            with pytest.raises(TaskFailed, match=why):
+                workers.write(0, program, [share_of([{"a": row}], 1)], [writer])
+        assert workers.write(0, program, [share_of([{"a": row}], 1)], []) == 1
 
 
 def test_time_texts_are_those_of_rows() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from eventlog.memory import MemoryLog
-from projections.errors import GenerationMissing, RebuildFailed
+from projections.errors import GenerationMissing, ProjectionError, RebuildFailed
 from projections.generations.building import Options, Rebuilt, Step
 from projections.generations.lag import Lag
 from projections.generations.registry import Generation, served_by
@@ -92,6 +92,15 @@ class Stage:
         return Played(done.exit_code, done.stdout, done.stderr)
 
     # what Rebuilder has
+
+    def rebuild_all(
+        self, views: Sequence[TableView], on_step: Callable[[Step], None], *, skip_poison: bool = False
+    ) -> Iterator[tuple[TableView, Rebuilt | ProjectionError]]:
+        for view in views:
+            try:
+                yield view, self.rebuild(view, on_step, skip_poison=skip_poison)
+            except ProjectionError as error:
+                yield view, error
 
     def rebuild(self, view: TableView, on_step: Callable[[Step], None], *, skip_poison: bool = False) -> Rebuilt:
         on_step(Step(view.name, "create"))

@@ -1,0 +1,152 @@
+"""How the data of events is decoded for some views: a struct per event, with the fields that any of them reads.
+
+Views that are folded together share these decoders, so an event is decoded once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from commands.declaring.aggregate import Event
+from commands.declaring.steps import Kind
+from commands.declaring.upcasting import Lineage
+from projections.table.expressions import attribute
+from projections.table.items import ItemField, items_function, items_read
+from projections.table.types import ColumnType, field_types, is_required, item_types
+from projections.table.view import TableView, expressions_of, fields_read, required_fields
+
+HEADER: Final = '''\
+"""The events of {tags}: compiled by Headwater. Do not edit."""
+
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct
+from msgspec.json import Decoder
+
+from projections.folding.runtime import is_null
+
+Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+'''
+RAW: Final = "Raw"
+PYTHON_TYPES: Final = {
+    ColumnType.TEXT: "str",
+    ColumnType.INTEGER: "Integer",
+    ColumnType.FLOAT: "float",
+    ColumnType.BOOLEAN: "bool",
+    ColumnType.TIME: "str",
+    ColumnType.JSON: RAW,
+}
+INDENT: Final = "    "
+
+
+@dataclass(frozen=True)
+class Older:
+    """The older versions of an event. changed: by version, fields that it recorded otherwise. kinds: by field."""
+
+    changed: Mapping[int, Mapping[str, Lineage]]
+    kinds: Mapping[str, Kind]
+
+
+@dataclass(frozen=True)
+class Decoders:
+    """Compiled decoders; they can be pickled to other processes.
+
+    functions: the name of the decoder of each event type. versions: the current version of each. older: of events with
+    older versions that differ.
+    """
+
+    source: str
+    functions: Mapping[str, str]
+    versions: Mapping[str, int]
+    older: Mapping[str, Older]
+
+    def namespace(self) -> dict[str, Any]:
+        """The names that the source defines."""
+        found: dict[str, Any] = {"__name__": "decoders"}
+        exec(compile(self.source, "<decoders>", "exec", dont_inherit=True), found)  # noqa: S102 - our own source
+        return found
+
+
+def decoders(views: Sequence[TableView]) -> Decoders:
+    """The decoders for these views."""
+    readers: dict[type[Event], list[TableView]] = {}
+    for view in views:
+        for event in view.events.values():
+            readers.setdefault(event, []).append(view)
+    events = {event.type: event for event in readers}
+    source = "\n\n".join(
+        [
+            HEADER.format(tags=", ".join(view.tag for view in views)),
+            *(_struct(event, readers[event]) for event in events.values()),
+        ]
+    )
+    return Decoders(
+        source,
+        {name: _decoder(event) for name, event in events.items()},
+        {name: event.version for name, event in events.items()},
+        {name: _older(event, readers[event]) for name, event in events.items() if event.version > 1},
+    )
+
+
+def is_raw(view: TableView, event: type[Event], name: str) -> bool:
+    """Whether a field of the event stays JSON text: it is a list that the view goes through, or not a scalar."""
+    return name in _lists(view, event) or field_types(event)[name] is ColumnType.JSON
+
+
+def _lists(view: TableView, event: type[Event]) -> dict[str, set[str]]:
+    """The lists that a view goes through, with the fields of their items that it reads."""
+    found: dict[str, set[str]] = {}
+    for each in items_read(expressions_of(view, event)):
+        found.setdefault(each.list, set()).add(each.name)
+    through = view.list_of(event)
+    return found if through is None else {through: set(), **found}
+
+
+def _older(event: type[Event], views: Sequence[TableView]) -> Older:
+    names = tuple(sorted({name for view in views for name in fields_read(view, event)}))
+    changed = {version: event.history.changed(version, names) for version in range(1, event.version)}
+    return Older(changed, dict(event.history.fields))
+
+
+def _struct(event: type[Event], views: Sequence[TableView]) -> str:
+    """The decoders of an event's data and of the lists in it."""
+    kinds = field_types(event)
+    lists: dict[str, set[str]] = {}
+    for view in views:
+        for name, items in _lists(view, event).items():
+            lists.setdefault(name, set()).update(items)
+    fields = [
+        (name, RAW if name in lists else PYTHON_TYPES[kinds[name]], is_required(event, name))
+        for name in sorted({name for view in views for name in fields_read(view, event)})
+    ]
+    data = _decoder(event).removesuffix("_of")
+    parts = [_class(data, fields), f"{data}_of = Decoder({data}).decode"]
+    required = {each for view in views for each in required_fields(view, event) if isinstance(each, ItemField)}
+    for name, read in sorted(lists.items()):
+        inner = item_types(event, name)
+        always = {each.name for each in required if each.list == name}
+        own = items_function(name, event)
+        parts += [
+            _class(f"{own}_item", [(each, PYTHON_TYPES[inner[each]], each in always) for each in sorted(read)]),
+            f"{own}_of = Decoder(list[{own}_item]).decode",
+            f"def {own}(raw):\n    return () if is_null(raw) else {own}_of(raw)",
+        ]
+    return "\n\n".join(parts)
+
+
+def _class(name: str, fields: Sequence[tuple[str, str, bool]]) -> str:
+    """A struct with these fields: name in JSON, type, whether it must be there."""
+    renamed = {attribute(json): json for json, _, _ in fields}
+    lines = [f"class {name}(Struct, gc=False, kw_only=True, rename={renamed!r}):"]
+    for json, kind, required in fields:
+        if kind == RAW:  # whether it may be null is checked later
+            lines.append(f"{attribute(json)}: Raw = None")
+        else:
+            lines.append(f"{attribute(json)}: {kind}" if required else f"{attribute(json)}: {kind} | None = None")
+    return f"\n{INDENT}".join(lines if fields else [*lines, "pass"])
+
+
+def _decoder(event: type[Event]) -> str:
+    return f"data_{attribute(event.type)}_of"

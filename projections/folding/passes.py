@@ -1,0 +1,222 @@
+"""A pass over the log: folds its events into the rows of several views, and writes these."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from eventlog.errors import EventLogError
+from eventlog.letters import Letter as DeadLetter
+from eventlog.letters import time_of
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from projections.errors import PoisonEvent, ProjectionError
+from projections.folding import unclear
+from projections.folding.compiled import OnlySpark, Program
+from projections.folding.decoders import Decoders
+from projections.folding.erasures import Erasures, merged
+from projections.folding.folder import Erased, Times, UnclearRecord
+from projections.folding.slices import Slices, parts_of
+from projections.folding.states import States
+from projections.folding.tasks import MAX_UNCLEAR, FoldTask, Letter, Share, divided, share_of
+from projections.folding.unclear import Unreadable
+from projections.folding.workers import ReadBySpark, SparkWorkers, TaskFailed, Workers
+from projections.generations.engine import BulkResult, Failure, Load, Ranges, offsets_in, watched
+from projections.generations.selection import Selection
+from projections.loading.dead_letters import DeadLetters
+from projections.table.patch import Patch
+from projections.table.view import TableView
+
+log = logging.getLogger(__name__)
+
+TASK_OFFSETS: Final = 2_000_000
+"""Offsets of a task, about; progress of Spark's tasks is reported at their end."""
+FEW_OFFSETS: Final = 10_000
+"""Fewer are not worth another process."""
+BUCKET_OFFSETS: Final = 250_000
+"""Rows of a bucket, at most; see `tasks.groups`."""
+MAX_BUCKETS: Final = 1024
+
+Outcome = BulkResult | Failure | OnlySpark | TaskFailed
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass for loads with the same ranges and selection.
+
+    programs: of the loads' views. decoders: for all of them. alone: for each alone, if there are several. patches: the
+    workers, if they fold the patches that the live query makes; then there is one load. reader: reads the records that
+    compiled source does not.
+    """
+
+    settings: LogSettings
+    loads: Sequence[Load]
+    workers: Workers
+    programs: Sequence[Program]
+    decoders: Decoders
+    alone: Sequence[Decoders]
+    slice_offsets: int
+    reader: ReadBySpark
+    patches: SparkWorkers | None = None
+
+    def run(self) -> list[Outcome]:
+        """Fold, then write each view; returns the result of each, or why it failed.
+
+        OnlySpark: before anything was written. Raises TaskFailed and OSError if the fold failed, and LogUnavailable.
+        """
+        began, before = time.monotonic(), self.workers.read
+        slices = self._slices
+        with ExitStack() as watching, slices.folding() as rest:
+            for load in self.loads:
+                watching.enter_context(watched(lambda: self.workers.read - before, self._total, load.on_progress))
+            shares = self._fold(slices, rest)
+            outcomes = [self._finish(view, shares, began) for view in range(len(self.loads))]
+        if all(isinstance(each, BulkResult | OnlySpark) for each in outcomes):
+            slices.forget()
+        return outcomes
+
+    def forget(self) -> None:
+        """Delete what was folded, if it will not be used."""
+        self._slices.forget()
+
+    @property
+    def _slices(self) -> Slices:
+        size = self.slice_offsets if self.workers.on_one_disk else sys.maxsize
+        return Slices(self.settings, [load.view for load in self.loads], self._selection, size)
+
+    @property
+    def _ranges(self) -> Ranges:
+        return self.loads[0].ranges
+
+    @property
+    def _selection(self) -> Selection:
+        return self.loads[0].selection
+
+    @property
+    def _total(self) -> int:
+        return offsets_in(self._ranges)
+
+    @property
+    def _buckets(self) -> int:
+        """Enough that the rows of each fit into memory; a power of two, so that it is the same for a longer log."""
+        needed = -(-self._total // BUCKET_OFFSETS)
+        return max(self.workers.size, min(MAX_BUCKETS, 1 << (needed - 1).bit_length()))
+
+    def _fold(self, slices: Slices, rest: Path) -> list[Share]:
+        """Fold; again if there are tombstones that were not known, without what they erase."""
+        erasures = Erasures(self.settings)
+        known = erasures.known()
+        if self.patches is not None:
+            known = merged([known, self.patches.tombstones(self._ranges)])
+        while True:
+            shares = slices.fold(self._ranges, known, self._buckets, rest, partial(self._fold_part, known))
+            if all(_gave_up(shares, view) for view in range(len(self.loads))):
+                break  # and did not look for all tombstones
+            found = merged(share.tombstones for share in shares)
+            erased = merged([known, found])
+            if erased == known:
+                if known != found and self._selection.is_all and self.patches is None:
+                    erasures.keep(found)  # compaction has removed some
+                break
+            log.info("folding again without the events that tombstones erase")
+            known = erased
+            erasures.keep(known)
+            slices.forget()
+        return shares
+
+    def _fold_part(self, erased: Erased, part: Ranges, folder: Path) -> list[Share]:
+        offsets, size = offsets_in(part), self.workers.size
+        if not offsets:
+            return []
+        path = folder if self.workers.on_one_disk else None
+        times = _times(self._selection)
+        task = FoldTask(self.decoders, self.programs, self.settings, (), times, erased, self._buckets, path, self.alone)
+        if self.patches is not None:
+            return self.patches.fold_patches(self.loads[0].view, part, self._selection, task)
+        wanted = size * -(-offsets // (size * TASK_OFFSETS))
+        parts = divided(parts_of(part), min(wanted, -(-offsets // FEW_OFFSETS)))
+        return self.workers.fold(
+            [replace(task, parts=each, path=path and path / str(number)) for number, each in enumerate(parts)]
+        )
+
+    def _finish(self, view: int, shares: Sequence[Share], began: float) -> Outcome:
+        """Write the rows of one view, and report its unreadable records."""
+        if _gave_up(shares, view):
+            return OnlySpark(f"more than {MAX_UNCLEAR:,} records are not as declared")
+        try:
+            return self._write(view, shares, began)
+        except (OnlySpark, TaskFailed, ProjectionError, EventLogError, OSError) as error:
+            return error
+        except Exception as error:  # of a fold of one's own: the other views are still written
+            log.exception("%s: its rows could not be combined", self.loads[view].view.tag)
+            return TaskFailed(f"{type(error).__name__}: {error}"[:500])
+
+    def _write(self, view: int, shares: Sequence[Share], began: float) -> BulkResult | PoisonEvent:
+        load, program = self.loads[view], self.programs[view]
+        found, letters = self._unclear(view, shares)
+        states = States(program)
+        states.add(found)
+        own = share_of([{}] * view + [states.drain()], self._buckets)
+        written = self.workers.write(view, program, [*shares, own], load.writers)
+        letters += [letter for share in shares for letter in share.letters]
+        poison = len(letters) + sum(share.poison - len(share.letters) for share in shares)
+        if poison and not load.skip_poison:
+            return _poison_event(load.view, min(letters), poison)
+        self._write_letters(letters)
+        return BulkResult(self._total, written, time.monotonic() - began, poison)
+
+    def _unclear(self, view: int, shares: Sequence[Share]) -> tuple[list[Patch], list[Letter]]:
+        """The patches of records that the compiled view did not read, and those that nobody can read."""
+        declared = self.loads[view].view
+        made: list[Patch] = []
+        letters: list[Letter] = []
+        others: list[UnclearRecord] = []
+        reason = ""
+        for record in sorted(record for share in shares if share.unclear for record in share.unclear[view]):
+            try:
+                made += unclear.patches(declared, record)
+            except Unreadable as error:
+                letters.append(_letter(record, str(error)))
+            except OnlySpark as error:
+                others.append(record)
+                reason = str(error)
+        if others:
+            more, unreadable = self.reader(declared, reason).patches_of(declared, others)
+            made, letters = made + more, letters + unreadable
+        return made, letters
+
+    def _write_letters(self, letters: Sequence[Letter]) -> None:
+        """Write the dead letters that the live query writes for these records."""
+        written = DeadLetters(self.settings)
+        for partition, offset, text in letters:
+            written.put(f"{EVENTS}/{partition}/{offset}", text)
+        written.flush()
+
+
+def _gave_up(shares: Sequence[Share], view: int) -> bool:
+    return any(share.gave_up(view) for share in shares)
+
+
+def _poison_event(view: TableView, first: Letter, poison: int) -> PoisonEvent:
+    partition, offset, text = first
+    letter = DeadLetter.from_json(text)
+    key, value = ((each or b"").decode(errors="replace") for each in (letter.key, letter.value))
+    return PoisonEvent(view.name, f"{partition}:{offset}", letter.reason, poison - 1, f"{key} {value}")
+
+
+def _letter(record: UnclearRecord, reason: str) -> Letter:
+    partition, offset = record.partition, record.offset
+    letter = DeadLetter(reason, time_of(record.timestamp_ms), record.key, record.value)
+    return Letter(partition, offset, letter.to_json(topic=EVENTS, partition=partition, offset=offset))
+
+
+def _times(selection: Selection) -> Times:
+    since, until = selection.since, selection.until
+    return Times(since.time_ms if since else None, until.time_ms if until else None)

@@ -1,0 +1,252 @@
+"""Views that are rebuilt together, in memory: what fails for one of them is named, and stops no other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eventlog.errors import LogUnavailable
+from eventlog.memory import MemoryLog
+from eventlog.settings import LogSettings
+from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StoreUnavailable
+from projections.generations import building, rebuild
+from projections.generations.building import Build, Rebuilt
+from projections.generations.engine import BulkResult, Load
+from projections.generations.rebuild import MAX_TOGETHER, Rebuilder
+from projections.generations.registry import Generation
+from projections.registry import ViewRegistry
+from projections.service import Service
+from projections.settings import StoreSettings
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import BulkWriter, Target
+from projections.table.view import Postgres, TableView
+from tests.contracts.view_histories import BY_GROUP
+
+AWAY = StoreUnavailable("PostgreSQL", "gone")
+SETTINGS = LogSettings(partitions=2, patch_partitions=2)
+
+
+@dataclass
+class Registry:
+    """Generations by view and number: their state."""
+
+    states: dict[tuple[str, int], str] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def rebuilding(self, view: str) -> Iterator[Any]:
+        self.held.add(view)
+        try:
+            yield SimpleNamespace(check=lambda: None)
+        finally:
+            self.held.remove(view)
+
+    def of(self, view: str) -> list[Any]:
+        return [
+            SimpleNamespace(
+                generation=number, state=state, stores=["postgres"], live_at=None, created_at=number, tag=f"{view}@1"
+            )
+            for (name, number), state in self.states.items()
+            if name == view
+        ]
+
+    def live(self) -> dict[str, Generation]:
+        return {name: self.of(name)[-1] for (name, _), state in self.states.items() if state == "live"}
+
+    def begin(self, view: TableView, *_: object) -> Any:
+        self.states[view.name, 1] = "building"
+        return SimpleNamespace(generation=1)
+
+    def swap(self, view: str, generation: int, *, allow_older: bool) -> bool:
+        for name, number in self.states:
+            if name == view and self.states[name, number] == "live":
+                self.states[name, number] = "retired"
+        self.states[view, generation] = "live"
+        return True
+
+    def retire(self, view: str, generations: Sequence[int]) -> None: ...
+
+    def forget(self, view: str, generation: int) -> None:
+        del self.states[view, generation]
+
+    def published(self, view: str, generation: int) -> None: ...
+
+    def measured(self, *_: object) -> None: ...
+
+
+class Store(MemoryStore):
+    """failing: by view, the method that fails and its error."""
+
+    def __init__(self, failing: Mapping[str, tuple[str, BaseException]]) -> None:
+        super().__init__(Memory())
+        self._failing = failing
+
+    def _fail(self, target: Target, method: str) -> None:
+        where, error = self._failing.get(target.view.name, ("", None))
+        if error is not None and where == method:
+            raise error
+
+    def create(self, target: Target, *more: Any) -> None:
+        self._fail(target, "create")
+        super().create(target, *more)
+
+    def bulk_writer(self, target: Target) -> BulkWriter:
+        self._fail(target, "bulk_writer")
+        return super().bulk_writer(target)
+
+    def finish(self, target: Target) -> None:
+        self._fail(target, "finish")
+
+    def publish(self, target: Target) -> None:
+        self._fail(target, "publish")
+        super().publish(target)
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Folded:
+    """An engine. passes: the views of each. failing: by view, why its load fails."""
+
+    failing: Mapping[str, Exception]
+    passes: list[list[str]] = field(default_factory=list)
+
+    def bulk_load(self, loads: Sequence[Load]) -> list[Any]:
+        self.passes.append([load.view.name for load in loads])
+        return [self.failing.get(load.view.name, BulkResult(1, 1, 0.1)) for load in loads]
+
+
+@dataclass
+class Stage:
+    """A deployment in memory. failing: by view, the phase that fails and its error."""
+
+    failing: dict[str, tuple[str, BaseException]] = field(default_factory=dict)
+    registry: Registry = field(default_factory=Registry)
+    log: MemoryLog = field(default_factory=lambda: MemoryLog(partitions=2))
+    engine: Folded = field(init=False)
+
+    def __post_init__(self) -> None:
+        loads = {view: error for view, (phase, error) in self.failing.items() if phase == "load"}
+        self.engine = Folded(loads)
+
+    @property
+    def rebuilder(self) -> Rebuilder:
+        generations: Any = self.registry
+        return Rebuilder(SETTINGS, StoreSettings(), self.log, generations, self.engine)
+
+
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, tuple[str, BaseException]]], Stage]:
+    @contextmanager
+    def no_loaders(*_: object) -> Iterator[list[Any]]:
+        yield []
+
+    def stage(failing: dict[str, tuple[str, BaseException]]) -> Stage:
+        made, store = Stage(failing), Store(failing)
+        for module in (building, rebuild):
+            monkeypatch.setattr(module, "open_store", lambda *_: store)
+        monkeypatch.setattr(rebuild, "loading", no_loaders)
+        monkeypatch.setattr(rebuild, "HAND_OVER_S", 0.0)
+        monkeypatch.setattr(Build, "catch_up", lambda *_: None)
+        monkeypatch.setattr(Build, "bulk", _load)
+        return made
+
+    return stage
+
+
+def _load(build: Build) -> Load:
+    """That of a log with events."""
+    return Load(build.target.view, build.ranges, [each.bulk_writer(build.target) for each in build.stores])
+
+
+def views(*names: str) -> list[TableView]:
+    return [replace(BY_GROUP, name=name, stores=(Postgres(),)) for name in names]
+
+
+FAILING: dict[str, tuple[str, BaseException]] = {
+    "at_create": ("create", AWAY),
+    "at_bulk": ("bulk_writer", AWAY),
+    "at_load": ("load", BulkLoadFailed("at_load", "no space")),
+    "at_index": ("finish", AWAY),
+    "at_publish": ("publish", AWAY),
+}
+
+
+def test_each_view_that_fails_is_named_and_the_others_go_live(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+) -> None:
+    stage = staged(FAILING)
+    stage.registry.states = {("first", 0): "live", ("at_index", 0): "live"}
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all(views("first", *FAILING, "last"))}
+    assert stage.engine.passes == [["first", "at_load", "at_index", "at_publish", "last"]]
+    assert isinstance(outcomes["first"], Rebuilt)
+    assert isinstance(outcomes["last"], Rebuilt)
+    for name, phase in {"at_create": "create", "at_bulk": "bulk", "at_load": "bulk", "at_index": "index"}.items():
+        assert f'rebuild of "{name}" failed during {phase}: ' in str(outcomes[name])
+    assert isinstance(outcomes["at_publish"], NotPublished)
+    assert stage.registry.states == {
+        ("first", 0): "retired",
+        ("first", 1): "live",
+        ("at_index", 0): "live",
+        ("at_publish", 1): "live",
+        ("last", 1): "live",
+    }, "nothing is left of the others"
+    assert stage.registry.held == set()
+
+
+def test_a_log_that_is_away_fails_every_view_by_name(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> int:
+        raise LogUnavailable("reading the end", "no broker")
+
+    stage = staged({})
+    monkeypatch.setattr(stage.log, "end", away)
+    outcomes = list(stage.rebuilder.rebuild_all(views("first", "last")))
+    assert [view.name for view, _ in outcomes] == ["first", "last"]
+    for view, outcome in outcomes:
+        assert isinstance(outcome, RebuildFailed)
+        assert f'"{view.name}" failed during start: the log is unavailable' in str(outcome)
+
+
+def test_many_views_take_several_passes_and_an_interruption_leaves_nothing(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+) -> None:
+    stage = staged({"view_17": ("finish", KeyboardInterrupt())})
+    names = [f"view_{number}" for number in range(MAX_TOGETHER + 3)]
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        for view, outcome in stage.rebuilder.rebuild_all(views(*names)):
+            assert isinstance(outcome, Rebuilt)
+            done.append(view.name)
+    assert stage.engine.passes == [names[:MAX_TOGETHER], names[MAX_TOGETHER:]]
+    assert done == names[:17]
+    assert stage.registry.states == {(name, 1): "live" for name in done}
+    assert stage.registry.held == set()
+
+
+def test_the_first_start_builds_the_views_that_can_be_built_and_fails_with_the_first_error(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    stage = staged(FAILING)
+
+    @contextmanager
+    def rebuilding(_: Service) -> Iterator[Rebuilder]:
+        yield stage.rebuilder
+
+    monkeypatch.setattr(Service, "_rebuilding", rebuilding)
+    service = Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([]))
+    with caplog.at_level(logging.ERROR), pytest.raises(RebuildFailed, match='"at_create" failed during create'):
+        service._build(views(*FAILING, "last"))
+    assert stage.registry.live().keys() == {"at_publish", "last"}
+    assert {name for name in FAILING if f'"{name}"' in caplog.text} == set(FAILING) - {"at_create"}
