@@ -8,7 +8,7 @@ from typing import Any
 from api.errors import MadeEarlier
 from api.ports import Made
 from api.service import Service
-from eventlog.envelope import Position
+from eventlog.source_positions import positions_text
 from projections.errors import UnknownView
 from projections.table.types import format_time
 from projections.table.view import TableView
@@ -35,6 +35,6 @@ def described(made: Made) -> dict[str, Any]:
     return {
         "view": made.source,
         "selection": made.selection,
-        "position": ",".join(str(Position(*each)) for each in sorted(made.positions.items())),
+        "position": positions_text(made.positions),
         "at": None if made.at is None else format_time(made.at),
     }

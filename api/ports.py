@@ -12,12 +12,14 @@ from api.reads.audit import AuditPage, EventFilter
 from commands.declaring.observation import Report
 from commands.receipt import Receipt
 from eventlog.envelope import Envelope, Position
+from eventlog.ports import Record
+from eventlog.source_positions import SourcePosition
 from projections.table.patch import Place
 from projections.table.view import TableView
 
 Row = dict[str, Any]
-Applied = Mapping[int, Place]
-"""The highest applied place, by source partition."""
+Applied = Mapping[str, Place]
+"""The highest applied place, by source."""
 
 
 class Resource(Protocol):
@@ -72,8 +74,11 @@ class EventReader(Protocol):
     async def event_at(self, position: Position) -> Envelope | None:
         """The event at `position`; None if there is none (not yet, or it was compacted)."""
 
-    async def ends(self) -> Mapping[int, int]:
-        """The offset after the last event of each partition; raises LogUnavailable."""
+    async def record_at(self, place: SourcePosition) -> Record | None:
+        """The record at this place of any source; None if there is none."""
+
+    async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
+        """The offset after the last record of each source in these topics; raises LogUnavailable."""
 
 
 class Auditor(Protocol):
@@ -88,13 +93,13 @@ class Live:
     """The generation of a view that answers queries.
 
     tag: part of the keys of its patches; that of an earlier version while a new version is being built. bulk_ends: by
-    partition of `events`, the offset below which it had all events from the start.
+    source, the offset below which it had all events from the start.
     """
 
     view: TableView
     generation: int
     tag: str
-    bulk_ends: Mapping[int, int]
+    bulk_ends: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +107,14 @@ class Made:
     """A view of selected events, which never changes.
 
     source, version: the declared view that it was made from, and its version then. selection: of which events; empty:
-    all. positions: by partition, the offset before which it has all events. at: when it was made.
+    all. positions: by source, the offset before which it has all events. at: when it was made.
     """
 
     name: str
     source: str
     version: int
     selection: str
-    positions: Mapping[int, int]
+    positions: Mapping[str, int]
     at: datetime | None
 
 

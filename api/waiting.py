@@ -1,9 +1,10 @@
 """Waits until a view has applied positions of the log, for `after=`.
 
 An event that the view does not handle counts as applied, and so does a position in a source that it does not read, such
-as an observation's (`observations/3:1042`), because no answer can lack it. For an event that it handles, the key of its
-row decides the partition of its patch, and so the ledger (or the row's own guard) that must cover its offset. If the
-event cannot be read any more, every partition's ledger must cover it; heartbeats move these within a second.
+as an observation's (`observations/3:1042`), because no answer can lack it. For an event that it handles, and for a
+change of a captured row, the key of the view's row decides the partition of its patch, and so the ledger (or the row's
+own guard) that must cover its offset. If the record cannot be read any more, every partition's ledger must cover it;
+heartbeats move these within a second.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from api.errors import BadParameter, NotCaughtUp
 from api.parameters import read_integer
 from api.ports import Applied, EventReader, GenerationGone, Generations, Live, ViewReader
 from api.settings import Limits
-from eventlog.envelope import Position, partition_of
+from eventlog.capturing.declaring import Captured
+from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable
-from eventlog.source_positions import EVENTS, SourcePosition
+from eventlog.source_positions import SourcePosition
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.stores.names import patch_key
+from projections.table.changes import NotAChange, key_text
 from projections.table.event_data import rows_of
 from projections.table.patch import Place
 from projections.table.view import TableView
@@ -56,32 +59,34 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """A position that a view must have applied.
+    """A place that a view must have applied.
 
     key: of the row that it changes, None if unknown. number: of the last patch of its event for that row.
     """
 
-    position: Position
+    place: SourcePosition
     key: str | None
     number: int = 0
 
     def applied(self, applied: Applied) -> bool:
         """Whether the applied places include it."""
-        return applied.get(self.position.partition, NOWHERE) >= (self.position.offset, self.number)
+        return applied.get(self.place.source, NOWHERE) >= (self.offset, self.number)
+
+    @property
+    def offset(self) -> int:
+        """In its source."""
+        return self.place.position.offset
 
 
 class Waiter:
-    """Waits for views; `partitions` are those of `events`, `patch_partitions` those of `patches`."""
+    """Waits for views; `partitions` are those of a source's topic, `patch_partitions` those of `patches`."""
 
     def __init__(self, events: EventReader, generations: Generations, partitions: int, patch_partitions: int) -> None:
         self._events, self._generations = events, generations
         self.partitions, self._patch_partitions = partitions, patch_partitions
 
-    def read_token(self, token: str) -> tuple[Position, ...]:
-        """The positions of events in a token, a comma-separated list; raises BadParameter.
-
-        Positions in other sources are checked and left out, because views are made from events.
-        """
+    def read_token(self, token: str) -> tuple[SourcePosition, ...]:
+        """The positions in a token, a comma-separated list; raises BadParameter."""
         parts = token.split(",")
         if len(parts) > MAX_POSITIONS:
             raise BadParameter(
@@ -97,7 +102,7 @@ class Waiter:
                 raise BadParameter(
                     "after", f"names {place}, which is out of range: the log has {self.partitions} partitions"
                 )
-        return tuple(sorted(place.position for place in places if place.source == EVENTS))
+        return tuple(sorted(places))
 
     async def wait(self, view: TableView, reader: ViewReader, after: After | None) -> None:
         """Return when `view` has applied every position; immediately if there is none.
@@ -106,14 +111,14 @@ class Waiter:
         """
         if after is None:
             return
-        positions = self.read_token(after.token)
+        places = [each for each in self.read_token(after.token) if each.topic in view.topics]
         pause_s = FIRST_PAUSE_S
         missing: Sequence[Awaited] | None = None
         poll = 0
         while True:
             if missing is None or any(awaited.key is None for awaited in missing):
                 # a position that does not exist yet may appear while we wait
-                missing = await self._awaited(view, positions if missing is None else [w.position for w in missing])
+                missing = await self._awaited(view, places if missing is None else [each.place for each in missing])
             if missing:
                 missing = await self._not_applied(view, reader, missing, poll)
             if not missing:
@@ -124,25 +129,36 @@ class Waiter:
             pause_s = min(pause_s * 1.5, MAX_PAUSE_S)
             poll += 1
 
-    async def _awaited(self, view: TableView, positions: Sequence[Position]) -> list[Awaited]:
+    async def _awaited(self, view: TableView, places: Sequence[SourcePosition]) -> list[Awaited]:
         awaited = []
-        for position in positions:
-            event = await self._events.event_at(position)
+        for place in places:
+            if place.topic in view.tables:
+                awaited.append(Awaited(place, await self._row_key(view.tables[place.topic], place)))
+                continue
+            event = await self._events.event_at(place.position)
             if event is None:
-                awaited.append(Awaited(position, None))
+                awaited.append(Awaited(place, None))
             else:
                 last = {key: number for number, key in enumerate(rows_of(view, event))}
-                awaited += [Awaited(position, key, number) for key, number in last.items()]
+                awaited += [Awaited(place, key, number) for key, number in last.items()]
         return awaited
+
+    async def _row_key(self, table: type[Captured], place: SourcePosition) -> str | None:
+        """The key of the row that a captured change is about; None if it is not known."""
+        record = await self._events.record_at(place)
+        try:
+            return (
+                None if record is None else key_text([table.columns[name] for name in table.key], record.key.encode())
+            )
+        except NotAChange:
+            return None
 
     async def _not_applied(
         self, view: TableView, reader: ViewReader, awaited: Sequence[Awaited], poll: int
     ) -> list[Awaited]:
         try:
             live = await self._generations.live(view)
-            missing = [
-                each for each in awaited if each.position.offset >= live.bulk_ends.get(each.position.partition, 0)
-            ]
+            missing = [each for each in awaited if each.offset >= live.bulk_ends.get(each.place.source, 0)]
             if reader.name != "postgres":
                 missing = [each for each in missing if not await self._guarded(live, reader, each)]
                 if poll % LEDGER_EVERY and all(each.key is not None for each in missing):
@@ -171,13 +187,13 @@ class Waiter:
         try:
             live = await self._generations.live(view, fresh=True)
             ledger = await reader.ledger(live)
-            ends = await self._events.ends()
+            ends = await self._events.ends(view.topics)
         except (GenerationGone, GenerationMissing, StoreUnavailable, LogUnavailable):
             return None
         return lag(live, ledger, ends, self._patch_partitions)
 
 
-def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[int, int], patch_partitions: int) -> int:
+def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[str, int], patch_partitions: int) -> int:
     """Offsets from the slowest ledger's position to the ends; an upper bound, because transaction markers count."""
     behind = 0
     for source, end in ends.items():

@@ -1,4 +1,4 @@
-"""`make demo`: load the samples through the command API, check all views, rebuild them under traffic, check again."""
+"""`make demo`: load the samples, check all views, rebuild them under traffic, check again."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from compose.errors import ComposeError
 from compose.listings import Listings
 from compose.orders import Orders
 from compose.ports import free_port, free_ports
-from compose.sample import Client, Sample
-from compose.services import service_specs
+from compose.sample import Client, Deployment, Sample, open_http
+from compose.services import required, service_specs
 from compose.settings import HOST, StackSettings
+from compose.shop.sample import Shop
 from compose.stack import Stack, parts_for, parts_text
+from eventlog.capturing import SourceRegistry
 from projections.supervision.supervisor import Supervisor
 
-SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {"listings": Listings, "orders": Orders}
+SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {"listings": Listings, "orders": Orders, "shop": Shop}
 """The sample of each shipped domain."""
 FRESHNESS_SAMPLES = 100
 TRAFFIC_PAUSE_S = 0.02
@@ -40,7 +42,7 @@ console = Console(stderr=True)
 
 @dataclass
 class Report:
-    """The demo's measurements; printed as its last line. numbers: of listings, orders and so on, by domain."""
+    """The demo's measurements; printed as its last line. numbers: of listings, orders and so on, by these words."""
 
     numbers: dict[str, int]
     commands: int = 0
@@ -65,15 +67,12 @@ class Report:
         }
 
 
-async def play(
-    client: Client, samples: Mapping[str, Sample], settings: StackSettings, environment: dict[str, str]
-) -> Report:
+async def play(client: Client, samples: Mapping[str, Sample], deployment: Deployment) -> Report:
     """Send the commands of the samples, check, rebuild under traffic, check again."""
-    report = Report({domain: sample.number for domain, sample in samples.items()})
-    name = environment["HEADWATER_ENVIRONMENT"]
+    report = Report({sample.things: sample.number for sample in samples.values()})
 
     async def check(when: str) -> None:
-        found = [text for each in samples.values() for text in await each.mismatches(client, settings.endpoints, name)]
+        found = [text for each in samples.values() for text in await each.mismatches(client, deployment)]
         views = len({view for each in samples.values() for view in each.views})
         console.print(f"checked {views} views {when}: {len(found)} mismatches")
         for text in found[:10]:
@@ -82,53 +81,51 @@ async def play(
 
     seconds = 0.0
     for domain, sample in samples.items():
-        console.print(f"sending the commands of {sample.number} {domain} through the HTTP API")
+        console.print(f"{domain}: sending the commands of {sample.number} {sample.things} through the HTTP API")
+        await sample.prepare(client, deployment)
         began = time.perf_counter()
         for requests in sample.rounds():
-            await client.send_all(requests)
-            report.commands += len(requests)
+            await asyncio.gather(client.send_all(requests), sample.change())
         seconds += time.perf_counter() - began
-    report.commands_per_s = report.commands / seconds
+    report.commands_per_s = client.sent / seconds
     await check("after the first commands")
 
     console.print("measuring freshness: from a change to its row in PostgreSQL")
     for sample in samples.values():
-        report.commands += await measure_freshness(client, sample, report)
+        await measure_freshness(client, sample, report)
     await check("after more changes")
 
     console.print("rebuilding every view from the whole log while commands are sent")
-    stop = asyncio.Event()
+    before, stop = client.sent, asyncio.Event()
     traffic = [asyncio.create_task(trade_on(client, sample, stop)) for sample in samples.values()]
     try:
-        report.rebuild = await rebuild_all(settings, environment)
+        report.rebuild = await rebuild_all(deployment)
     finally:
         stop.set()
-    report.commands_during_rebuild = sum(await asyncio.gather(*traffic))
-    report.commands += report.commands_during_rebuild
+    await asyncio.gather(*traffic)
+    report.commands, report.commands_during_rebuild = client.sent, client.sent - before
     await check("after the rebuild")
     return report
 
 
-async def measure_freshness(client: Client, sample: Sample, report: Report) -> int:
-    """Change one thing at a time, and measure from the receipt until the row has it. Returns the commands sent."""
+async def measure_freshness(client: Client, sample: Sample, report: Report) -> None:
+    """Change one thing at a time, and measure until the row has it."""
     for number in range(FRESHNESS_SAMPLES):
         took_s, wrong = await sample.write_and_read(client, number)
         report.freshness_ms.append(took_s * 1000)
         report.mismatches += [wrong] if wrong else []
-    return FRESHNESS_SAMPLES
 
 
-async def trade_on(client: Client, sample: Sample, stop: asyncio.Event) -> int:
-    """Change things until stopped; returns how many commands were sent."""
-    sent = turn = 0
+async def trade_on(client: Client, sample: Sample, stop: asyncio.Event) -> None:
+    """Change things until stopped."""
+    turn = 0
     while not stop.is_set():
-        sent += await sample.trade(client, turn)
+        await sample.trade(client, turn)
         turn += 1
         await asyncio.sleep(TRAFFIC_PAUSE_S)
-    return sent
 
 
-async def rebuild_all(settings: StackSettings, environment: dict[str, str]) -> dict[str, Any]:
+async def rebuild_all(deployment: Deployment) -> dict[str, Any]:
     """Run `replay rebuild --all --json` as a user would; returns its summary."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -137,7 +134,7 @@ async def rebuild_all(settings: StackSettings, environment: dict[str, str]) -> d
         "rebuild",
         "--all",
         "--json",
-        env={**os.environ, **settings.endpoints.environment(), "HEADWATER_STATE": str(settings.state), **environment},
+        env=deployment.variables,
         stdout=subprocess.PIPE,
     )
     output, _ = await process.communicate()
@@ -165,21 +162,28 @@ async def run(domains: Sequence[str]) -> Report:
     state = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
     settings = StackSettings(state, free_ports())
     api_port = free_port()
-    environment = {"HEADWATER_ENVIRONMENT": "demo", "HEADWATER_MODULES": ",".join(domains)}
+    environment = {
+        "HEADWATER_ENVIRONMENT": "demo",
+        "HEADWATER_MODULES": ",".join(domains),
+        "HEADWATER_STATE": str(state),
+        **required(settings, domains),
+    }
     async with AsyncExitStack() as cleanup:
         cleanup.push(lambda kind, *_: _clean(state, failed=kind is not None))
         parts = parts_for(domains)
         console.print(f"starting {parts_text(parts)}")
         stack = cleanup.enter_context(Stack(settings, parts))
         console.print(f"starting the handler, the projections and the API on {HOST}:{api_port}")
-        services = Supervisor(service_specs(stack.settings, api_port, environment))
+        watched = list(SourceRegistry.load(domains).sources)
+        services = Supervisor(service_specs(stack.settings, api_port, environment, watched))
         cleanup.callback(services.stop)
         await asyncio.to_thread(services.start)
         api = f"http://{HOST}:{api_port}"
         await asyncio.to_thread(wait_for_views, api)
-        http = await cleanup.enter_async_context(httpx.AsyncClient(base_url=api, timeout=60.0))
+        http = await cleanup.enter_async_context(open_http(api))
         samples = {domain: SAMPLES[domain]() for domain in domains if domain in SAMPLES}
-        return await play(Client(http), samples, settings, environment)
+        variables = {**os.environ, **settings.endpoints.environment(), **environment}
+        return await play(Client(http), samples, Deployment(settings.endpoints, variables))
 
 
 def _clean(state: Path, failed: bool) -> None:

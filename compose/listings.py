@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from compose import sacramento
 from compose.checks import mismatches
-from compose.sample import Client, Request
-from compose.settings import Endpoints
+from compose.sample import Client, Deployment, Request
 
 
 class Listings:
     """The 932 properties of Sacramento; see Sample for the methods."""
 
+    things = "listings"
     views: Sequence[str] = ("listings", "listing_search", "listing_card", "city_market")
     rows: Mapping[str, str] = {
         "listings": "sacramento-1",
@@ -32,6 +32,9 @@ class Listings:
     def number(self) -> int:
         return len(self._frame)
 
+    async def prepare(self, client: Client, deployment: Deployment) -> None:
+        return
+
     def loading(self) -> Sequence[Mapping[str, Request]]:
         return [{f"load-{request.body['listing_id']}": request for request in sacramento.list_all(self._frame)}]
 
@@ -39,6 +42,9 @@ class Listings:
         found = [sacramento.list_all(self._frame), *sacramento.trade(self._frame)]
         self._on_market = list(self._frame.index[self._frame["status"] == "listed"])
         return found
+
+    async def change(self) -> None:
+        return
 
     async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
         key = self._on_market[number]
@@ -49,13 +55,12 @@ class Listings:
         shown = answer.json().get("price") == self._frame.at[key, "price"]
         return took_s, "" if shown else f"listings/{key} did not show its own write: {answer.text}"
 
-    async def trade(self, client: Client, number: int) -> int:
+    async def trade(self, client: Client, number: int) -> None:
         await client.send(self._raise(self._on_market[number % len(self._on_market)], 500))
-        return 1
 
-    async def mismatches(self, client: Client, endpoints: Endpoints, environment: str) -> list[str]:
+    async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         await client.settle(self.rows)
-        return await asyncio.to_thread(mismatches, self._frame, endpoints, environment)
+        return await asyncio.to_thread(mismatches, self._frame, deployment)
 
     def _raise(self, key: str, by: int) -> Request:
         return sacramento.change_price(self._frame, key, int(self._frame.at[key, "price"]) + by)

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from compose.sample import SETTLE_S, Client, Request
-from compose.settings import Endpoints
+from compose.sample import SETTLE_S, Client, Deployment, Request
 
 PLENTY, SCARCE = "tea", "saffron"
 CENTS: Mapping[str, int] = {PLENTY: 250, SCARCE: 900}
@@ -54,6 +53,7 @@ class Orders:
     Most are paid, and some of these need more of a product than there is; half of the others are cancelled.
     """
 
+    things = "orders"
     views: Sequence[str] = ("streams",)
     rows: Mapping[str, str] = {"streams": "order/order-1/1"}
 
@@ -64,11 +64,17 @@ class Orders:
     def number(self) -> int:
         return ORDERS
 
+    async def prepare(self, client: Client, deployment: Deployment) -> None:
+        return
+
     def loading(self) -> Sequence[Mapping[str, Request]]:
         return [{f"load-{each.type}-{_key(each)}": each for each in requests} for requests in self._begin(LOADED)]
 
     def rounds(self) -> Sequence[Sequence[Request]]:
         return self._begin(ORDERS)
+
+    async def change(self) -> None:
+        return
 
     async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
         name = f"fresh-{number}"
@@ -79,17 +85,16 @@ class Orders:
         shown = answer.json().get("type") == "order.placed"
         return took_s, "" if shown else f"streams/order/{name}/1 did not show its own write: {answer.text}"
 
-    async def trade(self, client: Client, number: int) -> int:
+    async def trade(self, client: Client, number: int) -> None:
         name = f"traded-{number}"
         await client.send(self._place(name, Wish((PLENTY,), paid=True)))
         await client.send(self._pay(name))
-        return 2
 
-    async def mismatches(self, client: Client, endpoints: Endpoints, environment: str) -> list[str]:
+    async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         await client.settle(self.rows)
         deadline = time.monotonic() + SETTLE_S
         # wait for the process: it has finished when every order has its final event
-        while found := differences(self._wishes, await asyncio.to_thread(_read, endpoints, environment)):
+        while found := differences(self._wishes, await asyncio.to_thread(_read, deployment)):
             if time.monotonic() > deadline:
                 return found
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -172,11 +177,11 @@ def _ends(wish: Wish) -> tuple[str, ...]:
     return ("order.cancelled",) if wish.called_off else ("order.placed",)
 
 
-def _read(endpoints: Endpoints, environment: str) -> list[Happened]:
+def _read(deployment: Deployment) -> list[Happened]:
     query = psycopg.sql.SQL(
         "SELECT stream, sequence, type, record FROM {} WHERE split_part(stream, '/', 1) = ANY(%s)"
-    ).format(psycopg.sql.Identifier(environment, "streams"))
-    with psycopg.connect(endpoints.postgres) as connection:
+    ).format(psycopg.sql.Identifier(deployment.environment, "streams"))
+    with psycopg.connect(deployment.endpoints.postgres) as connection:
         rows = connection.execute(query, [["order", "stock", "refund"]]).fetchall()
     return [Happened(stream, sequence, kind, json.loads(record)["data"]) for stream, sequence, kind, record in rows]
 

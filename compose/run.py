@@ -13,14 +13,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NoReturn
 
-import httpx
 from rich.console import Console
 
 from api.settings import ACCESS_LOG
 from compose.demo import SAMPLES, wait_for_views
 from compose.errors import ComposeError
-from compose.sample import Client
-from compose.services import api_port, service_specs
+from compose.sample import Client, Deployment, open_http
+from compose.services import api_port, required, service_specs
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
@@ -68,13 +67,20 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("the history of the stock of tea", "curl -sS {api}/streams/stock/tea"),
     ),
     "shop": (
-        ("fill the database of an existing shop", "{bin}/python -m compose.shop fill"),
-        ("capture its tables", "{bin}/python -m eventlog.sources apply"),
-        ("change it by ordinary SQL", "{bin}/python -m compose.shop traffic --transactions 500"),
+        ("a customer: a row of the shop's database, with the payments", "curl -sS {api}/views/customer_360/1"),
+        ("a search of its products", "curl -sS '{api}/views/product_search/search?q=saffron&category=tea&limit=3'"),
+        (
+            "receive a payment; then read the customer again",
+            "curl -sS -X POST {api}/commands/payment.receive -H 'content-type: application/json' "
+            '-d \'{{"payment_id": "mine", "customer_id": "1", "amount_cents": 2500}}\'',
+        ),
+        ("change the database by ordinary SQL", "{bin}/python -m compose.shop traffic --transactions 500"),
         ("how far it is captured", "{bin}/python -m eventlog.sources status"),
     ),
 }
 """Commands to try with each shipped domain."""
+TO_REBUILD: Final[Mapping[str, str]] = {"listings": "listings", "shop": "customer_360"}
+"""The view of each shipped domain that is rebuilt; `streams` for others."""
 TO_TRY_ALWAYS: Final = (
     ("the state of the views", "{bin}/replay status"),
     ("rebuild a view while it answers queries", "{bin}/replay rebuild {view}"),
@@ -104,7 +110,8 @@ def main(modules: Sequence[str]) -> int:
             running.callback(services.stop)
             running.callback(console.print, "stopping")
             services.start()
-            asyncio.run(load(api, modules, console))
+            deployment = Deployment(settings.endpoints, {**os.environ, **environment})
+            asyncio.run(load(api, modules, deployment, console))
             print(page(api, settings, os.environ, modules), flush=True)
             while True:
                 signal.pause()
@@ -136,7 +143,7 @@ def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules:
     folder = Path(sys.executable).parent
     here = Path.cwd()
     names = {"api": api, "bin": shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}
-    names["view"] = "listings" if "listings" in modules else "streams"
+    names["view"] = next((view for name, view in TO_REBUILD.items() if name in modules), "streams")
     if tuple(modules) != DEFAULT_MODULES:
         environ = {**environ, MODULES: ",".join(modules)}
     lines = [HEAD.format(api=api, state=settings.state, logs=settings.logs)]
@@ -158,13 +165,6 @@ def variables(settings: StackSettings, environ: Mapping[str, str]) -> dict[str, 
     return {name: value for name, value in sorted(given.items()) if name not in ours} | moved
 
 
-def required(settings: StackSettings, modules: Sequence[str]) -> dict[str, str]:
-    """The variables without defaults: the database to capture, and the salt of its hashes, which is no secret here."""
-    if "shop" not in modules:
-        return {}
-    return {"HEADWATER_SHOP_DATABASE": settings.endpoints.shop_database, "HEADWATER_SHOP_SALT": "local"}
-
-
 def log_to_file(path: Path, console: Console) -> None:
     """Log to `path`; the terminal only shows if a part was given up."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,17 +178,18 @@ def log_to_file(path: Path, console: Console) -> None:
     logging.getLogger("projections.supervision").addHandler(given_up)
 
 
-async def load(api: str, modules: Sequence[str], console: Console) -> None:
+async def load(api: str, modules: Sequence[str], deployment: Deployment, console: Console) -> None:
     """Load the samples among `modules`, and wait until the views show them, so that the first queries find rows.
 
     Commands of an earlier run are answered from their receipts.
     """
     wait_for_views(api)
-    async with httpx.AsyncClient(base_url=api, timeout=60.0) as http:
+    async with open_http(api) as http:
         client, rows = Client(http), dict[str, str]()
         for domain in [name for name in modules if name in SAMPLES]:
             sample = SAMPLES[domain]()
-            console.print(f"loading {domain} through the command API")
+            console.print(f"loading {domain}")
+            await sample.prepare(client, deployment)
             for requests in sample.loading():
                 await asyncio.gather(*(client.send(request, command_id) for command_id, request in requests.items()))
             rows |= sample.rows

@@ -1,4 +1,4 @@
-"""The interface of a sample in `make run` and `make demo`, and their HTTP client."""
+"""The interface of a sample in `make run` and `make demo`, where they run, and their HTTP client."""
 
 from __future__ import annotations
 
@@ -12,9 +12,25 @@ import httpx
 
 from compose.errors import ComposeError
 from compose.settings import Endpoints
+from eventlog.settings import LogSettings
 
 CONCURRENCY = 64
 SETTLE_S = 120.0
+IDLE_S = 2.0
+"""How long an idle connection is kept: the API closes it after 5 s, which must not happen while a request is sent."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where samples run. variables: the environment of Headwater's processes."""
+
+    endpoints: Endpoints
+    variables: Mapping[str, str]
+
+    @property
+    def environment(self) -> str:
+        """The prefix of its names in every store."""
+        return LogSettings.from_environment(self.variables).environment
 
 
 @dataclass(frozen=True)
@@ -25,11 +41,17 @@ class Request:
     body: dict[str, Any]
 
 
+def open_http(api: str) -> httpx.AsyncClient:
+    """An HTTP client of the API at this address."""
+    return httpx.AsyncClient(base_url=api, timeout=60.0, limits=httpx.Limits(keepalive_expiry=IDLE_S))
+
+
 class Client:
-    """Sends commands, and remembers the last position of their events in each partition."""
+    """Sends commands, and remembers the last position of their events in each partition. sent: how many it sent."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
+        self.sent = 0
         self.positions: dict[int, int] = {}
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
@@ -43,6 +65,7 @@ class Client:
             answer = await self.http.post(f"/commands/{request.type}", json=request.body, headers=headers)
         if not answer.is_success:
             raise ComposeError(f"{request.type} {request.body} was answered {answer.status_code}: {answer.text}")
+        self.sent += 1
         receipt: dict[str, Any] = answer.json()
         for event in receipt["events"]:
             partition, offset = map(int, event["position"].split(":"))
@@ -68,7 +91,10 @@ class Client:
 
 
 class Sample(Protocol):
-    """A shipped domain in use: the commands that are sent, and the check of its views."""
+    """A shipped domain in use: the commands that are sent, changes outside Headwater, and the check of its views."""
+
+    things: str
+    """What `number` counts: listings, orders and so on."""
 
     views: Sequence[str]
     """The views that `mismatches` checks."""
@@ -77,7 +103,13 @@ class Sample(Protocol):
 
     @property
     def number(self) -> int:
-        """The number of listings, orders and so on in `rounds`."""
+        """How many things there are after `rounds`."""
+
+    async def prepare(self, client: Client, deployment: Deployment) -> None:
+        """Make what exists before commands are sent, such as a database that is captured; does nothing if it exists.
+
+        Called once, before all other methods.
+        """
 
     def loading(self) -> Sequence[Mapping[str, Request]]:
         """The commands that `make run` sends, by command id, in rounds; commands of one round may run at once."""
@@ -85,15 +117,18 @@ class Sample(Protocol):
     def rounds(self) -> Sequence[Sequence[Request]]:
         """The commands that the demo sends first, in rounds; commands of one round may run at once."""
 
+    async def change(self) -> None:
+        """Change what is outside Headwater, if anything is, while the commands of a round are sent."""
+
     async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
         """Change one thing and read it back from PostgreSQL.
 
-        number: a different one for each call, from 0. Returns the seconds from the receipt to the row, and what is
-        wrong with the row, or "".
+        number: a different one for each call, from 0. Returns the seconds from the receipt or commit to the row, and
+        what is wrong with the row, or "".
         """
 
-    async def trade(self, client: Client, number: int) -> int:
-        """Send commands while views are rebuilt; returns how many. number: of the call, from 0."""
+    async def trade(self, client: Client, number: int) -> None:
+        """Send commands, and change what is outside, while views are rebuilt. number: of the call, from 0."""
 
-    async def mismatches(self, client: Client, endpoints: Endpoints, environment: str) -> list[str]:
-        """Every difference between the views and the commands sent, read directly from the stores; empty if none."""
+    async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
+        """Every difference between the views and what was sent and changed, read from the stores; empty if none."""

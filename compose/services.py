@@ -24,6 +24,13 @@ def api_port(environ: Mapping[str, str]) -> int:
     return read_port(environ, API_PORT_VARIABLE, DEFAULT_API_PORT)
 
 
+def required(settings: StackSettings, modules: Sequence[str]) -> dict[str, str]:
+    """The variables without defaults: the database to capture, and the salt of its hashes, which is no secret here."""
+    if "shop" not in modules:
+        return {}
+    return {"HEADWATER_SHOP_DATABASE": settings.endpoints.shop_database, "HEADWATER_SHOP_SALT": "local"}
+
+
 def service_specs(
     settings: StackSettings, api_port: int, environment: Mapping[str, str], watched: Sequence[str] = ()
 ) -> list[ProcessSpec]:

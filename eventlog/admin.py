@@ -31,14 +31,16 @@ FORBIDDEN_CODES = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.C
 logger = logging.getLogger(__name__)
 
 
-def prepare(settings: LogSettings) -> str:
+def prepare(settings: LogSettings, others: Sequence[TopicSpec] = ()) -> str:
     """Create the deployment's missing topics, check the others, and return Kafka's cluster id.
 
     A topic that keeps erased records longer than COMPACTION_LAG allows is altered; one that removes them sooner is not.
 
+    others: topics in addition to the deployment's own.
+
     Raises TopicMismatch if a topic has other partitions or settings than Headwater needs, and LogUnavailable.
     """
-    client = prepare_topics(settings, topic_specs(settings))
+    client = prepare_topics(settings, [*topic_specs(settings), *others])
     try:
         cluster_id: str = client.describe_cluster(request_timeout=TIMEOUT_S).result().cluster_id
     except KafkaException as error:

@@ -34,6 +34,8 @@ STARTS = "process-starts"
 BY_KEY = frozenset({COMMANDS, INBOX})
 """Topics to which owners of any partition append; a record's key decides its partition."""
 OBSERVATIONS = "observations"
+CAPTURED = "cdc."
+"""Topics of captured tables begin with this: `cdc.shop.public.customers`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         average,
         collect,
         count,
+        current,
         distinct,
         first,
         highest,
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     )
     from projections.table.items import item
     from projections.table.lookups import Lookup
+    from projections.table.rows import Deleted
     from projections.table.view import Cache, Elasticsearch, Postgres, TableView
 
 __all__ = [
     "EVERY",
     "Cache",
+    "Deleted",
     "Elasticsearch",
     "Lookup",
     "Postgres",
@@ -55,6 +58,7 @@ __all__ = [
     "below",
     "collect",
     "count",
+    "current",
     "differs",
     "distinct",
     "envelope",
@@ -85,6 +89,7 @@ _PLACES = (
     "projections.table.folds",
     "projections.table.items",
     "projections.table.lookups",
+    "projections.table.rows",
     "projections.table.view",
 )
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from commands.declaring.registry import CommandRegistry
+from eventlog.capturing.declaring import SourceRegistry
 from eventlog.modules import DEFAULT_MODULES, find
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.table.lookups import looked_up_types
+from projections.table.rows import is_row
 from projections.table.view import TableView
 
 ROOM = "projections.views"
@@ -44,11 +46,22 @@ class ViewRegistry:
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ViewRegistry:
         """`streams` and the views of a deployment that loads `modules` (see `LogSettings.modules`).
 
-        Raises ViewDeclarationError if a view reads an event of a shipped domain that is not in `modules`.
+        Raises ViewDeclarationError if a view reads an event of a shipped domain, or a table of a source, that is not in
+        `modules`.
         """
         found, commands = find([*modules, SYSTEM], TableView, ROOM), CommandRegistry.load(modules)
+        sources = SourceRegistry.load(modules).sources
         for module, view in found:
+            for table in view.tables.values():
+                if table.source_name not in sources:
+                    raise ViewDeclarationError(
+                        view.name,
+                        f'reads table "{table.table}" of the source "{table.source_name}", which this deployment does '
+                        f'not have: add the module "{table.__module__}" to HEADWATER_MODULES (declared in "{module}")',
+                    )
             for event in view.events.values():
+                if is_row(event):
+                    continue
                 if domain := commands.absent_domain(event):
                     raise ViewDeclarationError(
                         view.name,

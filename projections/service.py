@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,9 @@ from pathlib import Path
 
 from eventlog.admin import prepare
 from eventlog.backoff import RETRY_FOREVER
+from eventlog.capturing.declaring import Captured
+from eventlog.capturing.naming import table_topic
+from eventlog.capturing.table_heartbeats import beating
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
@@ -26,6 +29,7 @@ from projections.generations.lag import Lags, position
 from projections.generations.rates import Rates
 from projections.generations.rebuild import Rebuilder, drop_leftovers, publish_live
 from projections.generations.registry import Generation, Generations
+from projections.generations.sources import sources
 from projections.generations.upkeep import Upkeep
 from projections.loading.loader import Loader
 from projections.parts import LIVE, NoParts, Parts, SupervisedParts
@@ -58,6 +62,15 @@ class Service:
     def generations(self) -> Generations:
         """The registry of generations."""
         return Generations(self.stores.postgres, self.settings.environment)
+
+    def _prepare(self) -> str:
+        """Create and check the topics, with those of the captured tables; returns Kafka's cluster id."""
+        return prepare(self.settings, [table_topic(each, self.settings) for each in self._tables])
+
+    @property
+    def _tables(self) -> list[type[Captured]]:
+        """The captured tables that views read."""
+        return list(dict.fromkeys(table for view in self.views.views.values() for table in view.tables.values()))
 
     def build_missing(self) -> list[TableView]:
         """Build the views without a live generation of their version, or with an older current one; returns them.
@@ -140,26 +153,27 @@ class Service:
         from projections.spark.live import SPARE_THREADS, checkpoint_directory, run_live  # noqa: PLC0415
         from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
 
-        cluster = prepare(self.settings)
+        cluster = self._prepare()
         views = list(self.views.views.values())
         checkpoint = checkpoint_directory(self.settings, views, cluster)
-        threads = self.settings.partitions + SPARE_THREADS
+        threads = len(sources(views, self.settings)) + SPARE_THREADS
         spark = SparkSettings.from_environment(os.environ)
         session = start_session(spark, name="live", threads=threads, lasting=True)
         while held_by is not None and held_by.exists():
             time.sleep(HELD_LOOK_S)
         starting_offsets = self.starting_offsets(checkpoint)
         ready = ready_file(self.settings, LIVE)
-        run_live(
-            session,
-            views,
-            self.settings,
-            checkpoint=checkpoint,
-            starting_offsets=starting_offsets,
-            on_running=ready.touch,
-        )
+        with beating(self.settings, self._tables):
+            run_live(
+                session,
+                views,
+                self.settings,
+                checkpoint=checkpoint,
+                starting_offsets=starting_offsets,
+                on_running=ready.touch,
+            )
 
-    def starting_offsets(self, checkpoint: Path) -> dict[int, int] | None:
+    def starting_offsets(self, checkpoint: Path) -> dict[str, int] | None:
         """Where the live query begins: at the offset that all views have applied. While a store is unavailable, at its
         checkpoint, and without a checkpoint where it began last (None: at the first event).
 
@@ -180,28 +194,26 @@ class Service:
         shutil.rmtree(checkpoint, ignore_errors=True)
         return starting_offsets
 
-    def applied(self) -> dict[int, int]:
-        """By source partition, the offset below which every live generation has applied everything.
+    def applied(self) -> dict[str, int]:
+        """By source, the offset below which every live generation has applied everything.
 
         Earlier events are not needed again, and the ledgers skip repeated patches. A generation without a ledger can
         only be replayed, so it does not count. A generation that is being built needs the patches after its bulk,
         unless its builder is dead, or it is a view made with --as.
         """
         tags = {view.tag for view in self.views.views.values()}
-        positions = [
-            {int(source): offset for source, offset in each.bulk_ends.items()}
-            for each in self.generations.being_built()
-            if each.source is None and each.tag in tags
+        positions: list[Mapping[str, int]] = [
+            each.bulk_ends for each in self.generations.being_built() if each.source is None and each.tag in tags
         ]
         for target in self.targets(tuple(self.views.views.values())):
             for declared in target.view.stores:
                 with closing(open_store(declared.name, self.stores)) as store:
                     ledgers = store.ledgers(target)
                 if ledgers:
-                    positions.append(position(ledgers, range(self.settings.partitions)))
+                    positions.append(position(ledgers, sources([target.view], self.settings)))
         return {
-            source: min((each.get(source, 0) for each in positions), default=0)
-            for source in range(self.settings.partitions)
+            source: min((each[source] for each in positions if source in each), default=0)
+            for source in sources(self.views.views.values(), self.settings)
         }
 
     def run_loader(self, store: str, stop: threading.Event) -> None:
@@ -218,7 +230,7 @@ class Service:
         """Create topics and tables, build missing views, and supervise the parts until `stop` is set."""
         everything, replaying = ready_file(self.settings, EVERYTHING), ready_file(self.settings, REPLAYING)
         everything.unlink(missing_ok=True)
-        prepare(self.settings)
+        self._prepare()
         self.build_missing()
         loaders = {name: self._loader_parts(name) for name in STORES if self.views.in_store(name)}
         live = self._live_part(replaying)
@@ -290,8 +302,8 @@ def _code(views: Sequence[TableView]) -> str:
     return hashlib.sha256("\n".join(sorted(view.tag for view in views)).encode()).hexdigest()[:8]
 
 
-def _offsets(file: Path) -> dict[int, int]:
-    return {int(partition): offset for partition, offset in json.loads(file.read_text()).items()}
+def _offsets(file: Path) -> dict[str, int]:
+    return dict(json.loads(file.read_text()))
 
 
 def ready_file(settings: LogSettings, part: str) -> Path:

@@ -71,6 +71,11 @@ def rebuild(
         if name in deployment.views.views:
             raise NameTaken(name)
         options = Options(_selection(since, until, where, deployment.settings.partitions), skip_poison)
+        if declared[0].tables and not options.selection.is_all:
+            raise typer.BadParameter(
+                f'"{declared[0].name}" reads captured tables, of which only current rows are known: --from, --until '
+                "and --where need a view of events"
+            )
         deployment.generations.prepare()
         if dry_run:
             _report_estimates([estimate(deployment, view, options.selection, engine) for view in declared], as_json)

@@ -14,7 +14,7 @@ from commands.receipt import Receipt
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
-from eventlog.topics import COMMANDS, DEAD_LETTERS, PATCHES
+from eventlog.topics import CAPTURED, COMMANDS, DEAD_LETTERS, PATCHES
 from projections.loading.dead_letters import DeadLetters
 from projections.table.view import TableView
 from replay.choosing import check_choice
@@ -164,6 +164,9 @@ def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[Tab
         tag = parts[2] if len(parts) > 3 else (letter.key or b"").decode(errors="replace").partition("/")[0]
         tagged = [view for view in views.values() if view.tag == tag]
         yield from tagged or views.values()
+        return
+    if key.startswith(CAPTURED):
+        yield from (view for view in views.values() if key.partition("/")[0] in view.tables)
         return
     event_type = None
     with suppress(NotAnEnvelope):

@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, field
 
 import typer
 
-from eventlog.topics import EVENTS
+from eventlog.source_positions import topic_and_partition
 from projections.engines import EngineChoice, why_spark
 from projections.generations.registry import Generation
 from projections.generations.selection import ALL, Selection
+from projections.generations.sources import ends as ends_of
+from projections.generations.sources import sources
 from projections.table.view import TableView
 from replay.choosing import ReadAll, Views, check_choice
 from replay.deployment import Deployment, open_deployment
@@ -124,8 +126,8 @@ def estimate(
     choice: EngineChoice = EngineChoice.AUTO,
 ) -> Estimate:
     """How much a rebuild of `view` would read, and its duration at the last measured rate: its own, else any view's."""
-    ends = {each: deployment.log.end(EVENTS, each) for each in range(deployment.settings.partitions)}
-    firsts = {each: deployment.log.first(EVENTS, each) for each in ends}
+    ends = ends_of(deployment.log, sources([view], deployment.settings))
+    firsts = {each: deployment.log.first(*topic_and_partition(each)) for each in ends}
     ranges = selection.ranges(ends)
     offsets = sum(max(0, stop - max(start, firsts[each])) for each, (start, stop) in ranges.items())
     measured = [each for each in deployment.generations.all() if each.events and each.seconds]

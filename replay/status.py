@@ -15,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from eventlog.source_positions import positions_text
 from projections.generations.lag import Lag, Lags
 from replay.choosing import ReadAll, Views, check_choice
 from replay.deployment import open_deployment
@@ -36,7 +37,7 @@ class Looks(Protocol):
 
     def look(self) -> list[Lag]: ...
 
-    def ends(self) -> dict[int, int]: ...
+    def ends(self) -> dict[str, int]: ...
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Stalls:
     views: Collection[str]
     now: Callable[[], float] = time.monotonic
     undecided: bool = False
-    _moved: dict[tuple[str, str], tuple[Lag, Mapping[int, int], float]] = field(default_factory=dict)
+    _moved: dict[tuple[str, str], tuple[Lag, Mapping[str, int], float]] = field(default_factory=dict)
     """By view and store: its state when it last made progress, the ends of the log then, and the time."""
 
     def look(self) -> list[Lag]:
@@ -68,7 +69,7 @@ class Stalls:
             found = self.look()
         return found
 
-    def _judged(self, lag: Lag, ends: Mapping[int, int], at: float) -> Lag:
+    def _judged(self, lag: Lag, ends: Mapping[str, int], at: float) -> Lag:
         before = self._moved.get((lag.view, lag.store))
         if before is not None:
             then, ends_then, since = before
@@ -168,7 +169,7 @@ def _row(each: Lag) -> tuple[str | int | float | None, ...]:
 
 
 def _position(each: Lag) -> str | None:
-    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(each.position.items())) or None
+    return positions_text(each.position) or None
 
 
 def _problems(found: list[Lag]) -> list[str]:

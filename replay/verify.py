@@ -86,7 +86,7 @@ def _touched(rebuilder: Rebuilder, view: TableView, starts: Mapping[int, int]) -
     }
 
 
-def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[int, int]) -> None:
+def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[str, int]) -> None:
     """Wait until the live generation has all events of the bulk phase, so that both have the same events."""
     deadline = time.monotonic() + COVER_S
     while behind := _uncovered(store, current, bulk_ends):
@@ -94,12 +94,12 @@ def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[in
             listed = ", ".join(map(str, behind))
             raise CannotVerify(
                 current.view.name,
-                f"{store.name} has not applied all of partition {listed}: see `replay status`; without new events, "
+                f"{store.name} has not applied all of source {listed}: see `replay status`; without new events, "
                 "it needs the heartbeats of a running `python -m commands`",
             )
         time.sleep(LOOK_S)
 
 
-def _uncovered(store: ViewStore, current: Target, bulk_ends: Mapping[int, int]) -> Sequence[int]:
+def _uncovered(store: ViewStore, current: Target, bulk_ends: Mapping[str, int]) -> Sequence[str]:
     reached = position(store.ledgers(current), bulk_ends)
     return [each for each, end in bulk_ends.items() if reached[each] < end]

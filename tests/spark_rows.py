@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
 from projections.spark.patch_sql import patch_records
 from projections.spark.session import SparkSettings, start_session
 from projections.table import reference
@@ -19,9 +20,10 @@ from projections.table.monoids import row_value
 from projections.table.view import TableView
 from tests.states import touched
 
-RECORDS = "key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
+SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
+RECORDS = "topic string, key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
 
-Patches = dict[tuple[str, int, int, int], dict[str, Any]]
+Patches = dict[tuple[str, str, int, int], dict[str, Any]]
 
 
 @cache
@@ -31,9 +33,9 @@ def session() -> SparkSession:
 
 
 def record(partition: int, offset: int, key: str, value: bytes | None, timestamp_ms: int = 1_767_323_045_678) -> Row:
-    """One record as Spark's Kafka source gives it."""
+    """One record of `events` as Spark's Kafka source gives it."""
     time = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    return Row(key.encode(), value, partition, offset, time)
+    return Row(SETTINGS.topic(EVENTS), key.encode(), value, partition, offset, time)
 
 
 def records_of(sources: Iterable[Source]) -> list[Row]:
@@ -53,16 +55,20 @@ def made_of(records: Sequence[Row], views: Sequence[TableView], settings: LogSet
 
 
 def patches(made: Iterable[tuple[str, bytes | str]]) -> Patches:
-    """The changes in patches, by record key, source partition, offset and number; progress left out."""
+    """The changes in patches, by record key, source, offset and number; progress left out."""
     found: Patches = {}
     for key, value in made:
         body = json.loads(value)
         if not key.startswith("progress/"):
-            assert (key, body["p"], body["o"], body["i"]) not in found or found[
-                key, body["p"], body["o"], body["i"]
-            ] == body["c"]
-            found[key, body["p"], body["o"], body["i"]] = body["c"]
+            place = (key, _source(body["p"]), body["o"], body["i"])
+            assert place not in found or found[place] == body["c"]
+            found[place] = body["c"]
     return found
+
+
+def _source(found: int | str) -> str:
+    assert isinstance(found, int) is str(found).isdigit(), "a number stands for a partition of `events`, and text not"
+    return str(found)
 
 
 def expected_patches(views: Sequence[TableView], sources: Iterable[Source]) -> Patches:

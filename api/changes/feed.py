@@ -17,7 +17,7 @@ from api.lookups import Lookups
 from api.ports import GenerationGone, Generations, Live, Row, ViewReader
 from api.query import every_column
 from api.reading import KeyReaders
-from eventlog.envelope import Position
+from eventlog.source_positions import SourcePosition
 from projections.errors import ProjectionError
 from projections.table.view import TableView
 
@@ -159,6 +159,6 @@ async def _applied(reader: ViewReader, live: Live, wanted: Iterable[Touch]) -> N
         pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
 
-def _change(key: str, row: Row | None, position: Position) -> Change:
+def _change(key: str, row: Row | None, position: SourcePosition) -> Change:
     document = {"key": key, "row": row, "position": str(position)}
     return Change(key, b"event: change\ndata: " + orjson.dumps(document) + b"\n")

@@ -16,6 +16,7 @@ from eventlog import topics
 from eventlog.envelope import Position
 from eventlog.errors import EventLogError
 from eventlog.ports import EventLog, Record
+from eventlog.source_positions import SourcePosition, topic_and_partition
 
 BATCH_RECORDS: Final = 5_000
 POLL_S: Final = 0.1
@@ -29,7 +30,7 @@ class Touch(NamedTuple):
 
     partition: int
     offset: int
-    position: Position
+    position: SourcePosition
 
 
 Touched = dict[str, Touch]
@@ -54,8 +55,9 @@ def touches(records: Iterable[Record], tags: frozenset[str]) -> dict[str, Touche
             continue
         try:
             document = orjson.loads(record.value)
-            touch = Touch(record.partition, record.offset, Position(document["p"], document["o"]))
-        except (orjson.JSONDecodeError, KeyError, TypeError):
+            topic, partition = topic_and_partition(str(document["p"]))
+            touch = Touch(record.partition, record.offset, SourcePosition(topic, Position(partition, document["o"])))
+        except (KeyError, TypeError, ValueError):
             continue  # the loaders make it a dead letter
         found.setdefault(tag, {})[key] = touch
     return found

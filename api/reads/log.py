@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from eventlog import topics
 from eventlog.envelope import Envelope, Position, decode
 from eventlog.errors import NotAnEnvelope
-from eventlog.ports import EventLog
+from eventlog.ports import EventLog, Record
+from eventlog.source_positions import SourcePosition, sources_of, topic_and_partition
+from eventlog.topics import EVENTS
 
 
 class LogReader:
-    """Reads `events` for requests that wait for a position.
+    """Reads sources for requests that wait for a position.
 
     Events never change, so the latest `remembered` of them are cached. Reading blocks, so it is done in threads.
     """
@@ -23,7 +24,7 @@ class LogReader:
         self._log = log
         self._remembered = remembered
         self._events: OrderedDict[Position, Envelope] = OrderedDict()
-        self._known_ends: dict[int, int] = {}
+        self._known_ends: dict[str, int] = {}
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="log-reader")
 
     async def open(self) -> None:
@@ -47,24 +48,31 @@ class LogReader:
             self._events.move_to_end(position)
         return known
 
-    async def ends(self) -> Mapping[int, int]:
-        """The offset after the last event of each partition."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._ends)
+    async def record_at(self, place: SourcePosition) -> Record | None:
+        """The record at this place of any source; None if there is none."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._record, place)
+
+    async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
+        """The offset after the last record of each source in these topics."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._ends, topics)
 
     def _read(self, position: Position) -> Envelope | None:
-        if position.offset >= self._known_ends.get(position.partition, 0):
-            # a reader that starts after the end would be sent to the beginning
-            end = self._log.end(topics.EVENTS, position.partition)
-            self._known_ends[position.partition] = end
-            if position.offset >= end:
-                return None
-        for record in self._log.read(topics.EVENTS, position.partition, position.offset, position.offset + 1):
-            if record.offset == position.offset:
-                try:
-                    return decode(record.value)
-                except NotAnEnvelope:
-                    return None
-        return None
+        record = self._record(SourcePosition(EVENTS, position))
+        try:
+            return None if record is None else decode(record.value)
+        except NotAnEnvelope:
+            return None
 
-    def _ends(self) -> Mapping[int, int]:
-        return {partition: self._log.end(topics.EVENTS, partition) for partition in range(self._log.partitions)}
+    def _record(self, place: SourcePosition) -> Record | None:
+        topic, partition, offset = place.topic, place.position.partition, place.position.offset
+        if offset >= self._known_ends.get(place.source, 0):
+            # a reader that starts after the end would be sent to the beginning
+            end = self._known_ends[place.source] = self._log.end(topic, partition)
+            if offset >= end:
+                return None
+        found = (each for each in self._log.read(topic, partition, offset, offset + 1) if each.offset == offset)
+        return next(found, None)
+
+    def _ends(self, topics: Sequence[str]) -> Mapping[str, int]:
+        found = (source for topic in topics for source in sources_of(topic, self._log.partitions))
+        return {source: self._log.end(*topic_and_partition(source)) for source in found}

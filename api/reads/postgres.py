@@ -119,9 +119,9 @@ class PostgresReader:
         return sql.Identifier(self._schema, table_name(live.view.name, live.generation))
 
 
-def places(applied: Mapping[str, Sequence[int]] | None) -> dict[int, Place]:
-    """The highest place by source partition, of a ledger's or guard's {source: [offset, number]}."""
-    return {int(source): Place(*place) for source, place in (applied or {}).items()}
+def places(applied: Mapping[str, Sequence[int]] | None) -> dict[str, Place]:
+    """The highest place by source, of a ledger's or guard's {source: [offset, number]}."""
+    return {source: Place(*place) for source, place in (applied or {}).items()}
 
 
 def beyond(order: Sequence[Order], values: Sequence[Any]) -> tuple[sql.Composable, list[Any]]:

@@ -30,7 +30,7 @@ class LiveGenerations:
     def __init__(self, database: Database, environment: str) -> None:
         self._database = database
         self._statement = LIVE.format(generations=sql.Identifier(environment, "generations"))
-        self._known: dict[str, dict[int, tuple[int, str, dict[int, int]]]] = {}
+        self._known: dict[str, dict[int, tuple[int, str, dict[str, int]]]] = {}
         """By view and version."""
         self._made: dict[str, Made] = {}
         self._read_at = float("-inf")
@@ -68,7 +68,7 @@ class LiveGenerations:
             rows = []
         self._known, self._made = {}, {}
         for view, version, generation, tag, base, source, selection, at in rows:
-            covered = {int(partition): end for partition, end in (base or {}).items()}
+            covered = dict(base or {})
             self._known.setdefault(view, {})[version] = (generation, tag, covered)
             if source is not None:
                 self._made[view] = Made(view, source, version, selection or "", covered, at)

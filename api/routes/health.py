@@ -15,6 +15,7 @@ from api.errors import ApiError
 from api.service import Service
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
+from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing, ProjectionError
 
 TIMEOUT_S = 3.0
@@ -30,7 +31,7 @@ def health_routes(service: Service) -> APIRouter:
 
     async def ready() -> Response:
         """Whether the process can serve requests: the state of the log, the receipts and the registry."""
-        log, registry = await asyncio.gather(_check(service.events.ends()), _check(_registry(service)))
+        log, registry = await asyncio.gather(_check(service.events.ends((EVENTS,))), _check(_registry(service)))
         receipts = "ready" if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
         fine = all(state == "ready" for state in parts.values())

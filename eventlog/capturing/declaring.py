@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from eventlog.capturing.columns import KEY_KINDS, Column, Hashed, column_of
 from eventlog.capturing.errors import SourceDeclarationError, UnknownSource
 from eventlog.modules import DEFAULT_MODULES, find
+from eventlog.topics import CAPTURED
 
 ROOM: Final = "eventlog.sources"
 SOURCE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,23}")
@@ -21,7 +22,7 @@ TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*"
 COLUMN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 RESERVED_FIELDS: Final = frozenset({"table", "key", "columns", "source_name", "topic"})
 """Attributes of Captured; columns with these names need an alias."""
-TOPICS: Final = "cdc"
+TOPICS: Final = CAPTURED.removesuffix(".")
 """The topics of captured tables begin with this, behind the environment: `cdc.shop.public.customers`."""
 
 

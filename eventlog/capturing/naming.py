@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.capturing.declaring import TOPICS, Source
+from eventlog.capturing.declaring import TOPICS, Captured, Source
 from eventlog.settings import LogSettings
 from eventlog.topics import DAY_MS, TopicSpec, compact_settings, delete_settings
 
@@ -36,13 +36,18 @@ class SourceNames:
         return f"{self.connector}.{name}"
 
 
+def table_topic(table: type[Captured], settings: LogSettings) -> TopicSpec:
+    """The topic of a captured table; its name is without the environment."""
+    return TopicSpec(table.topic(), settings.partitions, compact_settings(settings))
+
+
 def source_topics(source: Source, settings: LogSettings) -> tuple[TopicSpec, ...]:
     """The topics of a source; their names are without the environment.
 
     A table's topic is compacted: it keeps the last change of each row. The others are about the source itself: commits
     of transactions, messages and heartbeats of the connector, signals to it and its notifications, each in order.
     """
-    tables = [TopicSpec(table.topic(), settings.partitions, compact_settings(settings)) for table in source.tables]
+    tables = [table_topic(table, settings) for table in source.tables]
     prefix = f"{TOPICS}.{source.name}"
     kept = {MESSAGES: 7, TRANSACTIONS: 1, HEARTBEATS: 1, SIGNALS: 7, NOTIFICATIONS: 7}
     about = [TopicSpec(f"{prefix}.{name}", 1, delete_settings(settings, days * DAY_MS)) for name, days in kept.items()]

@@ -21,6 +21,7 @@ from eventlog.capturing.changes import ChangeDecoder
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.postgres_database import CapturedDatabase
+from eventlog.capturing.table_heartbeats import is_table_heartbeat
 from eventlog.capturing.values import STAND_IN_BYTES
 from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import EOF, READER, TIMEOUT_S, WRITER, client_config
@@ -78,6 +79,8 @@ def _live_keys(log: LogSettings, table: type[Captured], partition: int) -> dict[
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
         for key, value in _records(consumer, topic):
+            if is_table_heartbeat(key):
+                continue
             if value is None or _operation(table, value) == "d":
                 live.pop(key, None)
             else:

@@ -55,9 +55,9 @@ TYPES: Final[Mapping[Kind, Any]] = {
 _YEARS: Final = re.compile(r"(?!0000)[0-9]{4}-")
 _LARGE: Final = re.compile(r"[0-9]{19}")
 """May be an integer of more than 64 bits."""
-_INTERVAL: Final = re.compile(
-    r"P(-?[0-9]+)Y(-?[0-9]+)M(-?[0-9]+)DT(-?[0-9]+)H(-?[0-9]+)M(-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]+)?)S"
-)
+INTERVAL: Final = r"P(-?[0-9]+)Y(-?[0-9]+)M(-?[0-9]+)DT(-?[0-9]+)H(-?[0-9]+)M(-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]+)?)S"
+"""How Debezium writes an interval, with all its parts."""
+_INTERVAL: Final = re.compile(INTERVAL)
 
 Convert = Callable[[Any], Any]
 """Makes the value in a row of a value in a record; raises ValueError with the reason if it cannot."""
@@ -77,7 +77,7 @@ def converter(column: Column) -> Convert | None:
 def is_stand_in(column: Column, value: Any) -> bool:
     """Whether the record does not contain the column's value."""
     if isinstance(column.mask, Truncated):
-        return bool(value == PLACEHOLDER[: column.mask.characters])
+        return value in (PLACEHOLDER, PLACEHOLDER[: column.mask.characters])
     return value in STAND_INS
 
 

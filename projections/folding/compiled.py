@@ -39,7 +39,7 @@ class Program:
     """A compiled view; it can be pickled to other processes.
 
     functions: the name of the function of each event type. every: that of all other types, if the view handles any
-    event.
+    event. tables: the topics of the captured tables that it reads.
     """
 
     tag: str
@@ -48,6 +48,7 @@ class Program:
     monoids: tuple[Monoid, ...]
     functions: Mapping[str, str]
     every: str | None
+    tables: frozenset[str] = frozenset()
 
     @cached_property
     def fields(self) -> tuple[StateField, ...]:
@@ -90,7 +91,7 @@ def _compiled(view: TableView) -> Program:
     if every:
         parts.append(_function(every, view, EVERY))
     parts += [_combine(monoids), _finish(monoids)]
-    return Program(view.tag, view.key_name, "\n\n".join(parts), monoids, names, every)
+    return Program(view.tag, view.key_name, "\n\n".join(parts), monoids, names, every, frozenset(view.tables))
 
 
 def _function(name: str, view: TableView, case: Case) -> str:

@@ -12,8 +12,10 @@ from typing import Any, Final
 from commands.declaring.aggregate import Event
 from commands.declaring.steps import Kind
 from commands.declaring.upcasting import Lineage
+from projections.table.changes import TableReader
 from projections.table.expressions import attribute
 from projections.table.items import ItemField, items_function, items_read
+from projections.table.rows import Row
 from projections.table.types import ColumnType, field_types, is_required, item_types
 from projections.table.view import TableView, expressions_of, fields_read, required_fields
 
@@ -54,13 +56,14 @@ class Decoders:
     """Compiled decoders; they can be pickled to other processes.
 
     functions: the name of the decoder of each event type. versions: the current version of each. older: of events with
-    older versions that differ.
+    older versions that differ. tables: what is read of captured tables, by topic.
     """
 
     source: str
     functions: Mapping[str, str]
     versions: Mapping[str, int]
     older: Mapping[str, Older]
+    tables: Mapping[str, TableReader]
 
     def namespace(self) -> dict[str, Any]:
         """The names that the source defines."""
@@ -87,7 +90,17 @@ def decoders(views: Sequence[TableView]) -> Decoders:
         {name: _decoder(event) for name, event in events.items()},
         {name: event.version for name, event in events.items()},
         {name: _older(event, readers[event]) for name, event in events.items() if event.version > 1},
+        _tables(readers),
     )
+
+
+def _tables(readers: Mapping[type[Event], Sequence[TableView]]) -> dict[str, TableReader]:
+    rows = {event: views for event, views in readers.items() if issubclass(event, Row) and not event.deleted}
+    return {
+        row.table.topic(): TableReader.of(row.table, {name for view in views for name in fields_read(view, row)})
+        for row, views in rows.items()
+        if issubclass(row, Row)
+    }
 
 
 def is_raw(view: TableView, event: type[Event], name: str) -> bool:

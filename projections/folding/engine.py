@@ -10,11 +10,11 @@ from typing import Final
 
 import orjson
 
-from commands.declaring.aggregate import Event
 from eventlog.envelope import partition_of
 from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from eventlog.source_positions import topic_and_partition
 from eventlog.topics import EVENTS
 from projections.errors import BulkLoadFailed, ProjectionError
 from projections.folding import unclear
@@ -59,8 +59,8 @@ class FoldingEngine:
         return [results[number] for number in range(len(loads))]
 
     def _load(self, loads: Sequence[Load]) -> list[BulkResult | Failure]:
-        """Load views with the same ranges and selection."""
-        total = offsets_in(loads[0].ranges)
+        """Load views that are folded together."""
+        total = offsets_in({source: part for load in loads for source, part in load.ranges.items()})
         if not total:
             for load in loads:
                 load.on_progress(0, 0)
@@ -139,13 +139,14 @@ class FoldingEngine:
             return self.spark_for(view, str(error)).patches(view, ranges)
 
     def _patches(self, view: TableView, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
-        for partition, (start, end) in ranges.items():
-            for messages in self.log.batches(EVENTS, partition, start, end):
+        for source, (start, end) in ranges.items():
+            is_event = topic_and_partition(source)[0] == EVENTS
+            for messages in self.log.batches(*topic_and_partition(source), start, end):
                 for message in messages:
                     key, value = message.key(), message.value()
-                    if value is None or is_heartbeat(partition, key):
+                    if (value is None and is_event) or is_heartbeat(source, key):
                         continue
-                    record = UnclearRecord(partition, message.offset() or 0, message.timestamp()[1], key, value)
+                    record = UnclearRecord(source, message.offset() or 0, message.timestamp()[1], key, value)
                     try:
                         made = unclear.patches(view, record)
                     except Unreadable:
@@ -183,19 +184,24 @@ def _program(view: TableView, selection: Selection) -> Program | OnlySpark:
 
 
 def _together(loads: Sequence[Load]) -> list[list[int]]:
-    """Numbers of the loads for each pass: with the same ranges and selection, and one class for each event type."""
-    found: dict[str, list[tuple[list[int], dict[str, type[Event]]]]] = {}
+    """Numbers of the loads for each pass: with the same selection, ranges of each source, and class of each event."""
+    found: list[list[int]] = []
     for number, load in enumerate(loads):
-        passes = found.setdefault(f"{sorted(load.ranges.items())} {load.selection}", [])
-        events = load.view.events
-        for numbers, known in passes:
-            if all(known.get(name, event) is event for name, event in events.items()):
-                numbers.append(number)
-                known.update(events)
-                break
+        fitting = (numbers for numbers in found if all(_go_together(loads[each], load) for each in numbers))
+        numbers = next(fitting, None)
+        if numbers is None:
+            found.append([number])
         else:
-            passes.append(([number], dict(events)))
-    return [numbers for passes in found.values() for numbers, _ in passes]
+            numbers.append(number)
+    return found
+
+
+def _go_together(one: Load, other: Load) -> bool:
+    """Whether both can be folded in one pass."""
+    same_ranges = all(one.ranges[each] == other.ranges[each] for each in one.ranges.keys() & other.ranges.keys())
+    ours, theirs = one.view.events, other.view.events
+    same_events = all(ours[name] is theirs[name] for name in ours.keys() & theirs.keys())
+    return one.selection == other.selection and same_ranges and same_events
 
 
 def _log_is_away(error: Exception) -> bool:
@@ -210,5 +216,6 @@ def _tags(loads: Sequence[Load]) -> str:
 def _patch_text(patch: Patch, record: UnclearRecord) -> str:
     fields = {name: value for name, value in patch.fields.items() if value is not None}
     place = patch.place
-    body = {"p": patch.source, "o": place.offset, "i": place.number, "t": record.timestamp_ms, "c": fields}
+    source = int(patch.source) if patch.source.isdigit() else patch.source
+    body = {"p": source, "o": place.offset, "i": place.number, "t": record.timestamp_ms, "c": fields}
     return orjson.dumps(body).decode()

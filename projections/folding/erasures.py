@@ -20,8 +20,8 @@ from projections.folding.folder import Erased
 
 log = logging.getLogger(__name__)
 
-Tombstones = dict[int, dict[bytes, int]]
-"""By partition and key, the offset of the last tombstone."""
+Tombstones = dict[str, dict[bytes, int]]
+"""By source and key, the offset of the last tombstone."""
 
 
 class _Note(msgspec.Struct):
@@ -69,8 +69,8 @@ def merged(several: Iterable[Erased]) -> Tombstones:
     """The last tombstone of each key."""
     found: Tombstones = {}
     for tombstones in several:
-        for partition, keys in tombstones.items():
-            held = found.setdefault(partition, {})
+        for source, keys in tombstones.items():
+            held = found.setdefault(source, {})
             for key, offset in keys.items():
                 held[key] = max(offset, held.get(key, -1))
     return found

@@ -10,9 +10,12 @@ import msgspec
 import orjson
 
 from commands.declaring.upcasting import evaluate, fits
+from eventlog.source_positions import topic_and_partition
+from eventlog.topics import EVENTS
 from projections.folding.compiled import Program
 from projections.folding.decoders import Decoders, Older
 from projections.folding.runtime import Unclear
+from projections.table.changes import Absent, Place, envelope_of
 
 Row = list[Any]
 Rows = dict[str, Row]
@@ -49,19 +52,19 @@ class Recorded(Protocol):
 
 
 class UnclearRecord(NamedTuple):
-    """A record that compiled source cannot read."""
+    """A record that compiled source cannot read; only a captured row's may have no value."""
 
-    partition: int
+    source: str
     offset: int
     timestamp_ms: int
     key: bytes | None
-    value: bytes
+    value: bytes | None
 
 
 class Part(NamedTuple):
-    """Offsets of one partition, the last exclusive."""
+    """Offsets of one source, the last exclusive."""
 
-    partition: int
+    source: str
     start: int
     end: int
 
@@ -83,8 +86,8 @@ class Times:
 ALWAYS: Final = Times()
 
 
-Erased = Mapping[int, Mapping[bytes, int]]
-"""By partition and key, the offset of the last tombstone."""
+Erased = Mapping[str, Mapping[bytes, int]]
+"""By source and key, the offset of the last tombstone."""
 
 
 class Fold:
@@ -99,6 +102,7 @@ class Fold:
         self.every: Callable[..., None] | None = names[program.every] if program.every else None
         self._finish: Callable[[Row], Row] = names["finish"]
         self._combine: Callable[[Row, Row], Row] = names["combine"]
+        self.tables = program.tables
         self.rows: Rows = {}
         self.unclear: list[UnclearRecord] = []
         self.given_up = False
@@ -145,24 +149,33 @@ class Folder:
         self.folds = [Fold(program, names) for program in programs]
         self._programs, self._alone = programs, alone
         self._singles: dict[int, Folder] = {}
-        self.tombstones: dict[int, dict[bytes, int]] = {}
+        self.tombstones: dict[str, dict[bytes, int]] = {}
         self._events = {
             event: (names[name], decoders.versions[event], decoders.older.get(event))
             for event, name in decoders.functions.items()
         }
+        self._rows = {each for table in decoders.tables.values() for each in (table.row, table.deleted)}
         self._head = msgspec.json.Decoder(Head).decode
+        self._tables = decoders.tables
         self._times, self._erased = times, erased or {}
 
-    def add(self, partition: int, messages: Sequence[Recorded]) -> None:
-        """Fold records of one partition of `events`, in their order."""
+    def add(self, source: str, messages: Sequence[Recorded]) -> None:
+        """Fold records of one source, in their order."""
+        topic, partition = topic_and_partition(source)
+        if topic == EVENTS:
+            self._add_events(source, partition, messages)
+        elif topic in self._tables:
+            self._add_changes(source, topic, partition, messages)
+
+    def _add_events(self, source: str, partition: int, messages: Sequence[Recorded]) -> None:
         # one loop with local names, because a call per record costs a sixth of a fold
         decode_head, events, takers = self._head, self._events, self._takers()
         others = [(each.every, each.rows, view) for view, each in enumerate(self.folds) if each.every is not None]
-        times, erased = self._times if self._times != ALWAYS else None, self._erased.get(partition)
+        times, erased = self._times if self._times != ALWAYS else None, self._erased.get(source)
         for message in messages:
             value = message.value()
             if value is None:
-                self._erase(partition, message)
+                self._erase(source, message)
                 continue
             timestamp_ms = message.timestamp()[1]
             if times is not None and not times.has(timestamp_ms):
@@ -183,13 +196,42 @@ class Folder:
                         body = _current(body, head.dataversion, version, older)
                     data = decode(body)
             except UNCLEAR:
-                self._leave(partition, message, taken)
+                self._leave(source, message, taken)
                 continue
             for fold, rows, view in taken:
                 try:
                     fold(head, data, value, partition, message.offset(), timestamp_ms, rows)
                 except UNCLEAR:
-                    self._fold_alone(partition, message, view)
+                    self._fold_alone(source, message, view)
+
+    def _add_changes(self, source: str, topic: str, partition: int, messages: Sequence[Recorded]) -> None:
+        """Fold changes of a captured table. A record that lacks a value which any view reads is left to all of them."""
+        table, takers = self._tables[topic], self._takers()
+        for message in messages:
+            key, value, timestamp_ms = message.key(), message.value(), message.timestamp()[1]
+            if is_heartbeat(source, key) or not self._times.has(timestamp_ms):
+                continue
+            place = Place(topic, partition, message.offset(), timestamp_ms)
+            try:
+                change = envelope_of(table, place, key, value)
+                if any(isinstance(each, Absent) for each in change.data.values()):
+                    raise Unclear(topic)
+                decode, _, _ = self._events[change.type]
+                data = decode(orjson.dumps(change.data))
+            except (*UNCLEAR, ValueError):
+                self._leave_change(source, topic, message)
+                continue
+            head = Head("1.0", change.id, change.type, change.stream, change.sequence, 1)
+            for fold, rows, view in takers.get(change.type, ()):
+                try:
+                    fold(head, data, value, partition, message.offset(), timestamp_ms, rows)
+                except UNCLEAR:
+                    self._fold_alone(source, message, view)
+
+    def _leave_change(self, source: str, topic: str, message: Recorded) -> None:
+        for view, each in enumerate(self.folds):
+            if topic in each.tables and not each.given_up:
+                self._fold_alone(source, message, view)
 
     def _takers(self) -> dict[str, list[_Taker]]:
         """By event type, what folds it."""
@@ -197,45 +239,46 @@ class Folder:
             event: [
                 (fold, each.rows, view)
                 for view, each in enumerate(self.folds)
-                if (fold := each.functions.get(event, each.every)) is not None
+                if (fold := each.functions.get(event, None if is_row else each.every)) is not None
             ]
             for event in self._events
+            for is_row in [event in self._rows]
         }
 
-    def _leave(self, partition: int, message: Recorded, taken: Sequence[_Taker] | None) -> None:
+    def _leave(self, source: str, message: Recorded, taken: Sequence[_Taker] | None) -> None:
         """Leave a record that is not as expected to all views that may handle it. taken: None if it is no event."""
-        if is_heartbeat(partition, message.key()):
+        if is_heartbeat(source, message.key()):
             return
         if taken is not None:
             for _, _, view in taken:
-                self._fold_alone(partition, message, view)
+                self._fold_alone(source, message, view)
             return
-        record = _unclear(partition, message)
+        record = _unclear(source, message)
         for each in self.folds:
             if not each.given_up:
                 each.unclear.append(record)
 
-    def _fold_alone(self, partition: int, message: Recorded, view: int) -> None:
+    def _fold_alone(self, source: str, message: Recorded, view: int) -> None:
         """Fold a record for one view with its own decoders: the others may need a field that is not as declared."""
         fold = self.folds[view]
         if not self._alone:
-            fold.unclear.append(_unclear(partition, message))
+            fold.unclear.append(_unclear(source, message))
             return
         single = self._singles.get(view)
         if single is None:
             single = Folder(self._alone[view], [self._programs[view]], self._times, self._erased)
             self._singles[view] = single
         single.folds[0].rows, single.folds[0].unclear = fold.rows, fold.unclear
-        single.add(partition, [message])
+        single.add(source, [message])
 
-    def _erase(self, partition: int, tombstone: Recorded) -> None:
+    def _erase(self, source: str, tombstone: Recorded) -> None:
         key = tombstone.key()
         if key is not None:
-            self.tombstones.setdefault(partition, {})[key] = tombstone.offset()
+            self.tombstones.setdefault(source, {})[key] = tombstone.offset()
 
 
-def _unclear(partition: int, message: Recorded) -> UnclearRecord:
-    return UnclearRecord(partition, message.offset(), message.timestamp()[1], message.key(), message.value())
+def _unclear(source: str, message: Recorded) -> UnclearRecord:
+    return UnclearRecord(source, message.offset(), message.timestamp()[1], message.key(), message.value())
 
 
 def _current(body: msgspec.Raw, version: int, current: int, older: Older | None) -> bytes | msgspec.Raw:
@@ -255,6 +298,6 @@ def _current(body: msgspec.Raw, version: int, current: int, older: Older | None)
     return orjson.dumps(made)
 
 
-def is_heartbeat(partition: int, key: bytes | None) -> bool:
-    """Whether a record with this key is a heartbeat of its partition."""
-    return key == b"heartbeat/%d" % partition
+def is_heartbeat(source: str, key: bytes | None) -> bool:
+    """Whether a record with this key is a heartbeat of its source."""
+    return key is not None and key.startswith(b"heartbeat/") and key == b"heartbeat/%d" % topic_and_partition(source)[1]

@@ -16,7 +16,7 @@ from eventlog.errors import EventLogError
 from eventlog.letters import Letter as DeadLetter
 from eventlog.letters import time_of
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from eventlog.source_positions import topic_and_partition
 from projections.errors import PoisonEvent, ProjectionError
 from projections.folding import unclear
 from projections.folding.compiled import OnlySpark, Program
@@ -49,7 +49,7 @@ Outcome = BulkResult | Failure | OnlySpark | TaskFailed
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass for loads with the same ranges and selection.
+    """One pass for loads with the same selection, and the same ranges of the sources that they share.
 
     programs: of the loads' views. decoders: for all of them. alone: for each alone, if there are several. patches: the
     workers, if they fold the patches that the live query makes; then there is one load. reader: reads the records that
@@ -93,7 +93,7 @@ class Pass:
 
     @property
     def _ranges(self) -> Ranges:
-        return self.loads[0].ranges
+        return {source: part for load in self.loads for source, part in load.ranges.items()}
 
     @property
     def _selection(self) -> Selection:
@@ -170,7 +170,7 @@ class Pass:
         if poison and not load.skip_poison:
             return _poison_event(load.view, min(letters), poison)
         self._write_letters(letters)
-        return BulkResult(self._total, written, time.monotonic() - began, poison)
+        return BulkResult(offsets_in(load.ranges), written, time.monotonic() - began, poison)
 
     def _unclear(self, view: int, shares: Sequence[Share]) -> tuple[list[Patch], list[Letter]]:
         """The patches of records that the compiled view did not read, and those that nobody can read."""
@@ -195,8 +195,8 @@ class Pass:
     def _write_letters(self, letters: Sequence[Letter]) -> None:
         """Write the dead letters that the live query writes for these records."""
         written = DeadLetters(self.settings)
-        for partition, offset, text in letters:
-            written.put(f"{EVENTS}/{partition}/{offset}", text)
+        for source, offset, text in letters:
+            written.put("/".join(map(str, (*topic_and_partition(source), offset))), text)
         written.flush()
 
 
@@ -205,16 +205,17 @@ def _gave_up(shares: Sequence[Share], view: int) -> bool:
 
 
 def _poison_event(view: TableView, first: Letter, poison: int) -> PoisonEvent:
-    partition, offset, text = first
+    source, offset, text = first
     letter = DeadLetter.from_json(text)
     key, value = ((each or b"").decode(errors="replace") for each in (letter.key, letter.value))
-    return PoisonEvent(view.name, f"{partition}:{offset}", letter.reason, poison - 1, f"{key} {value}")
+    return PoisonEvent(view.name, f"{source}:{offset}", letter.reason, poison - 1, f"{key} {value}")
 
 
 def _letter(record: UnclearRecord, reason: str) -> Letter:
-    partition, offset = record.partition, record.offset
+    topic, partition = topic_and_partition(record.source)
     letter = DeadLetter(reason, time_of(record.timestamp_ms), record.key, record.value)
-    return Letter(partition, offset, letter.to_json(topic=EVENTS, partition=partition, offset=offset))
+    text = letter.to_json(topic=topic, partition=partition, offset=record.offset)
+    return Letter(record.source, record.offset, text)
 
 
 def _times(selection: Selection) -> Times:

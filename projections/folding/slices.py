@@ -25,7 +25,6 @@ import commands
 import projections
 from eventlog.admin import topic_id
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
 from projections.folding.folder import Erased, Part
 from projections.folding.tasks import Share
 from projections.generations.engine import Ranges
@@ -118,7 +117,10 @@ class Slices:
             *(view.fingerprint for view in self.views),
             str(self.selection),
             str(self.size),
-            topic_id(self.settings, EVENTS),
+            *(
+                topic_id(self.settings, topic)
+                for topic in sorted({each for view in self.views for each in view.topics})
+            ),
         ]
         # other code may fold the same declaration into other fields, so their slices must not be mixed
         what += [str(buckets), _told(erased), code_digest()]
@@ -149,18 +151,18 @@ def code_digest() -> str:
 
 
 def _told(erased: Erased) -> str:
-    return repr(sorted((partition, sorted(keys.items())) for partition, keys in erased.items() if keys))
+    return repr(sorted((source, sorted(keys.items())) for source, keys in erased.items() if keys))
 
 
-def _part(ranges: Ranges, start: int, end: int | None) -> dict[int, tuple[int, int]]:
-    """The part of `ranges` between two offsets, the same in every partition."""
+def _part(ranges: Ranges, start: int, end: int | None) -> dict[str, tuple[int, int]]:
+    """The part of `ranges` between two offsets, the same in every source."""
     parts = {}
-    for partition, (first, last) in ranges.items():
+    for source, (first, last) in ranges.items():
         low = max(first, start)
-        parts[partition] = (low, max(low, last if end is None else min(last, end)))
+        parts[source] = (low, max(low, last if end is None else min(last, end)))
     return parts
 
 
 def parts_of(ranges: Ranges) -> Sequence[Part]:
     """Ranges as a list of parts."""
-    return [Part(partition, start, end) for partition, (start, end) in ranges.items()]
+    return [Part(source, start, end) for source, (start, end) in ranges.items()]

@@ -19,7 +19,7 @@ import msgspec
 from eventlog.envelope import partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from eventlog.source_positions import topic_and_partition
 from projections.folding.compiled import Program
 from projections.folding.decoders import Decoders
 from projections.folding.folder import Erased, Fold, Folder, Part, Recorded, Rows, Times, UnclearRecord
@@ -68,7 +68,7 @@ class Chunk(NamedTuple):
 class Letter(NamedTuple):
     """The dead letter of a record that nobody can read: its place and its text, as in `dead-letters`."""
 
-    partition: int
+    source: str
     offset: int
     text: bytes
 
@@ -76,7 +76,7 @@ class Letter(NamedTuple):
 class Share(msgspec.Struct, kw_only=True):
     """What a task folded.
 
-    path: the file of its chunks; None: `content` has them. tombstones: by partition and key, the offset of the last.
+    path: the file of its chunks; None: `content` has them. tombstones: by source and key, the offset of the last.
     unclear: by view, records that its source does not read; if these are too many, the others are missing. letters: of
     records that nobody can read, the first of `poison`.
     """
@@ -84,7 +84,7 @@ class Share(msgspec.Struct, kw_only=True):
     path: str | None
     content: bytes = b""
     chunks: list[Chunk] = []
-    tombstones: dict[int, dict[bytes, int]] = {}
+    tombstones: dict[str, dict[bytes, int]] = {}
     unclear: list[list[UnclearRecord]] = []
     letters: list[Letter] = []
     poison: int = 0
@@ -111,8 +111,8 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Share:
     folder, read = Folder(task.decoders, task.programs, task.times, task.erased, task.alone), 0
     folds, most = folder.folds, ROWS_IN_MEMORY // min(MAX_SHARERS, len(task.programs))
     with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
-        for messages, partition in _read(log, task.parts):
-            folder.add(partition, messages)
+        for messages, source in _read(log, task.parts):
+            folder.add(source, messages)
             on_records(len(messages))
             read += len(messages)
             for view, each in enumerate(folds):
@@ -129,11 +129,11 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Share:
         return held.share(tombstones=folder.tombstones, unclear=[each.unclear for each in folds])
 
 
-def _read(log: KafkaLog, parts: Sequence[Part]) -> Iterator[tuple[Sequence[Recorded], int]]:
-    """Records of these parts, a batch at a time, with their partition."""
+def _read(log: KafkaLog, parts: Sequence[Part]) -> Iterator[tuple[Sequence[Recorded], str]]:
+    """Records of these parts, a batch at a time, with their source."""
     for part in parts:
-        for messages in log.batches(EVENTS, part.partition, part.start, part.end):
-            yield messages, part.partition
+        for messages in log.batches(*topic_and_partition(part.source), part.start, part.end):
+            yield messages, part.source
 
 
 def share_of(rows: Sequence[Rows], buckets: int) -> Share:
@@ -257,11 +257,11 @@ def divided(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
     each = -(-total // tasks) if total else 0
     shares: list[list[Part]] = [[] for _ in range(tasks)]
     left, at = each, 0
-    for partition, begin, end in parts:
+    for source, begin, end in parts:
         start = begin
         while start < end:
             taken = min(left, end - start)
-            shares[at].append(Part(partition, start, start + taken))
+            shares[at].append(Part(source, start, start + taken))
             start, left = start + taken, left - taken
             if not left:
                 left, at = each, min(at + 1, tasks - 1)

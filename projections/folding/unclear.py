@@ -11,13 +11,16 @@ import orjson
 from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import fits
 from eventlog.envelope import SPEC_VERSION, Envelope, Position
+from eventlog.source_positions import topic_and_partition
 from projections.folding.compiled import OnlySpark
 from projections.folding.folder import UnclearRecord
 from projections.table import reference
+from projections.table.changes import NotAChange, Place, TableReader, envelope_of
 from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.items import items_read, list_in
 from projections.table.patch import Patch
+from projections.table.rows import row_of
 from projections.table.types import ColumnType, field_types
 from projections.table.view import TableView, expressions_of, fields_read
 
@@ -31,19 +34,38 @@ def patches(view: TableView, record: UnclearRecord) -> list[Patch]:
 
     Raises Unreadable, and OnlySpark if only Spark knows how it reads the record.
     """
-    envelope = event_in(record)
-    _check_times(view, envelope, record)
+    topic, partition = topic_and_partition(record.source)
+    table = view.tables.get(topic)
+    if table is not None:
+        names = fields_read(view, row_of(table))
+        envelope = _change_in(
+            TableReader.of(table, names), record, Place(topic, partition, record.offset, record.timestamp_ms)
+        )
+    else:
+        envelope = event_in(record)
+        _check_times(view, envelope, record)
     reason = problem([view], envelope)
     if reason is not None:
         raise Unreadable(reason)
-    source = Source(envelope, Position(record.partition, record.offset), record.timestamp_ms, record.value.decode())
+    text = (record.value or b"").decode()
+    source = Source(envelope, Position(partition, record.offset), record.timestamp_ms, text, topic)
     return reference.lift(view, source)
+
+
+def _change_in(table: TableReader, record: UnclearRecord, place: Place) -> Envelope:
+    """The change in a record of a captured table; raises Unreadable."""
+    try:
+        return envelope_of(table, place, record.key, record.value)
+    except NotAChange as error:
+        raise Unreadable(str(error)) from error
+    except ValueError as error:
+        raise OnlySpark(f"record {record.source}:{record.offset} is read by the live query only: {error}") from error
 
 
 def event_in(record: UnclearRecord) -> Envelope:
     """The event in a record; raises Unreadable."""
     try:
-        text = record.value.decode()
+        text = (record.value or b"").decode()
     except UnicodeDecodeError as error:
         raise Unreadable("not an event: the record is not UTF-8 text") from error
     document = _document(record, text)
@@ -73,7 +95,7 @@ def _document(record: UnclearRecord, text: str) -> dict[str, Any]:
         document = orjson.loads(text)
     except orjson.JSONDecodeError:
         if text.lstrip().startswith("{"):  # Spark also reads some texts that are no JSON, such as single quotes
-            raise OnlySpark(f"record {record.partition}:{record.offset} is malformed JSON") from None
+            raise OnlySpark(f"record {record.source}:{record.offset} is malformed JSON") from None
         document = None
     if not isinstance(document, dict) or document.get("specversion") is None:
         raise Unreadable('not an event: malformed JSON, or no "specversion"')
@@ -87,7 +109,7 @@ def _check_times(view: TableView, envelope: Envelope, record: UnclearRecord) -> 
         return
     for path, found in _times(view, event, envelope.data):
         if found is not None and not fits(found, datetime):
-            raise OnlySpark(f'record {record.partition}:{record.offset} has the time {found!r} in "{path}"')
+            raise OnlySpark(f'record {record.source}:{record.offset} has the time {found!r} in "{path}"')
 
 
 def _times(view: TableView, event: type[Event], data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -20,6 +20,7 @@ from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
 from projections.generations.engine import BulkResult, Engine, Failure, Load, holds_events, offsets_in
 from projections.generations.registry import RebuildLock
 from projections.generations.selection import ALL, Selection
+from projections.generations.sources import read_by
 from projections.loading.loader import Loader
 from projections.settings import StoreSettings
 from projections.stores.open import open_store
@@ -97,7 +98,7 @@ class Build:
     """A generation that is being built, and its progress.
 
     lock: held while the view is rebuilt. stores: the opened stores of the view. doing: the current phase. bulk_ends: by
-    partition of `events`, the offset after the last event of bulk. patch_starts: by partition of `patches`, the offset
+    source, the offset after the last event of bulk. patch_starts: by partition of `patches`, the offset
     from which it catches up.
     """
 
@@ -107,7 +108,7 @@ class Build:
     lock: RebuildLock
     target: Target
     stores: Sequence[ViewStore]
-    bulk_ends: Mapping[int, int]
+    bulk_ends: Mapping[str, int]
     patch_starts: Mapping[int, int]
     on_step: Callable[[Step], None]
     measured: Callable[[int, float], None]
@@ -116,9 +117,9 @@ class Build:
     doing: str = "start"
 
     @property
-    def ranges(self) -> dict[int, tuple[int, int]]:
-        """The offsets that bulk reads: by partition of `events`, the first offset and the one after the last."""
-        return self.options.selection.ranges(self.bulk_ends)
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """The offsets that bulk reads: by source, the first offset and the one after the last."""
+        return read_by(self.target.view, self.options.selection.ranges(self.bulk_ends))
 
     def create(self) -> None:
         """Create the generation in its stores."""

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from eventlog.errors import EventLogError
 from eventlog.ports import EventLog
-from eventlog.topics import EVENTS
+from eventlog.source_positions import topic_and_partition
 from projections.errors import ProjectionError
 from projections.generations.selection import ALL, Selection
 from projections.stores.store import BulkWriter
@@ -19,8 +19,8 @@ from projections.table.view import TableView
 LOOK_S: Final = 0.25
 """Time between progress reports."""
 
-Ranges = Mapping[int, tuple[int, int]]
-"""By partition of `events`, the first offset and the one after the last."""
+Ranges = Mapping[str, tuple[int, int]]
+"""By source, the first offset and the one after the last."""
 
 
 def offsets_in(ranges: Ranges) -> int:
@@ -79,8 +79,8 @@ def holds_events(log: EventLog, ranges: Ranges) -> bool:
     """Whether `ranges` contain records other than heartbeats; raises LogUnavailable."""
     return any(
         not record.key.startswith("heartbeat/")
-        for partition, (start, end) in ranges.items()
-        for record in log.read(EVENTS, partition, start, end)
+        for source, (start, end) in ranges.items()
+        for record in log.read(*topic_and_partition(source), start, end)
     )
 
 

@@ -11,9 +11,12 @@ from typing import Any, Final, Literal
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, PATCHES
+from eventlog.source_positions import topic_and_partition
+from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
 from projections.generations.registry import Generation, Generations
+from projections.generations.sources import ends as ends_of
+from projections.generations.sources import sources
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.open import open_store
@@ -30,7 +33,7 @@ Standing = Literal["caught up", "behind", "stalled", "lost", "away", "not built"
 class Lag:
     """The state of one view in one store.
 
-    position: by partition, the first event offset that is not known to be applied. lag_events: events from there on.
+    position: by source, the first offset that is not known to be applied. lag_events: events from there on.
     lag_patches: records of `patches` that the loader still has to read. freshness_s: the age of the oldest event that
     is not applied; 0 if there is none. problem: what is wrong, or empty.
     """
@@ -40,7 +43,7 @@ class Lag:
     version: int
     generation: int | None
     standing: Standing
-    position: dict[int, int]
+    position: dict[str, int]
     lag_events: int | None = None
     lag_patches: int | None = None
     freshness_s: float | None = None
@@ -50,12 +53,12 @@ class Lag:
         """The fields, for `--json`."""
         return asdict(self)
 
-    def since(self, before: Lag, ends: Mapping[int, int]) -> Lag:
+    def since(self, before: Lag, ends: Mapping[str, int]) -> Lag:
         """This state, compared with `before` some seconds ago: without progress towards `ends`, the view is stalled.
 
         Owners of partitions append a heartbeat every second, so a working view makes progress even without events.
         """
-        waiting = [each for each, end in ends.items() if before.position.get(each, 0) < end]
+        waiting = [each for each in self.position if before.position.get(each, 0) < ends.get(each, 0)]
         if before.generation != self.generation or self.standing not in ("caught up", "behind") or not waiting:
             return self
         if any(self.position[each] > before.position.get(each, 0) for each in waiting):
@@ -74,9 +77,9 @@ class Lags:
     generations: Generations
     log: EventLog
 
-    def ends(self) -> dict[int, int]:
-        """The end of each partition of `events`."""
-        return {each: self.log.end(EVENTS, each) for each in range(self.settings.partitions)}
+    def ends(self) -> dict[str, int]:
+        """The end of each source."""
+        return ends_of(self.log, sources(self.views.views.values(), self.settings))
 
     def look(self) -> list[Lag]:
         """The state of all views in all their stores. Raises StoreUnavailable if the registry is unavailable."""
@@ -90,8 +93,12 @@ class Lags:
             for view in self.views.views.values()
             for store in view.stores
         ]
-        reached = [position(ledgers, ends) for *_, ledgers in found if isinstance(ledgers, dict) and ledgers]
-        starts = {each: min((one[each] for one in reached), default=end) for each, end in ends.items()}
+        reached = [
+            position(ledgers, sources([view], self.settings))
+            for view, *_, ledgers in found
+            if isinstance(ledgers, dict) and ledgers
+        ]
+        starts = {each: min((one[each] for one in reached if each in one), default=end) for each, end in ends.items()}
         tails = {each: self._tail(each, starts[each], end) for each, end in ends.items()}
         return [self._lag(*each, tails, patches) for each in found]
 
@@ -112,7 +119,7 @@ class Lags:
         store: str,
         live: Generation | None,
         ledgers: dict[int, Ledger] | StoreUnavailable | None,
-        tails: Mapping[int, _Tail],
+        tails: Mapping[str, _Tail],
         patches: Mapping[int, tuple[int, int]],
     ) -> Lag:
         if live is None:
@@ -121,14 +128,20 @@ class Lags:
         lag = Lag(view.name, store, live.version, live.generation, "away", {})
         if isinstance(ledgers, StoreUnavailable) or ledgers is None:
             return replace(lag, problem=str(ledgers))
+        own = sources([view], self.settings)
         lost = [
             each for each, (first, _) in patches.items() if each not in ledgers or ledgers[each].next_offset < first
         ]
         if lost:
             problem = f"its ledger or the patches that it needs are gone: run `replay rebuild {view.name}`"
-            return replace(lag, standing="lost", position=position(ledgers, tails), problem=problem)
-        reached = position(ledgers, tails)
-        behind = [tail.after(reached[each]) for each, tail in tails.items()]
+            return replace(lag, standing="lost", position=position(ledgers, own), problem=problem)
+        reached = position(ledgers, own)
+        # the ends were read before the ledgers
+        ahead = [each for each, at in reached.items() if at > tails[each].end and at > self._end(each)]
+        if ahead:
+            problem = f"{ahead[0]} was deleted and made again since it was read: run `replay rebuild {view.name}`"
+            return replace(lag, standing="lost", position=reached, problem=problem)
+        behind = [tails[each].after(at) for each, at in reached.items()]
         events, oldest_ms = sum(count for count, _ in behind), min((at for _, at in behind if at), default=None)
         return replace(
             lag,
@@ -140,10 +153,13 @@ class Lags:
             problem="" if live.published else f"not every plain name leads to it: run `replay publish {view.name}`",
         )
 
-    def _tail(self, source: int, start: int, end: int) -> _Tail:
+    def _end(self, source: str) -> int:
+        return self.log.end(*topic_and_partition(source))
+
+    def _tail(self, source: str, start: int, end: int) -> _Tail:
         found = [
             (record.offset, record.timestamp_ms)
-            for record in self.log.read(EVENTS, source, start, min(end, start + COUNTED_RECORDS))
+            for record in self.log.read(*topic_and_partition(source), start, min(end, start + COUNTED_RECORDS))
             if not record.key.startswith("heartbeat/")
         ]
         return _Tail([offset for offset, _ in found], [at for _, at in found], start + COUNTED_RECORDS, end)
@@ -151,7 +167,7 @@ class Lags:
 
 @dataclass(frozen=True)
 class _Tail:
-    """The events of one partition from some offset on: all up to `counted`, and the number of offsets up to `end`."""
+    """The events of one source from some offset on: all up to `counted`, and the number of offsets up to `end`."""
 
     offsets: Sequence[int]
     times_ms: Sequence[int]
@@ -165,6 +181,6 @@ class _Tail:
         return len(self.offsets) - at + rest, self.times_ms[at] if at < len(self.offsets) else None
 
 
-def position(ledgers: Mapping[int, Ledger], sources: Iterable[int]) -> dict[int, int]:
-    """By source partition, the offset below which all is applied: the minimum over all patches partitions."""
+def position(ledgers: Mapping[int, Ledger], sources: Iterable[str]) -> dict[str, int]:
+    """By source, the offset below which all is applied: the minimum over all patches partitions."""
     return {source: min((each.reached(source) for each in ledgers.values()), default=0) for source in sources}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from eventlog.errors import EventLogError
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, PATCHES
+from eventlog.topics import PATCHES
 from projections.errors import (
     GenerationMissing,
     NotPublished,
@@ -24,6 +24,7 @@ from projections.generations.building import DEFAULT, Build, Loaded, Options, Re
 from projections.generations.engine import Engine, Failure, Load
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations, RebuildLock
+from projections.generations.sources import ends, sources
 from projections.generations.top_up import top_up
 from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
@@ -41,10 +42,10 @@ Failed = ProjectionError | EventLogError
 
 
 class Noted(NamedTuple):
-    """Ends of the log, by partition: bulk loads events below `bulk_ends`, and patches from `patch_starts` follow."""
+    """Ends of the log: bulk loads events below `bulk_ends`, by source, and patches from `patch_starts` follow."""
 
     patch_starts: Mapping[int, int]
-    bulk_ends: Mapping[int, int]
+    bulk_ends: Mapping[str, int]
 
 
 @dataclass
@@ -113,7 +114,7 @@ class Rebuilder:
         self, views: Sequence[TableView], on_step: Callable[[Step], None], skip_poison: bool
     ) -> Iterator[tuple[TableView, Rebuilt | Failed]]:
         try:
-            noted = self._noted()
+            noted = self._noted(views)
         except EventLogError as error:
             yield from ((view, RebuildFailed(view.name, "start", str(error))) for view in views)
             return
@@ -188,13 +189,13 @@ class Rebuilder:
                 self._swap(build)
             yield
 
-    def _noted(self) -> Noted:
-        """The ends of `patches`, then those of `events`.
+    def _noted(self, views: Sequence[TableView]) -> Noted:
+        """The ends of `patches`, then those of the sources.
 
-        In this order, patches of events after the noted end of `events` come after the noted end of `patches`.
+        In this order, patches of events after the noted end of a source come after the noted end of `patches`.
         """
         patch_starts = {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
-        return Noted(patch_starts, {each: self.log.end(EVENTS, each) for each in range(self.settings.partitions)})
+        return Noted(patch_starts, ends(self.log, sources(views, self.settings)))
 
     def _go_live_from_log(self, build: Build) -> None:
         """Catch up from the log and swap, because there may be no live query for this version.
@@ -284,7 +285,8 @@ class Rebuilder:
         """
         with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
             self._drop_leftovers(view)
-            patch_starts, bulk_ends = noted or self._noted()
+            patch_starts, every_end = noted or self._noted([view])
+            bulk_ends = {each: every_end[each] for each in sources([view], self.settings)}
             selection = None if options.selection.is_all else str(options.selection)
             covered = {each: end for each, (_, end) in options.selection.ranges(bulk_ends).items()}
             target = Target(view, self.generations.begin(view, covered, patch_starts, source, selection).generation)
@@ -304,7 +306,7 @@ class Rebuilder:
         target: Target,
         stores: Sequence[ViewStore],
         lock: RebuildLock,
-        bulk_ends: Mapping[int, int],
+        bulk_ends: Mapping[str, int],
         patch_starts: Mapping[int, int],
         on_step: Callable[[Step], None],
         result: Rebuilt,

@@ -30,8 +30,8 @@ from projections.table.view import TableView
 class Generation:
     """One generation of a view in the registry.
 
-    state: building, live (for the code of its version) or retired. bulk_ends: by partition of `events` (as text, from
-    JSON), the offset after the last event of bulk. patch_starts: by partition of `patches`, the offset from which it is
+    state: building, live (for the code of its version) or retired. bulk_ends: by source, the offset after the
+    last event of bulk. patch_starts: by partition of `patches`, the offset from which it is
     loaded. stores: where it was built. declaration: its lines. published: whether the plain names lead to it. events,
     seconds: how much bulk read, and how long it took. source, selection: of a view made with --as.
     """
@@ -112,7 +112,7 @@ class Generations:
     def begin(
         self,
         view: TableView,
-        bulk_ends: Mapping[int, int],
+        bulk_ends: Mapping[str, int],
         patch_starts: Mapping[int, int],
         source: str | None = None,
         selection: str | None = None,
@@ -123,7 +123,7 @@ class Generations:
             "version": view.version,
             "tag": view.tag,
             "fingerprint": view.fingerprint,
-            "base": Jsonb({str(partition): offset for partition, offset in bulk_ends.items()}),
+            "base": Jsonb(dict(bulk_ends)),
             "start": Jsonb({str(partition): offset for partition, offset in patch_starts.items()}),
             "stores": Jsonb([store.name for store in view.stores]),
             "declaration": Jsonb(view.declaration),

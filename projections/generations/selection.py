@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from eventlog.source_positions import source_id, sources_of
 from eventlog.times import read_time
+from eventlog.topics import EVENTS
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
@@ -17,10 +19,10 @@ POSITIONS: Final = re.compile(r"\d+:\d+(,\d+:\d+)*")
 
 @dataclass(frozen=True)
 class Point:
-    """A point in the log: an offset per partition, or a time in milliseconds since 1970. text: as it was given."""
+    """A point in the log: an offset per source, or a time in milliseconds since 1970. text: as it was given."""
 
     text: str
-    offsets: Mapping[int, int] | None = None
+    offsets: Mapping[str, int] | None = None
     time_ms: int | None = None
 
     @classmethod
@@ -31,8 +33,8 @@ class Point:
         """
         if POSITIONS.fullmatch(text):
             pairs = [tuple(map(int, each.split(":"))) for each in text.split(",")]
-            offsets = {partition: offset for partition, offset in pairs}
-            missing = sorted(set(range(partitions)) - offsets.keys())
+            offsets = {source_id(EVENTS, partition): offset for partition, offset in pairs}
+            missing = set(sources_of(EVENTS, partitions)) - offsets.keys()
             if missing or len(offsets) != len(pairs) or len(offsets) > partitions:
                 raise ValueError(
                     f'"{text}" must name each of the partitions 0 to {partitions - 1} once, because the log has no '
@@ -65,14 +67,14 @@ class Selection:
         """Whether it selects all events."""
         return self == Selection()
 
-    def ranges(self, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-        """By partition, the first offset to read and the one after the last, in a log with these ends."""
+    def ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        """By source, the first offset to read and the one after the last, in a log with these ends."""
         first = self.since.offsets if self.since is not None and self.since.offsets else {}
         last = self.until.offsets if self.until is not None and self.until.offsets else None
         found = {}
-        for partition, end in ends.items():
-            stop = end if last is None else min(end, last[partition])
-            found[partition] = (min(first.get(partition, 0), stop), stop)
+        for source, end in ends.items():
+            stop = end if last is None else min(end, last.get(source, end))
+            found[source] = (min(first.get(source, 0), stop), stop)
         return found
 
     def __str__(self) -> str:

@@ -19,15 +19,15 @@ MAX_LOOKS: Final = 360
 class Stalls:
     """What was stalled in the checks so far."""
 
-    _ends: Mapping[int, int] = field(default_factory=dict)
+    _ends: Mapping[str, int] = field(default_factory=dict)
     _patches: dict[tuple[str, str], int] = field(default_factory=dict)
     _looks: dict[str, int] = field(default_factory=dict)
     _needed: dict[str, int] = field(default_factory=dict)
 
-    def due(self, lags: Iterable[Lag], ends: Mapping[int, int], parts: Parts) -> dict[str, Lag]:
+    def due(self, lags: Iterable[Lag], ends: Mapping[str, int], parts: Parts) -> dict[str, Lag]:
         """Add one check, and return the parts to restart now, each with a view that it blocks.
 
-        ends: of each partition of `events`. Checks of a part that is starting do not count.
+        ends: of each source. Checks of a part that is starting do not count.
         """
         held: dict[str, Lag] = {}
         for lag in lags:
@@ -49,7 +49,7 @@ class Stalls:
         """The number of consecutive checks without progress until a part is restarted."""
         return self._needed.get(part, RESTART_LOOKS)
 
-    def _is_held(self, lag: Lag, ends: Mapping[int, int]) -> bool:
+    def _is_held(self, lag: Lag, ends: Mapping[str, int]) -> bool:
         """Whether there is work and certainly nothing is done.
 
         If the owners of partitions do not run, there are no heartbeats, and the end of the log may be a transaction
@@ -57,6 +57,7 @@ class Stalls:
         """
         if lag.standing != "stalled":
             return False
-        waits = any(lag.position.get(each, 0) < self._ends.get(each, end) < end for each, end in ends.items())
+        known = {each: at for each, at in lag.position.items() if each in ends}
+        waits = any(at < self._ends.get(each, ends[each]) < ends[each] for each, at in known.items())
         reads = (lag.lag_patches or 0) < self._patches.get((lag.view, lag.store), 0)
         return bool(lag.lag_events or waits) and not reads

@@ -7,10 +7,12 @@ from typing import Final
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, PATCHES
+from eventlog.topics import PATCHES
 from projections.errors import GenerationMissing
 from projections.generations.engine import Engine, holds_events
 from projections.generations.lag import position
+from projections.generations.sources import ends as ends_of
+from projections.generations.sources import read_by, sources
 from projections.loading.decoding import read_into
 from projections.stores.store import Batch, Target, ViewStore
 
@@ -31,7 +33,7 @@ def top_up(
     """
     # `patches` first: patches of events after the noted end of `events` come after the noted end of `patches`
     patch_starts = {each: log.end(PATCHES, each) for each in range(settings.patch_partitions)}
-    ends = {each: log.end(EVENTS, each) for each in range(settings.partitions)}
+    ends = ends_of(log, sources([target.view], settings))
     reached = []
     for store in stores:
         ledgers = store.ledgers(target)
@@ -40,8 +42,9 @@ def top_up(
         reached.append(position(ledgers, ends))
     ranges = {each: (min(at[each] for at in reached), end) for each, end in ends.items()}
     made = 0
-    if holds_events(log, ranges):
-        for batches in _batches(engine.patches(target.view, ranges)):
+    read = read_by(target.view, ranges)
+    if holds_events(log, read):
+        for batches in _batches(engine.patches(target.view, read)):
             for store in stores:
                 store.apply([target], batches)
             made += sum(len(found) for batch in batches.values() for found in batch.patches.values())

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from eventlog.errors import EventLogError
+from eventlog.source_positions import positions_text
 from projections.errors import ProjectionError
 from projections.generations.lag import COUNTED_RECORDS, Lag, Lags
 from projections.generations.rates import Rates, bulk_rate, quicker_in_bulk
@@ -138,7 +139,7 @@ def to_replay(lags: Iterable[Lag], log_size: int, rates: Rates, generations: Seq
 
 
 def _line(lag: Lag) -> tuple[object, ...]:
-    position = " ".join(f"{partition}:{offset}" for partition, offset in sorted(lag.position.items()))
+    position = positions_text(lag.position)
     template = "%s g%s in %s at %s: %s, %s events and %s patches left, %.1f s behind"
     return (
         template, lag.view, lag.generation, lag.store, position, lag.standing,

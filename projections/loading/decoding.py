@@ -6,6 +6,7 @@ from collections.abc import Container
 
 import orjson
 
+from eventlog.source_positions import topic_and_partition
 from projections.stores.store import Batch
 from projections.table.monoids import State
 from projections.table.patch import Patch, Place
@@ -32,7 +33,7 @@ def read_into(batch: Batch, key: bytes | None, value: bytes | None, tags: Contai
         document = orjson.loads(value)
         if TOO_LARGE in document:
             raise NotAPatch(f"it had {document[TOO_LARGE]} bytes, more than Kafka allows: rebuild the view to apply it")
-        source, offset = _whole(document["p"]), _whole(document["o"])
+        source, offset = _source(document["p"]), _whole(document["o"])
         if key.startswith(PROGRESS):
             for tag in document["v"]:
                 reached = batch.progress.setdefault(tag, {})
@@ -40,7 +41,9 @@ def read_into(batch: Batch, key: bytes | None, value: bytes | None, tags: Contai
             return
         tag, _, row = key.decode().partition("/")
         patch = Patch(row, source, Place(offset, _whole(document["i"])), _fields(document["c"]))
-    except (orjson.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+    except NotAPatch:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
         raise NotAPatch(f"{type(error).__name__}: {error}") from error
     batch.patches.setdefault(tag, []).append(patch)
 
@@ -50,8 +53,15 @@ def _is_foreign(key: bytes, tags: Container[bytes]) -> bool:
     return bool(slash) and tag not in tags and b"@" in tag  # a record without a tag is not a patch
 
 
+def _source(found: object) -> str:
+    """The source of a patch: a number stands for a partition of `events`."""
+    source = found if isinstance(found, str) else str(_whole(found))
+    topic_and_partition(source)
+    return source
+
+
 def _whole(number: object) -> int:
-    if not isinstance(number, int):
+    if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{number!r} is not an integer")
     return number
 

@@ -1,18 +1,27 @@
-"""The parsed log: Kafka's records as columns that expressions read; each JSON document is parsed once."""
+"""The parsed log: Kafka's records as columns that expressions read; each JSON document is parsed once.
+
+Records of captured tables get the same columns as events (`captured_rows.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from commands.declaring.aggregate import Event
 from commands.declaring.steps import Kind
 from commands.declaring.upcasting import NO_VERSION, newer_version
 from eventlog.envelope import SPEC_VERSION
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from projections.spark import captured_rows
+from projections.spark.captured_rows import ROW, TableRead, Tables
 from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
-from projections.table.expressions import identifier, literal
+from projections.table.event_data import lacking_columns
+from projections.table.expressions import Field, identifier, literal
 from projections.table.items import ItemField, missing_items
+from projections.table.rows import Row
 from projections.table.types import SPARK_TYPES, ColumnType, field_types
 from projections.table.view import TableView, fields_read
 
@@ -21,8 +30,8 @@ if TYPE_CHECKING:
 
 ENVELOPE = ("specversion string", "id string", "type string", "subject string", "sequence bigint")
 
-TOMBSTONE_ROW = "value is null"
 _HEARTBEAT_ROW = "startswith(key, 'heartbeat/') and key = concat('heartbeat/', `partition`)"
+IS_EVENT = f"topic = {literal(EVENTS)}"
 _OBJECT_ROW = "startswith(ltrim(record), '{') and endswith(rtrim(record), '}')"
 
 
@@ -30,7 +39,8 @@ _OBJECT_ROW = "startswith(ltrim(record), '{') and endswith(rtrim(record), '}')"
 class LogSchema:
     """What some views need of the log, and as which types.
 
-    events: the event classes that any of the views handles, by type. parsed: the type that each field of `data` is
+    events: the event classes that any of the views handles, by type, with those of rows. tables: what they read of
+    captured tables. parsed: the type that each field of `data` is
     parsed as, by name. A field that two events declare differently is parsed as text; `Field.spark` casts it. older:
     the lineage of the changed fields in older versions; empty if no view reads one.
     """
@@ -38,6 +48,7 @@ class LogSchema:
     events: dict[str, type[Event]]
     parsed: dict[str, ColumnType]
     older: Older
+    tables: Tables
 
     @classmethod
     def of(cls, views: Sequence[TableView], *, every_field: bool = False) -> LogSchema:
@@ -54,7 +65,12 @@ class LogSchema:
                     kinds.setdefault(name, set()).add(field_types(event)[name])
         parsed = {name: kind.pop() if len(kind) == 1 else ColumnType.TEXT for name, kind in sorted(kinds.items())}
         older = {name: _older(event, tuple(sorted(read[name]))) for name, event in sorted(events.items())}
-        return cls(events, parsed, {name: versions for name, versions in older.items() if versions})
+        tables = {
+            event.table.topic(): TableRead(event.table, tuple(sorted(read[name])))
+            for name, event in events.items()
+            if issubclass(event, Row) and not event.deleted
+        }
+        return cls(events, parsed, {name: versions for name, versions in older.items() if versions}, tables)
 
     @property
     def kinds(self) -> dict[str, dict[str, Kind]]:
@@ -91,17 +107,18 @@ end"""
 """Why a record is not an event (null: it is one). Heartbeats and tombstones are not events, but no error either."""
 
 
-def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
+def parse(records: DataFrame, schema: LogSchema, settings: LogSettings) -> DataFrame:
     """Kafka's records as events: `id, type, stream, sequence, time, partition, offset, record, timestamp_ms, data`.
 
     `data` has the fields of each event's current version; `data_version` is the recorded version. Further columns are
-    Kafka's `key` (text) and `value` (bytes), whether it is a `tombstone` or a `heartbeat`, and `refusal`: why the
-    record is not an event.
+    Kafka's `topic` (without the environment), `key` (text) and `value` (bytes), whether it is a `tombstone` of an event
+    or a `heartbeat`, and `refusal`: why the record is not an event. If a captured table is read, `unfit` and
+    `unchanged` are the names of columns without a value.
     """
     raw = records.selectExpr(
+        f"substring(topic, {len(settings.topic('')) + 1}) as topic",
         "cast(key as string) as key",
         "value",
-        f"{TOMBSTONE_ROW} as tombstone",
         "cast(value as string) as record",
         "`partition`",
         "`offset`",
@@ -113,13 +130,52 @@ def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
         f"{_HEARTBEAT_ROW} as heartbeat",
         "is_valid_utf8(record) as is_text",
         f"{_OBJECT_ROW} as is_object",
-        f"from_json(record, {literal(schema.ddl)}) as document",
+        f"{IS_EVENT} and value is null as tombstone",
+        f"from_json({_only_of_events('record', schema)}, {literal(schema.ddl)}) as document",
+        *(captured_rows.parsed_change(schema.tables) if schema.tables else ()),
     )
+    if schema.tables:
+        document = document.selectExpr("*", captured_rows.row_texts(schema.tables))
+        document = document.selectExpr("*", captured_rows.row_values(schema.tables, schema.parsed))
     data = "document.data"
     if schema.older:
         document = document.selectExpr("*", *recorded_columns(schema.older, schema.kinds))
         data = current_data(schema.older, schema.kinds, schema.parsed, data)
+    if not schema.tables:
+        return document.selectExpr(*_columns(schema, data, REFUSAL))
+    refusal = f"if({IS_EVENT}, {REFUSAL}, {captured_rows.refusal(schema.tables)})"
+    events = _columns(schema, data, refusal)
     return document.selectExpr(
+        *(_or_row(each) for each in events),
+        f"{ROW}.unfit as unfit",
+        f"{ROW}.unchanged as unchanged",
+    )
+
+
+def _only_of_events(column: str, schema: LogSchema) -> str:
+    return f"if({IS_EVENT}, {column}, null)" if schema.tables else column
+
+
+OF_ROWS: Final = {
+    "id": "concat(topic, '/', `partition`, ':', `offset`)",
+    "type": f"{ROW}.type",
+    "stream": f"{ROW}.key",
+    "sequence": "`offset`",
+    "data_version": "cast(1 as bigint)",
+    "data": f"{ROW}.data",
+}
+"""The columns of captured rows that are not those of all records."""
+
+
+def _or_row(column: str) -> str:
+    """A column of events, which is another one for captured rows."""
+    value, _, name = column.rpartition(" as ")
+    return f"if({IS_EVENT}, {value}, {OF_ROWS[name]}) as {name}" if name in OF_ROWS else column
+
+
+def _columns(schema: LogSchema, data: str, refusal: str) -> list[str]:
+    return [
+        "topic",
         "key",
         "value",
         "record",
@@ -129,37 +185,52 @@ def parse(records: DataFrame, schema: LogSchema) -> DataFrame:
         "unix_millis(time) as timestamp_ms",
         "tombstone",
         "heartbeat",
-        f"{REFUSAL} as refusal",
+        f"{refusal} as refusal",
         "document.id as id",
         "document.type as type",
         "document.subject as stream",
         "document.sequence as sequence",
         *(["coalesce(document.dataversion, 0) as data_version"] if schema.events else []),
         *([f"{data} as data"] if schema.parsed else []),
-    )
+    ]
 
 
-def unreadable(event: type[Event], required: Sequence[str | ItemField]) -> str:
+def unreadable(event: type[Event], required: Sequence[str | ItemField], parsed: Mapping[str, ColumnType]) -> str:
     """Spark SQL of the condition that an event cannot be read: unknown version, or a null in `required`."""
+    if issubclass(event, Row):
+        return f"arrays_overlap(unfit, {_array(required)})" if required else "false"
     known = "<> 1" if event.version == 1 else f"not between 1 and {event.version}"
-    names = (f"data.{identifier(each)} is null" for each in required if isinstance(each, str))
+    names = (_is_null(each, event, parsed) for each in required if isinstance(each, str))
     items = missing_items([each for each in required if not isinstance(each, str)])
     return " or ".join((f"data_version {known}", *names, *items))
 
 
-def unreadable_reason(event: type[Event], required: Sequence[str | ItemField]) -> str:
+def unreadable_reason(event: type[Event], required: Sequence[str | ItemField], parsed: Mapping[str, ColumnType]) -> str:
     """Spark SQL of the reason why an event cannot be read: its version, or the required fields that are null."""
+    if issubclass(event, Row):
+        found = f"array_join(array_intersect({_array(required)}, unfit), ', ')"
+        return f"concat({literal(lacking_columns(event.type, ''))}, {found})"
     name, known = f'"{event.type}" ', event.version
     unsaid = literal(name + NO_VERSION)
     newer = f"concat({literal(name + 'has version ')}, data_version, {literal(', ' + newer_version(known))})"
-    found = ", ".join(f"if({_is_null(each)}, {literal(str(each))}, null)" for each in required)
+    found = ", ".join(f"if({_is_null(each, event, parsed)}, {literal(str(each))}, null)" for each in required)
     before = literal(name + "lacks a field, or has it with another type: ")
     lacking = f"concat({before}, array_join(array({found}), ', '))"
     return f"case when data_version < 1 then {unsaid} when data_version > {known} then {newer} else {lacking} end"
 
 
-def _is_null(required: str | ItemField) -> str:
+def unchanged(event: type[Event], names: Sequence[str]) -> str | None:
+    """Spark SQL of the condition that a record of a row lacks long values of these columns; None if none can."""
+    return f"arrays_overlap(unchanged, {_array(names)})" if issubclass(event, Row) and names else None
+
+
+def _array(names: Sequence[str | ItemField]) -> str:
+    return f"array({', '.join(literal(str(each)) for each in names)})"
+
+
+def _is_null(required: str | ItemField, event: type[Event], parsed: Mapping[str, ColumnType]) -> str:
+    """Whether the event lacks a field. Another event may declare it otherwise: then it is cast, as for its value."""
     if isinstance(required, str):
-        return f"data.{identifier(required)} is null"
+        return f"{Field(required).spark(event, parsed)} is null"
     (condition,) = missing_items([required])
     return condition

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from eventlog.source_positions import topic_and_partition
 from projections.generations.engine import Ranges, offsets_in
 
 if TYPE_CHECKING:
@@ -33,14 +33,23 @@ def connection(settings: LogSettings) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in config.items()}
 
 
+def by_topic(settings: LogSettings, offsets: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """An offset per source, in the form of Spark's Kafka source: by topic and partition."""
+    found: dict[str, dict[str, int]] = {}
+    for source, offset in offsets.items():
+        topic, partition = topic_and_partition(source)
+        found.setdefault(settings.topic(topic), {})[str(partition)] = offset
+    return found
+
+
 def read_ranges(session: SparkSession, settings: LogSettings, ranges: Ranges) -> DataFrame:
-    """The committed records of `events` in these offsets, in the form of Spark's Kafka source."""
-    topic = settings.topic(EVENTS)
-    assigned = [each for each, (start, end) in ranges.items() if end > start]
-    reader = session.read.format("kafka").options(**connection(settings))
-    reader = reader.option("assign", json.dumps({topic: assigned}))
-    reader = reader.option("startingOffsets", json.dumps({topic: {str(each): ranges[each][0] for each in assigned}}))
-    reader = reader.option("endingOffsets", json.dumps({topic: {str(each): ranges[each][1] for each in assigned}}))
+    """The committed records in these offsets, in the form of Spark's Kafka source."""
+    assigned = {source: part for source, part in ranges.items() if part[1] > part[0]}
+    starts = by_topic(settings, {source: start for source, (start, _) in assigned.items()})
+    ends = by_topic(settings, {source: end for source, (_, end) in assigned.items()})
+    partitions = {topic: [int(each) for each in parts] for topic, parts in starts.items()}
+    reader = session.read.format("kafka").options(**connection(settings)).option("assign", json.dumps(partitions))
+    reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
     return (
         reader.options(**_SOURCE)
         .option("minPartitions", max(session.sparkContext.defaultParallelism, offsets_in(ranges) // TASK_EVENTS))

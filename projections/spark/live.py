@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import StreamingQueryException
 
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
 from projections.errors import LiveQueryFailed
-from projections.spark.kafka_source import connection
+from projections.generations.sources import sources
+from projections.spark.kafka_source import by_topic, connection
 from projections.spark.patch_sql import patch_records, sendable
 from projections.table.view import TableView
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _LOOK_S: Final = 1
 
 SPARE_THREADS = 2
-"""Threads of a local session in addition to one per source partition."""
+"""Threads of a local session in addition to one per source."""
 
 _SOURCE: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "read_committed",
@@ -73,14 +73,14 @@ def run_live(
     settings: LogSettings,
     *,
     checkpoint: Path,
-    starting_offsets: Mapping[int, int] | None = None,
+    starting_offsets: Mapping[str, int] | None = None,
     on_running: Callable[[], None] = lambda: None,
     batch: str = "10 minutes",
 ) -> None:
     """Turn events into patches until the query is stopped; raises LiveQueryFailed if it fails.
 
-    checkpoint: see `checkpoint_directory`. starting_offsets: by source partition, where to begin if there is no
-    checkpoint (None: the earliest). on_running: called once, when the first batch reads events. batch: how often the
+    checkpoint: see `checkpoint_directory`. starting_offsets: by source, where to begin if there is no checkpoint
+    (None: the earliest). on_running: called once, when the first batch reads events. batch: how often the
     query stores its offsets; it pauses shortly then, and repeats at most this much after a failure.
     """
     query = start_live(session, views, settings, checkpoint=checkpoint, starting_offsets=starting_offsets, batch=batch)
@@ -91,7 +91,7 @@ def run_live(
     started = time.monotonic()
     try:
         while not _ended(query, _LOOK_S if running else _LOOK_S / 10):
-            if not running and _takes_in(session, settings.partitions):
+            if not running and _takes_in(session, len(sources(views, settings))):
                 running = True
                 log.info("live query is running after %.1f s", time.monotonic() - started)
                 on_running()
@@ -108,11 +108,11 @@ def _ended(query: StreamingQuery, timeout_s: float) -> bool:
     return bool(query.awaitTermination(timeout_s))  # type: ignore[arg-type]
 
 
-def _takes_in(session: SparkSession, partitions: int) -> bool:
-    """Whether a reader is running for every source partition."""
+def _takes_in(session: SparkSession, sources: int) -> bool:
+    """Whether a reader is running for every source."""
     tracker = session.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-    return any(stage is not None and stage.numActiveTasks >= partitions for stage in stages)
+    return any(stage is not None and stage.numActiveTasks >= sources for stage in stages)
 
 
 def start_live(
@@ -121,11 +121,12 @@ def start_live(
     settings: LogSettings,
     *,
     checkpoint: Path,
-    starting_offsets: Mapping[int, int] | None = None,
+    starting_offsets: Mapping[str, int] | None = None,
     batch: str = "10 minutes",
 ) -> StreamingQuery:
     """Start the query and return it; see `run_live`."""
-    made = sendable(patch_records(_source(session, settings, starting_offsets), views, settings))
+    records = _source(session, settings, sources(views, settings), starting_offsets or {})
+    made = sendable(patch_records(records, views, settings))
     writer = made.writeStream.format("kafka").outputMode("update").queryName("live")
     writer = writer.trigger(realTime=batch)  # type: ignore[call-overload]
     writer = writer.option("checkpointLocation", checkpoint.as_uri()).options(**connection(settings))
@@ -133,10 +134,11 @@ def start_live(
     return query
 
 
-def _source(session: SparkSession, settings: LogSettings, starting_offsets: Mapping[int, int] | None) -> DataFrame:
-    topic = settings.topic(EVENTS)
+def _source(
+    session: SparkSession, settings: LogSettings, sources: Sequence[str], starting_offsets: Mapping[str, int]
+) -> DataFrame:
     earliest = -2
-    offsets = {str(each): (starting_offsets or {}).get(each, earliest) for each in range(settings.partitions)}
+    offsets = by_topic(settings, {each: starting_offsets.get(each, earliest) for each in sources})
     reader = session.readStream.format("kafka").options(**connection(settings))
-    reader = reader.option("subscribe", topic).option("startingOffsets", json.dumps({topic: offsets}))
+    reader = reader.option("subscribe", ",".join(offsets)).option("startingOffsets", json.dumps(offsets))
     return reader.options(**_SOURCE).load()

@@ -9,15 +9,18 @@ from eventlog.letters import VALUE_BYTES
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, MAX_RECORD_BYTES, PATCHES
 from projections.loading.decoding import TOO_LARGE
-from projections.spark.events import LogSchema, parse, unreadable, unreadable_reason
+from projections.spark.events import IS_EVENT, LogSchema, parse, unreadable, unreadable_reason
 from projections.spark.view_sql import Lifted, lifts
 from projections.table.expressions import identifier, literal
 from projections.table.items import INDEX, ITEM, ItemField
+from projections.table.rows import is_row
 from projections.table.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+SOURCE: Final = "concat(topic, '/', `partition`)"
+"""The source of a captured row."""
 SENDABLE_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
 """Of a key and a value together; Kafka also counts the framing."""
 SHOWN_KEY: Final = 1_000
@@ -27,9 +30,9 @@ _RECORD: Final = "struct<topic: string, key: string, value: string, `partition`:
 
 
 def patch_records(records: DataFrame, views: Sequence[TableView], settings: LogSettings) -> DataFrame:
-    """The output of Kafka's records of `events`: `topic, key, value, partition`."""
+    """The output of Kafka's records of the views' topics: `topic, key, value, partition`."""
     schema = LogSchema.of(views)
-    made = parse(records, schema).selectExpr(f"explode({records_of_event(views, schema, settings)}) as made")
+    made = parse(records, schema, settings).selectExpr(f"explode({records_of_event(views, schema, settings)}) as made")
     return made.selectExpr("made.topic as topic", "made.key as key", "made.value as value", "made.`partition`")
 
 
@@ -47,25 +50,41 @@ def sendable(made: DataFrame) -> DataFrame:
 
 
 def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:
-    """Spark SQL of the array of output records of one record of `events`."""
+    """Spark SQL of the array of output records of one record."""
     lifted = {view.tag: lifts(view, schema) for view in views}
     branches = "\n".join(
-        f"  when type = {literal(name)} then {_of_type(name, lifted, settings)}" for name in sorted(schema.events)
+        f"  when type = {literal(name)} then {_of_type(name, lifted, schema, settings)}"
+        for name in sorted(schema.events)
     )
-    rest = _of_type(None, lifted, settings)
+    rest = _of_type(None, lifted, schema, settings)
+    if schema.tables:
+        rest = f"if({IS_EVENT}, {rest}, null)"
     by_type = f"case\n{branches}\n  else {rest}\nend" if branches else rest
+    progress = _progress("`partition`", views, settings)
+    if schema.tables:
+        reading = {topic: [view for view in views if topic in view.topics] for topic in schema.tables}
+        of_tables = " ".join(
+            f"when {literal(topic)} then {_progress(SOURCE, own, settings)}" for topic, own in reading.items()
+        )
+        progress = f"case topic when {literal(EVENTS)} then {progress} {of_tables} end"
     return (
-        f"case\nwhen tombstone then null\nwhen heartbeat then {_progress(views, settings)}\n"
+        f"case\nwhen tombstone then null\nwhen heartbeat then {progress}\n"
         f"when refusal is not null then array({_dead_letter('refusal', settings)})\nelse {by_type}\nend"
     )
 
 
-def _of_type(event_type: str | None, lifted: dict[str, dict[str | None, Lifted]], settings: LogSettings) -> str:
+def _of_type(
+    event_type: str | None,
+    lifted: dict[str, dict[str | None, Lifted]],
+    schema: LogSchema,
+    settings: LogSettings,
+) -> str:
     """The array for an event of this type (None: a type that no view names)."""
+    of_rows = event_type is not None and is_row(schema.events[event_type])
     made, exploded, required = list[str](), list[str](), set[str | ItemField]()
     event = None
     for tag, kinds in lifted.items():
-        case = kinds.get(event_type, kinds.get(None))
+        case = kinds.get(event_type, None if of_rows else kinds.get(None))
         if case is None:
             continue
         patch = _patch(tag, case, settings)
@@ -75,10 +94,10 @@ def _of_type(event_type: str | None, lifted: dict[str, dict[str | None, Lifted]]
         (made if case.items is None else exploded).append(readable)
         if case.event is not None:
             event, required = case.event, required | set(case.required)
-    if event is not None:
+    if event is not None and (required or not of_rows):
         names = sorted(required, key=str)
-        letter = _dead_letter(unreadable_reason(event, names), settings)
-        made.append(f"if({unreadable(event, names)}, {letter}, null)")
+        letter = _dead_letter(unreadable_reason(event, names, schema.parsed), settings)
+        made.append(f"if({unreadable(event, names, schema.parsed)}, {letter}, null)")
     if not made and not exploded:
         return f"cast(null as array<{_RECORD}>)"
     arrays = [*([f"array({', '.join(made)})"] if made else []), *(f"coalesce({each}, array())" for each in exploded)]
@@ -89,7 +108,8 @@ def _patch(tag: str, case: Lifted, settings: LogSettings) -> str:
     key = f"concat({literal(tag + '/')}, {case.key})"
     fields = ", ".join(f"{text} as {identifier(name)}" for name, text in case.fields.items())
     number = "0" if case.items is None else INDEX
-    head = f"`partition` as p, `offset` as o, {number} as i, timestamp_ms as t"
+    source = SOURCE if is_row(case.event) else "`partition`"
+    head = f"{source} as p, `offset` as o, {number} as i, timestamp_ms as t"
     value = f"to_json(struct({head}, struct({fields}) as c))"
     made = _record(PATCHES, key, value, _partition(key, settings), settings)
     return made if case.condition is None else f"if({case.condition}, {made}, null)"
@@ -99,12 +119,12 @@ def _partition(key: str, settings: LogSettings) -> str:
     return f"cast(crc32(cast({key} as binary)) % {settings.patch_partitions} as int)"
 
 
-def _progress(views: Sequence[TableView], settings: LogSettings) -> str:
+def _progress(source: str, views: Sequence[TableView], settings: LogSettings) -> str:
     """Only of these views: the live query of another version may have other progress."""
     tags = ", ".join(literal(view.tag) for view in views)
-    value = f"to_json(struct(`partition` as p, `offset` as o, timestamp_ms as t, array({tags}) as v))"
+    value = f"to_json(struct({source} as p, `offset` as o, timestamp_ms as t, array({tags}) as v))"
     made = (
-        _record(PATCHES, "concat('progress/', `partition`)", value, str(number), settings)
+        _record(PATCHES, f"concat('progress/', {source})", value, str(number), settings)
         for number in range(settings.patch_partitions)
     )
     return f"array({', '.join(made)})"
@@ -117,10 +137,10 @@ def _dead_letter(reason: str, settings: LogSettings) -> str:
         f"if({large}, concat({reason}, ' (value not kept: ', octet_length(value), ' bytes are too large)'), {reason})"
     )
     fields = (
-        f"{literal(EVENTS)} as topic, `partition`, `offset`, {full_reason} as reason, time, "
+        f"topic, `partition`, `offset`, {full_reason} as reason, time, "
         f"{_base64('cast(key as binary)')} as key, if({large}, null, {_base64('value')}) as value"
     )
-    key = f"concat({literal(EVENTS + '/')}, `partition`, '/', `offset`)"
+    key = "concat(topic, '/', `partition`, '/', `offset`)"
     return _record(DEAD_LETTERS, key, f"to_json(struct({fields}))", "0", settings)
 
 

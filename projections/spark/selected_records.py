@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
+from eventlog.settings import LogSettings
 from projections.errors import WrongCondition
 from projections.generations.selection import Selection
 from projections.spark.events import LogSchema, parse
+from projections.table.expressions import literal
 from projections.table.view import TableView
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ _RECORD = (
 )
 
 
-def selected(records: DataFrame, view: TableView, selection: Selection) -> DataFrame:
-    """Kafka's records of `events` that match the time and condition of `selection`; the reader applies its offsets.
+def selected(records: DataFrame, view: TableView, selection: Selection, settings: LogSettings) -> DataFrame:
+    """Kafka's records that match the time and condition of `selection`; the reader applies its offsets.
 
     The condition may use fields that the view does not read. A record that is not an event stays, because its event is
     unknown. Raises WrongCondition.
@@ -36,9 +38,9 @@ def selected(records: DataFrame, view: TableView, selection: Selection) -> DataF
     if selection.where is None:
         return records
     try:
-        kept = parse(records, LogSchema.of([view], every_field=True)).where(
+        kept = parse(records, LogSchema.of([view], every_field=True), settings).where(
             f"refusal is not null or ({selection.where})"
         )
     except PySparkException as error:
         raise WrongCondition(selection.where, (error.getMessage() or str(error)).splitlines()[0]) from error
-    return kept.selectExpr(*_RECORD)
+    return kept.selectExpr(f"concat({literal(settings.topic(''))}, topic) as topic", *_RECORD)

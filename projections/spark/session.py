@@ -83,6 +83,8 @@ class SparkSettings:
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.session.timeZone": "UTC",
+            # fields and columns may differ only by case
+            "spark.sql.caseSensitive": "true",
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
             "spark.sql.adaptive.enabled": "false",
             # Kafka's second reader counts what it reads, for progress

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
+from eventlog.source_positions import source_id, topic_and_partition
 from eventlog.topics import DEAD_LETTERS, PATCHES
 from projections.folding.compiled import Program
 from projections.folding.erasures import Tombstones
@@ -53,7 +54,7 @@ JVM_DIED: Final = (
 )
 NAMED_LETTERS: Final = 1_000
 """Of one task at most: all unreadable records are counted, but only this many are named and become dead letters."""
-_RECORDS: Final = "key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
+_RECORDS: Final = "topic string, key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
 
 
 class SparkTasks:
@@ -96,8 +97,8 @@ class SparkTasks:
         with _translated():
             records = read_ranges(self._session, self._settings, ranges)
             if task.erased:
-                records = remaining(records, task.erased)
-            made = patch_records(selected(records, view, selection), [view], self._settings)
+                records = remaining(records, task.erased, self._settings)
+            made = patch_records(selected(records, view, selection, self._settings), [view], self._settings)
         return self._shares(made.rdd.mapPartitions(partial(_fold_patches, task, self._count)))
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
@@ -115,13 +116,14 @@ class SparkTasks:
     def tombstones(self, ranges: Ranges) -> Tombstones:
         """See SparkWorkers.tombstones."""
         with _translated():
-            return tombstones(read_ranges(self._session, self._settings, ranges))
+            return tombstones(read_ranges(self._session, self._settings, ranges), self._settings)
 
     def patches_of(self, view: TableView, records: Sequence[UnclearRecord]) -> tuple[list[Patch], list[Letter]]:
         """See SparkWorkers.patches_of."""
         rows = [
-            (key, value, partition, offset, datetime.fromtimestamp(timestamp_ms / 1000, UTC))
-            for partition, offset, timestamp_ms, key, value in records
+            (self._settings.topic(topic), each.key, each.value, partition, each.offset, _time(each.timestamp_ms))
+            for each in records
+            for topic, partition in [topic_and_partition(each.source)]
         ]
         frame = self._session.createDataFrame(rows, _RECORDS)
         with _translated():
@@ -175,10 +177,15 @@ def _fold_patches(task: FoldTask, count: Any, rows: Iterable[Any]) -> Iterator[S
 def _take(batch: Batch, letters: list[Letter], topic: str, key: str, value: str) -> None:
     """Take one output record of the live query's SQL: a patch, or a dead letter."""
     if topic.endswith(DEAD_LETTERS):
-        _, partition, offset = key.split("/")
-        letters.append(Letter(int(partition), int(offset), value.encode()))
+        place, _, offset = key.rpartition("/")
+        topic, _, partition = place.rpartition("/")
+        letters.append(Letter(source_id(topic, int(partition)), int(offset), value.encode()))
     elif not key.startswith(PROGRESS.decode()):
         read_into(batch, key.encode(), value.encode())
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def _without_content(share: Share) -> Share:

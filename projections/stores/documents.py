@@ -12,7 +12,7 @@ from projections.table.shown import DELETED, Shown
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 
-Guard = dict[int, Place]
+Guard = dict[str, Place]
 """The highest place that was applied to one row, by source partition."""
 
 
@@ -60,12 +60,12 @@ def take_new_patches(guard: Guard, patches: Iterable[Patch]) -> list[Patch]:
 
 def guard_to_json(guard: Guard) -> dict[str, list[int]]:
     """`{"<source partition>": [offset, number]}`."""
-    return {str(source): list(place) for source, place in guard.items()}
+    return {source: list(place) for source, place in guard.items()}
 
 
 def guard_from_json(found: Mapping[str, list[int]] | None) -> Guard:
     """The guard in this JSON text; empty if there is none."""
-    return {int(source): Place(*place) for source, place in (found or {}).items()}
+    return {source: Place(*place) for source, place in (found or {}).items()}
 
 
 def by_key(patches: Iterable[Patch]) -> dict[str, list[Patch]]:

@@ -46,7 +46,7 @@ class ElasticsearchStore:
         self._opened: Elasticsearch | None = None
         self._ledgers = ElasticsearchLedgers(settings, lambda: self._client)
 
-    def create(self, target: Target, bulk_ends: Mapping[int, int], patch_starts: Mapping[int, int]) -> None:
+    def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
         with translated():
             self._client.indices.create(

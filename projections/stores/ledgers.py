@@ -13,7 +13,7 @@ from projections.table.reference import combine
 from projections.table.view import TableView
 
 
-def initial_ledger(bulk_ends: Mapping[int, int], next_offset: int) -> Ledger:
+def initial_ledger(bulk_ends: Mapping[str, int], next_offset: int) -> Ledger:
     """The ledger of a generation whose bulk covered the source offsets below `bulk_ends`."""
     applied = {source: Place(end - 1, LAST_NUMBER) for source, end in bulk_ends.items() if end > 0}
     return Ledger(next_offset, applied)
@@ -65,9 +65,9 @@ def loadable(store: str) -> Iterator[None]:
 
 def to_json(ledger: Ledger) -> dict[str, list[int]]:
     """`applied` in JSON: `{"<source partition>": [offset, index]}`."""
-    return {str(source): list(place) for source, place in ledger.applied.items()}
+    return {source: list(place) for source, place in ledger.applied.items()}
 
 
 def from_json(next_offset: int, applied: Mapping[str, list[int]]) -> Ledger:
     """The ledger, with `applied` read from JSON."""
-    return Ledger(next_offset, {int(source): Place(*place) for source, place in applied.items()})
+    return Ledger(next_offset, {source: Place(*place) for source, place in applied.items()})

@@ -43,7 +43,7 @@ class MemoryStore:
     def __init__(self, memory: Memory, fault: Callable[[str], None] = no_fault) -> None:
         self._memory, self._fault = memory, fault
 
-    def create(self, target: Target, bulk_ends: Mapping[int, int], patch_starts: Mapping[int, int]) -> None:
+    def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         fresh = {partition: ledgers.initial_ledger(bulk_ends, offset) for partition, offset in patch_starts.items()}
         self._memory.generations[_name(target)] = _Generation(fresh)
 

@@ -41,7 +41,7 @@ class PostgresStore:
         self._settings, self._fault = settings, fault
         self._connection: psycopg.Connection[Any] | None = None
 
-    def create(self, target: Target, bulk_ends: Mapping[int, int], patch_starts: Mapping[int, int]) -> None:
+    def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
         with self._transaction() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._settings.environment])

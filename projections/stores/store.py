@@ -33,14 +33,14 @@ class Ledger:
     """
 
     next_offset: int
-    applied: dict[int, Place] = field(default_factory=dict)
+    applied: dict[str, Place] = field(default_factory=dict)
 
-    def has(self, source: int, place: Place) -> bool:
+    def has(self, source: str, place: Place) -> bool:
         """Whether the patch from this place was already applied."""
         seen = self.applied.get(source)
         return seen is not None and place <= seen
 
-    def reached(self, source: int) -> int:
+    def reached(self, source: str) -> int:
         """The source offset below which all is applied.
 
         The last applied patch may not be the last of its event: only progress, with LAST_NUMBER, confirms that it was.
@@ -60,7 +60,7 @@ class Batch:
     next_offset: int
     patches: dict[str, list[Patch]] = field(default_factory=dict)
     """By view tag (`name@version`)."""
-    progress: dict[str, dict[int, int]] = field(default_factory=dict)
+    progress: dict[str, dict[str, int]] = field(default_factory=dict)
     """By view tag, like `patches`: the progress of a live query does not cover views that it does not know."""
     first_offset: int = 0
 
@@ -84,7 +84,7 @@ class ViewStore(Protocol):
 
     name: str
 
-    def create(self, target: Target, bulk_ends: Mapping[int, int], patch_starts: Mapping[int, int]) -> None:
+    def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         """Create an empty generation and its ledger, replacing one that a failed rebuild left.
 
         bulk_ends: by source partition, the offset after the last event of bulk. patch_starts: by patches partition, the

@@ -74,7 +74,7 @@ class ValkeyStore:
         self._settings, self._fault = settings, fault
         self._client = connect(settings.valkey)
 
-    def create(self, target: Target, bulk_ends: Mapping[int, int], patch_starts: Mapping[int, int]) -> None:
+    def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
         entries = {
             partition: _ledger_to_json(ledgers.initial_ledger(bulk_ends, offset))

@@ -11,7 +11,9 @@ import orjson
 from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import evaluate, fits, version_problem
 from eventlog.envelope import Envelope
-from projections.table.view import TableView, required_fields
+from projections.table.changes import Absent
+from projections.table.rows import Row, is_row
+from projections.table.view import TableView, fields_read, required_fields
 
 
 def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, Any]:
@@ -19,7 +21,7 @@ def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, 
 
     A field with a wrong type is null; any value is a text, because Spark reads its JSON as text.
     """
-    if event is None or not 1 <= envelope.data_version <= event.version:
+    if event is None or is_row(event) or not 1 <= envelope.data_version <= event.version:
         return envelope.data
     history, made = event.history, dict(envelope.data)
     changed = history.changed(envelope.data_version, tuple(history.fields))
@@ -51,6 +53,10 @@ def problem(views: Sequence[TableView], envelope: Envelope) -> str | None:
     if not naming:
         return None
     event = naming[0].events[envelope.type]
+    if issubclass(event, Row):
+        names = sorted({name for view in naming for name in fields_read(view, event)})
+        unfit = [name for name in names if envelope.data.get(name) is Absent.UNFIT]
+        return lacking_columns(event.type, ", ".join(unfit)) if unfit else None
     reason = version_problem(event.type, envelope.data_version, event.version)
     if reason is not None:
         return reason
@@ -62,3 +68,18 @@ def problem(views: Sequence[TableView], envelope: Envelope) -> str | None:
     if lacking:
         return f'"{event.type}" lacks a field, or has it with another type: {", ".join(lacking)}'
     return None
+
+
+def lacking_columns(event_type: str, names: str) -> str:
+    """The reason why a change of a captured row cannot be read."""
+    return f'"{event_type}" lacks a column, or has it with another type: {names}'
+
+
+def is_partial(view: TableView, envelope: Envelope) -> bool:
+    """Whether the record of a row lacks a value that the view reads: another record of the row follows."""
+    event = view.events.get(envelope.type)
+    return (
+        event is not None
+        and is_row(event)
+        and any(envelope.data.get(name) is Absent.UNCHANGED for name in fields_read(view, event))
+    )

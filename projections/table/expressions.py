@@ -10,13 +10,14 @@ from typing import Any, Final, Protocol
 
 from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, Position
+from eventlog.topics import EVENTS
 from projections.table.declared import storage_word
 from projections.table.types import SPARK_TYPES, ColumnType, field_types, format_time
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One event for an expression: its envelope, its position in the log, and the record's text.
+    """One event for an expression: its envelope, its position in its topic, and the record's text.
 
     item, index: if it is one item of a list in the event (`projections/table/items.py`).
     """
@@ -25,6 +26,7 @@ class Source:
     position: Position
     timestamp_ms: int
     record: str
+    topic: str = EVENTS
     item: Mapping[str, Any] | None = None
     index: int = 0
 
@@ -105,6 +107,30 @@ class Value:
 
     def python(self, event: type[Event] | None) -> str:
         return f"float({str(self.value)!r})" if isinstance(self.value, float) else repr(self.value)
+
+
+@storage_word("Null")
+@dataclass(frozen=True, slots=True)
+class Null:
+    """A null of the type that `like` has for `event`."""
+
+    like: Expression
+    event: type[Event]
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        return self.like.kind(self.event)
+
+    def fields(self) -> frozenset[str]:
+        return frozenset()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return f"cast(null as {SPARK_TYPES[self.kind(event)]})"
+
+    def evaluate(self, source: Source) -> Any:
+        return None
+
+    def python(self, event: type[Event] | None) -> str:
+        return "None"
 
 
 @storage_word("Arithmetic")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
 from commands.declaring.aggregate import Event
 from projections.table.expressions import Expression, Value
+from projections.table.folds.current import BEFORE_ALL, CHANGES
 from projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored, folds_of
 from projections.table.folds.picks import Latest, stored_together
 from projections.table.monoids import Monoid, Pick, StateField
+from projections.table.rows import Row, is_row, row_of
 from projections.table.shown import DELETED, Itself, Shown
 from projections.table.types import ColumnType
 
@@ -89,7 +91,8 @@ def arrange(
         except ValueError as error:
             raise WrongColumn(group[0][0], str(error)) from error
     if deleted_by:
-        stored.append(_deletion(ordering, deleted_by, restored_by))
+        cases = {case for *_, fold in folds.values() for case in fold.cases if not is_row(case)}
+        stored.append(_deletion(ordering, deleted_by, restored_by, cases))
     names = {key: name for key, (name, _, _) in folds.items()}
     return Layout(tuple(stored), {column: _shown(declared, names) for column, declared in columns.items()}, types)
 
@@ -109,8 +112,16 @@ def _shown(declared: Column, names: Mapping[int, str]) -> Shown:
     return declared.shown(*fields) if isinstance(declared, Derived) else Itself(*fields)
 
 
-def _deletion(ordering: Ordering, deleted_by: Sequence[type[Event]], restored_by: Sequence[type[Event]]) -> Stored:
+def _deletion(
+    ordering: Ordering, deleted_by: Sequence[type[Event]], restored_by: Sequence[type[Event]], cases: Set[Case]
+) -> Stored:
+    """cases: events that the folds read. If a table decides, an event does not make a row that the table lacks."""
     order = "_order_deleted"
+    rows = [row_of(each.table) for each in deleted_by if issubclass(each, Row)]
+    absent: dict[Case, dict[str, Expression]] = {}
+    if rows:
+        ordering, restored_by = CHANGES, rows
+        absent = {case: {order: Value(BEFORE_ALL), DELETED: Value(value=True)} for case in cases}
     monoid = Pick(ordering.fields(order), (StateField(DELETED, ColumnType.BOOLEAN),), highest=True)
     marks = [(each, True) for each in deleted_by] + [(each, False) for each in restored_by]
-    return Stored(monoid, {event: ordering.lifted(order) | {DELETED: Value(mark)} for event, mark in marks})
+    return Stored(monoid, absent | {event: ordering.lifted(order) | {DELETED: Value(mark)} for event, mark in marks})

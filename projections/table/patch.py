@@ -18,6 +18,6 @@ class Patch(NamedTuple):
     """What one event changes in one row."""
 
     key: str
-    source: int
+    source: str
     place: Place
     fields: State

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from projections.table.event_data import current_data, problem
+from eventlog.source_positions import source_id
+from projections.table.event_data import current_data, is_partial, problem
 from projections.table.expressions import Source
 from projections.table.folds.fold import EVERY, Case
 from projections.table.items import items_of
@@ -23,6 +24,8 @@ def lift(view: TableView, source: Source) -> list[Patch]:
     event = view.events.get(source.envelope.type)
     if (event is None and not view.handles_every) or problem([view], source.envelope) is not None:
         return []
+    if is_partial(view, source.envelope):
+        return []
     case: Case = EVERY if event is None else event
     source = replace(source, envelope=source.envelope._replace(data=current_data(event, source.envelope)))
     key, condition, found = view.key_expression(case), view.condition(case), view.list_of(case)
@@ -32,7 +35,7 @@ def lift(view: TableView, source: Source) -> list[Patch]:
     return [
         Patch(
             str(key.evaluate(each)),
-            place.partition,
+            source_id(source.topic, place.partition),
             Place(place.offset, each.index),
             {name: fields[name].canonical(read.evaluate(each)) for name, read in lifted.items()},
         )

@@ -10,6 +10,8 @@ from typing import Any
 
 from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import lineage_text
+from eventlog.capturing.declaring import Captured
+from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
 from projections.table import shown
 from projections.table.conditions import must_be_condition
@@ -19,6 +21,7 @@ from projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, ev
 from projections.table.items import Item, ItemField, ItemIndex, LogPlace, items_read, items_required, list_in
 from projections.table.layout import Layout, WrongColumn, arrange
 from projections.table.lookups import Lookup, by_column
+from projections.table.rows import Row, is_row, row_of
 from projections.table.types import ColumnType, is_required, item_model
 
 DELETED = shown.DELETED
@@ -78,7 +81,8 @@ class TableView:
     `each` (then events without `each` have a field with that name).
     columns: the visible columns; the key is one too, under `key_name`.
     stores: where it is stored; the first one answers queries.
-    deleted_by, restored_by: events that delete the row, and restore it.
+    deleted_by, restored_by: events that delete the row, and restore it; or Deleted(table) of one captured table: then
+    the row is there while that table's row is.
     key_name: the name of the key column; needed if `key` is not a field.
     where: which events count, as a condition for each (or one for all); others make no patch.
     each: by event, a list in it whose items make a patch each, with their index as the patch's number.
@@ -117,6 +121,7 @@ class TableView:
                 raise ViewDeclarationError(self.name, f'"{name}" is not a column name: use a-z, 0-9 and _')
         if self.key_name in self.columns:
             raise ViewDeclarationError(self.name, f'the key "{self.key_name}" is already a column: remove it')
+        self._check_rows()
         self._check_events()
         try:
             layout = arrange(self.columns, self._ordering(), self.deleted_by, self.restored_by)
@@ -145,7 +150,23 @@ class TableView:
     def events(self) -> Mapping[str, type[Event]]:
         """The event classes that it handles, by type; empty if it handles EVERY."""
         handled = (event_of(case) for fold in self.folds for case in fold.cases)
-        return {event.type: event for event in (*handled, *self.deleted_by, *self.restored_by) if event is not None}
+        marks = [*self.deleted_by, *(row_of(each.table) for each in self.deleted_by if issubclass(each, Row))]
+        return {event.type: event for event in (*handled, *marks, *self.restored_by) if event is not None}
+
+    @property
+    def tables(self) -> Mapping[str, type[Captured]]:
+        """The captured tables that it reads, by topic."""
+        return {event.table.topic(): event.table for event in self.events.values() if issubclass(event, Row)}
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that it is made from."""
+        return (EVENTS, *self.tables)
+
+    @property
+    def reads_events(self) -> bool:
+        """Whether it handles events, and not only captured rows."""
+        return self.handles_every or not all(map(is_row, self.events.values()))
 
     @property
     def handles_every(self) -> bool:
@@ -163,12 +184,14 @@ class TableView:
         """Whether all events of a row come from one stream, so that its version orders them."""
         if isinstance(self.key, FromEnvelope):
             return self.key.name in ("id", "stream")
-        return all(getattr(event, "id_field", None) == self.key for event in self.events.values())
+        events = (event for event in self.events.values() if not is_row(event))
+        return all(getattr(event, "id_field", None) == self.key for event in events)
 
     @property
     def per_event(self) -> bool:
         """Whether every event has its own row: the log has each id once."""
-        return isinstance(self.key, FromEnvelope) and self.key.name == "id" and not self.each
+        has_rows = any(map(is_row, self.events.values()))
+        return isinstance(self.key, FromEnvelope) and self.key.name == "id" and not self.each and not has_rows
 
     @property
     def fingerprint(self) -> str:
@@ -196,6 +219,8 @@ class TableView:
     def keys_of(self, data: Mapping[str, Any], envelope: Any) -> tuple[str, ...]:
         """The rows that an event changes, from its data in the current version: a key for each of its patches."""
         event = self.events.get(envelope.type)
+        if is_row(event):
+            return (str(envelope.stream),)
         found = None if event is None else self.each.get(event)
         if isinstance(self.key, Item):
             items = [data] if found is None else list_in(data, found) or ()
@@ -205,6 +230,8 @@ class TableView:
 
     def key_expression(self, case: Case) -> Expression:
         """The key as an expression of this event."""
+        if is_row(case):
+            return FromEnvelope("stream")
         if isinstance(self.key, Item) and event_of(case) not in self.each:
             return Field(self.key.name)
         return Field(self.key) if isinstance(self.key, str) else self.key
@@ -212,7 +239,7 @@ class TableView:
     def condition(self, case: Case) -> Expression | None:
         """The condition whether this event counts; None if it always does."""
         if not isinstance(self.where, Mapping):
-            return self.where
+            return None if is_row(case) else self.where
         event = event_of(case)
         return None if event is None else self.where.get(event)
 
@@ -231,6 +258,24 @@ class TableView:
             place = (ColumnType.INTEGER, FromEnvelope("sequence"))
         ordering = Ordering((place,))
         return ordering.within((ColumnType.INTEGER, ItemIndex())) if self.each else ordering
+
+    def _check_rows(self) -> None:
+        """A captured table has current rows only, so nothing but current() and deleted_by can read it."""
+        marks = {*self.deleted_by, *self.restored_by}
+        named = {case for fold in self.folds for case in fold.cases} | marks
+        named |= {*self.each, *(self.where if isinstance(self.where, Mapping) else ())}
+        for case in named:
+            if isinstance(case, type) and issubclass(case, Captured):
+                raise ViewDeclarationError(
+                    self.name,
+                    f'"{case.__name__}" is a captured table, of which only current rows are known: read a value with '
+                    f'current({case.__name__}, "…"), and let deleted_by=(Deleted({case.__name__}),) delete rows; what '
+                    "needs earlier changes needs events",
+                )
+        if any(map(is_row, marks)) and (len(marks) > 1 or self.restored_by):
+            raise ViewDeclarationError(
+                self.name, "deleted_by=(Deleted(…),) stands alone: the row is there while that table's row is"
+            )
 
     def _check_events(self) -> None:
         cases = {case for fold in self.folds for case in fold.cases} | {*self.deleted_by, *self.restored_by}

@@ -49,7 +49,7 @@ class Emission:
 
     tag: str
     patch: Patch | None = None
-    progress: tuple[int, int] | None = None
+    progress: tuple[str, int] | None = None
 
 
 @dataclass
@@ -134,7 +134,7 @@ def _patches(
             found[partition_of(patch_key(view.tag, patch.key), PARTITIONS)].append(Emission(view.tag, sent))
         if chance.random() < 0.1:
             for each in found.values():
-                each.append(Emission(view.tag, progress=(partition, source.position.offset)))
+                each.append(Emission(view.tag, progress=(str(partition), source.position.offset)))
         if repeated and chance.random() < 0.05:
             at[partition] = max(0, at[partition] - chance.randrange(12))
     return found

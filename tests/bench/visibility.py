@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,7 +36,12 @@ from eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_client import WRITER, client_config
 from eventlog.settings import LogSettings
+from projections.settings import StoreSettings
 from projections.stores.names import alias_name, cache_key, cache_pointer
+from projections.table.view import TableView
+from projections.views.listings.listing_card import listing_card
+from projections.views.listings.listing_search import listing_search
+from projections.views.listings.listings import listings
 from tests.bench._deployment import (
     LISTING,
     ROOT,
@@ -58,6 +63,7 @@ AFTER_ALL = 16
 POLL_SHARE = 0.1
 """A store is asked again after this share of the time that the oldest listing has been waited for."""
 STORES = ("postgres", "elasticsearch", "valkey")
+VIEWS = {"postgres": listings, "elasticsearch": listing_search, "valkey": listing_card}
 
 Find = Callable[[list[str]], set[str]]
 
@@ -181,8 +187,8 @@ def _watch(deployment: Deployment, sending: Sending) -> Seen:
     seen, stopped = Seen(), threading.Event()
     with ExitStack() as stack:
         watchers = [threading.Thread(target=_watch_log, args=(deployment.log, seen, stopped))]
-        for store, find in _finders(deployment, stack).items():
-            watchers.append(threading.Thread(target=_watch_store, args=(store, find, seen, stopped)))
+        for store, find in finders(deployment.stores, VIEWS, stack).items():
+            watchers.append(threading.Thread(target=watch_store, args=(store, find, seen, stopped)))
         for watcher in watchers:
             watcher.start()
         try:
@@ -212,7 +218,7 @@ def _watch_log(settings: LogSettings, seen: Seen, stopped: threading.Event) -> N
     log.close()
 
 
-def _watch_store(store: str, find: Find, seen: Seen, stopped: threading.Event) -> None:
+def watch_store(store: str, find: Find, seen: Seen, stopped: threading.Event) -> None:
     while not stopped.is_set():
         awaited = dict(seen.awaited[store])
         if awaited:
@@ -225,26 +231,27 @@ def _watch_store(store: str, find: Find, seen: Seen, stopped: threading.Event) -
         time.sleep(max(0.002, POLL_SHARE * waited_s))
 
 
-def _finders(deployment: Deployment, stack: ExitStack) -> dict[str, Find]:
-    """How to ask each store which of some listings it shows."""
-    stores, environment = deployment.stores, deployment.stores.environment
+def finders(stores: StoreSettings, views: Mapping[str, TableView], stack: ExitStack) -> dict[str, Find]:
+    """How to ask each store which of some keys its view shows."""
+    environment = stores.environment
+    table, documents, hashes = (views[store] for store in STORES)
     database = stack.enter_context(psycopg.connect(stores.postgres, autocommit=True))
     index = stack.enter_context(Elasticsearch(stores.elasticsearch))
     cache = stack.enter_context(valkey.Valkey.from_url(stores.valkey))
 
     def postgres(keys: list[str]) -> set[str]:
-        query = f'SELECT listing_id FROM "{environment}".listings WHERE listing_id = ANY(%s)'
+        query = f'SELECT {table.key_name} FROM "{environment}".{table.name} WHERE {table.key_name} = ANY(%s)'
         return {row[0] for row in database.execute(query, [keys])}
 
     def elasticsearch(keys: list[str]) -> set[str]:
-        found = index.mget(index=alias_name(environment, "listing_search"), ids=keys, source=False)
+        found = index.mget(index=alias_name(environment, documents.name), ids=keys, source=False)
         return {each["_id"] for each in found["docs"] if each.get("found")}
 
     def valkey_(keys: list[str]) -> set[str]:
-        generation = int(cache.get(cache_pointer(environment, "listing_card")))  # type: ignore[arg-type]
+        generation = int(cache.get(cache_pointer(environment, hashes.name)))  # type: ignore[arg-type]
         with cache.pipeline(transaction=False) as pipeline:
             for key in keys:
-                pipeline.hexists(cache_key(environment, "listing_card", generation, key), "doc")
+                pipeline.hexists(cache_key(environment, hashes.name, generation, key), "doc")
             return {key for key, shown in zip(keys, pipeline.execute(), strict=True) if shown}
 
     return {"postgres": postgres, "elasticsearch": elasticsearch, "valkey": valkey_}

@@ -61,7 +61,7 @@ class Users(OnPostgres):
         target, store = Target(view, number), self.open()
         store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
         store.finish(target)
-        patch = Patch(f"row of {number}", 0, Place(1, 0), {"total": number, "new": number})
+        patch = Patch(f"row of {number}", "0", Place(1, 0), {"total": number, "new": number})
         store.apply([target], {0: Batch(1, {view.tag: [patch]})})
         return target
 

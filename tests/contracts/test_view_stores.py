@@ -48,6 +48,7 @@ MOMENTS = {
     "valkey": ("rows read", "rows written", "ledger written"),
 }
 START = dict.fromkeys(range(PARTITIONS), 0)
+CAPTURED = "cdc.shop.public.customers/1"
 
 
 class Crash(Exception):
@@ -79,7 +80,7 @@ def events_of(view: TableView) -> list[type[Event]]:
     return list(view.events.values())
 
 
-def created(server: Server, view: TableView, base: Mapping[int, int] | None = None, generation: int = 1) -> Target:
+def created(server: Server, view: TableView, base: Mapping[str, int] | None = None, generation: int = 1) -> Target:
     target, store = Target(view, generation), server.open()
     store.create(target, base or {}, START)
     store.finish(target)
@@ -166,17 +167,17 @@ def test_several_targets_and_partitions_go_in_one_call(server: Server) -> None:
 
 
 def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) -> None:
-    target, store = created(server, BY_THING, {0: 10, 1: 0}), server.open()
+    target, store = created(server, BY_THING, {"0": 10, "1": 0}), server.open()
     ledger = store.ledgers(target)[2]
-    assert {source: place.offset for source, place in ledger.applied.items()} == {0: 9}
-    store.apply([target], {2: Batch(5, {}, {BY_THING.tag: {0: 20, 1: 4}})})
+    assert {source: place.offset for source, place in ledger.applied.items()} == {"0": 9}
+    store.apply([target], {2: Batch(5, {}, {BY_THING.tag: {"0": 20, "1": 4, CAPTURED: 6}})})
     # that of another version's emitter says nothing of this one
-    store.apply([target], {2: Batch(6, {}, {BY_THING.tag: {0: 15}, "by_thing@2": {0: 30}})})
+    store.apply([target], {2: Batch(6, {}, {BY_THING.tag: {"0": 15}, "by_thing@2": {"0": 30}})})
     # progress alone may be written late; with a patch it is there once the store is settled
-    store.apply([target], {2: Batch(7, {BY_THING.tag: [Patch("a", 2, Place(1, 0), {"total": 1})]})})
+    store.apply([target], {2: Batch(7, {BY_THING.tag: [Patch("a", "2", Place(1, 0), {"total": 1})]})})
     store.settle()
     ledger = server.open().ledgers(target)[2]
-    assert {source: place.offset for source, place in ledger.applied.items()} == {0: 20, 1: 4, 2: 1}
+    assert {source: place.offset for source, place in ledger.applied.items()} == {"0": 20, "1": 4, CAPTURED: 6, "2": 1}
     assert ledger.next_offset == 7
 
 
@@ -187,12 +188,11 @@ def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) 
 )
 def test_bulk_then_live_counts_every_event_once(server: Server, view: TableView) -> None:
     told = history(view, events_of(view), 11, repeated=False)
-    early = told.sources[:70]
+    early = [source.position for source in told.sources[:70]]
     base = {
-        each: 1 + max((source.position.offset for source in early if source.position.partition == each), default=-1)
-        for each in range(SOURCES)
+        str(each): 1 + max((at.offset for at in early if at.partition == each), default=-1) for each in range(SOURCES)
     }
-    covered = [source for source in told.sources if source.position.offset < base[source.position.partition]]
+    covered = [source for source in told.sources if source.position.offset < base[str(source.position.partition)]]
     target, store = Target(view, 3), server.open()
     store.create(target, base, START)
     rows = list(states(view, covered).items())
@@ -239,7 +239,7 @@ def test_nothing_is_written_to_a_generation_that_is_gone(server: Server) -> None
     remover.drop(target)
     remover.drop(target)
     assert remover.ledgers(target) == {}
-    more = {0: Batch(10_000, {BY_THING.tag: [Patch("a", 0, Place(9_000, 0), {"total": 1})]})}
+    more = {0: Batch(10_000, {BY_THING.tag: [Patch("a", "0", Place(9_000, 0), {"total": 1})]})}
     with pytest.raises(GenerationMissing):
         store.apply([target], more)
     with pytest.raises(GenerationMissing):
@@ -258,7 +258,7 @@ def test_a_generation_whose_rows_somebody_dropped_is_gone_and_the_others_go_on(s
     server.lose_rows(lost)
     for _ in range(2):
         with pytest.raises(GenerationMissing, match="by_group"):
-            store.apply([kept, lost], {0: Batch(1, {BY_GROUP.tag: [Patch("a", 0, Place(1, 0), {"total": 1})]})})
+            store.apply([kept, lost], {0: Batch(1, {BY_GROUP.tag: [Patch("a", "0", Place(1, 0), {"total": 1})]})})
         assert store.ledgers(lost) == {}
     load(store, kept, told, random.Random(1))
     assert server.rows(BY_THING) == fold(BY_THING, told.sources)
@@ -301,7 +301,7 @@ def test_a_loader_keeps_its_place_where_another_was_faster(server: Server) -> No
     ours, theirs = server.open(), server.open()
 
     def progress(place: int, first: int) -> Batch:
-        return Batch(place, {}, {BY_THING.tag: {0: place}}, first)
+        return Batch(place, {}, {BY_THING.tag: {"0": place}}, first)
 
     ours.apply([target], {1: progress(3, 0)})
     ours.apply([target], {1: progress(4, 3)})  # too soon after the first to be noted in the store at once
@@ -326,12 +326,12 @@ def test_a_patch_that_a_store_cannot_hold_is_told_apart(server: Server, store_na
     if store_name == "memory":
         pytest.skip("Python's numbers have no end")
     target, store = created(server, BY_THING), server.open()
-    store.apply([target], {0: Batch(1, {BY_THING.tag: [Patch("a", 0, Place(1, 0), {"total": 1})]})})
+    store.apply([target], {0: Batch(1, {BY_THING.tag: [Patch("a", "0", Place(1, 0), {"total": 1})]})})
     wrong = [{"total": 2**70}, {"total": "many"}, {"text": {"a": 1}} | order_of(BY_THING, "text", 1)]
     for fields in wrong[: 2 if store_name == "valkey" else 3]:  # Valkey holds any JSON
         with pytest.raises(Unloadable):
-            store.apply([target], {0: Batch(2, {BY_THING.tag: [Patch("b", 0, Place(2, 0), fields)]})})
-    store.apply([target], {0: Batch(3, {BY_THING.tag: [Patch("c", 0, Place(3, 0), {"total": 3})]})})
+            store.apply([target], {0: Batch(2, {BY_THING.tag: [Patch("b", "0", Place(2, 0), fields)]})})
+    store.apply([target], {0: Batch(3, {BY_THING.tag: [Patch("c", "0", Place(3, 0), {"total": 3})]})})
     assert {key: row["total"] for key, row in server.rows(BY_THING).items()} == {"a": 1, "c": 3}
 
 
@@ -339,7 +339,7 @@ def test_a_value_that_no_index_holds_is_a_patch_that_the_store_refuses(server: S
     target, store = created(server, BY_THING), server.open()
     long = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", k=20_000))
     patches = [
-        Patch(key, 0, Place(number, 0), {"text": text} | order_of(BY_THING, "text", 1))
+        Patch(key, "0", Place(number, 0), {"text": text} | order_of(BY_THING, "text", 1))
         for number, (key, text) in enumerate({"a": "short", "b": long, "c": "short"}.items())
     ]
     for number, patch in enumerate(patches):
@@ -354,7 +354,7 @@ def test_a_value_that_no_index_holds_is_a_patch_that_the_store_refuses(server: S
 
 def test_text_with_nul_stops_nothing(server: Server, store_name: str) -> None:
     target, store = created(server, BY_THING), server.open()
-    patch = Patch("k\0", 0, Place(1, 0), {"text": "a\0b"} | order_of(BY_THING, "text", 1))
+    patch = Patch("k\0", "0", Place(1, 0), {"text": "a\0b"} | order_of(BY_THING, "text", 1))
     store.apply([target], {0: Batch(1, {BY_THING.tag: [patch, patch._replace(key="plain", place=Place(2, 0))]})})
     rows = server.rows(BY_THING)
     assert len(rows) == 2
@@ -367,7 +367,7 @@ def test_entries_with_nul_stop_nothing(server: Server, store_name: str) -> None:
     texts, story = shown["texts"].field, shown["story"].field
     for number in range(2):
         fields = {texts: [{"_value": "a\0b"}], story: [{"_order": number, "text": "a\0b"}]}
-        patch = Patch("k", 0, Place(number, 0), fields)
+        patch = Patch("k", "0", Place(number, 0), fields)
         store.apply([target], {0: Batch(number + 1, {LISTS_BY_THING.tag: [patch]})})
     row = server.rows(LISTS_BY_THING)["k"]
     text = "a\ufffdb" if store_name == "postgres" else "a\0b"
@@ -379,7 +379,8 @@ def test_a_row_is_deleted_and_restored_in_any_order_of_arrival(server: Server) -
     marks = {1: Removed, 2: Restored, 3: Removed}
     for step, time in enumerate((2, 1, 3)):  # the restoration arrives first, though it happened second
         mark = {"_deleted": marks[time] is Removed} | order_of(BY_GROUP, "_deleted", f"{time:015d}|00000|{0:019d}")
-        store.apply([target], {0: Batch(step, {BY_GROUP.tag: [Patch("k", time, Place(1, 0), {**mark, "total": 1})]})})
+        patch = Patch("k", str(time), Place(1, 0), {**mark, "total": 1})
+        store.apply([target], {0: Batch(step, {BY_GROUP.tag: [patch]})})
         assert ("k" in server.rows(BY_GROUP)) is (step < 2), f"after step {step}"
 
 

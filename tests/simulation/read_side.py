@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 
 import psutil
@@ -62,9 +61,9 @@ class ReadSide:
         if fault.kind == "restart store":
             await asyncio.to_thread(self._stack.restart, store)
         else:
-            self._kill(("projections", "live") if fault.kind == "kill live query" else ("load", store))
+            self.kill(*(("projections", "live") if fault.kind == "kill live query" else ("load", store)))
 
-    def _kill(self, words: Sequence[str]) -> None:
+    def kill(self, *words: str) -> None:
         """The supervised process whose command ends with these words, and all that it started."""
         if self._process is None:
             return
@@ -81,8 +80,12 @@ class ReadSide:
 
     def complaints(self) -> list[str]:
         """What `replay verify` finds wrong with any view in any store."""
-        eventually(self._is_up, "the read side is up", START_S, every_s=0.5)
+        self.wait_until_up()
         return [told for view in self._views if (told := self._complaint(view))]
+
+    def wait_until_up(self) -> None:
+        """Return once its live query and loaders work."""
+        eventually(self._is_up, "the read side is up", START_S, every_s=0.5)
 
     def _is_up(self) -> bool:
         self._supervise()

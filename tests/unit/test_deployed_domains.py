@@ -89,7 +89,9 @@ def deployed(value: str | None) -> tuple[set[str], set[str], set[str], set[str]]
 
 ONLY_LISTINGS = ({"listing"}, {"listing_viewed"}, set(), {"streams", *LISTINGS})
 ONLY_ORDERS = ({"order", "refund", "stock"}, set(), {"order_fulfilment"}, {"streams"})
+ONLY_SHOP = ({"payment"}, set(), set(), {"streams", "customer_360", "product_search"})
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
+ALL = tuple(one | other for one, other in zip(BOTH, ONLY_SHOP, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,8 @@ BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, stric
         ("listings", ONLY_LISTINGS),
         ("orders", ONLY_ORDERS),
         ("orders,listings", BOTH),
-        (",".join(SHIPPED), BOTH),
+        ("shop", ONLY_SHOP),
+        (",".join(SHIPPED), ALL),
         ("commands.aggregates.orders,commands.processes.orders", ONLY_ORDERS),
         ("kiosk", ({"order"}, set(), set(), {"streams", "orders_placed"})),
         ("kiosk.domain", ({"order"}, set(), set(), {"streams"})),

@@ -11,6 +11,7 @@ A case names an event class and what is read of it: the name of a field, a numbe
 Declarations import from here. `docs/adding-a-fold.md` says how to add one.
 """
 
+from projections.table.folds.current import current
 from projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored
 from projections.table.folds.lists import collect, top
 from projections.table.folds.nested import nested
@@ -31,6 +32,7 @@ __all__ = [
     "average",
     "collect",
     "count",
+    "current",
     "distinct",
     "first",
     "highest",

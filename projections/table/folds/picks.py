@@ -31,6 +31,10 @@ class Latest:
     def stored(self, name: str, ordering: Ordering) -> Stored:
         return stored_together([(name, self)], f"_order_{name.lstrip('_')}", ordering)
 
+    def order(self, ordering: Ordering, case: Case) -> Ordering:
+        """The order of this case in a row whose events have this order; raises ValueError if there is none."""
+        return ordered(ordering, self.by, case)
+
     @property
     def together(self) -> Hashable:
         """Folds with an equal value share one ordering key, because it changes for all of them at once."""
@@ -81,7 +85,7 @@ def ordered(ordering: Ordering, by: Cases | None, case: Case) -> Ordering:
 def stored_together(folds: Sequence[tuple[str, Latest]], name: str, ordering: Ordering) -> Stored:
     """The folds with these names (all with equal `together`) behind one ordering key with this name."""
     (_, one), *_ = folds
-    order = {case: ordered(ordering, one.by, case) for case in one.cases}
+    order = {case: one.order(ordering, case) for case in one.cases}
     lifted = {
         case: each.lifted(name) | {state: fold.cases[case] for state, fold in folds} for case, each in order.items()
     }

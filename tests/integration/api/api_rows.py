@@ -74,7 +74,7 @@ def load_view(
     """Make a new generation of a view, apply every event to it, and make it live; source, selection: as of `--as`."""
     registry = Generations(deployment.stores.postgres, deployment.stores.environment)
     registry.prepare()
-    base = {} if source is None else dict.fromkeys(PARTITIONS, 1042)
+    base = {} if source is None else dict.fromkeys(map(str, PARTITIONS), 1042)
     begun = registry.begin(view, base, dict.fromkeys(PARTITIONS, 0), source, selection)
     target = Target(view, begun.generation)
     batches = batches_of(view, found, len(found))

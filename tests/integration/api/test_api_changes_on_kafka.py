@@ -37,8 +37,8 @@ def emit(deployment: Deployment, name: str, sources: list[Source]) -> None:
     producer = Producer({"bootstrap.servers": deployment.log.bootstrap})
     for source in sources:
         for patch in reference.lift(view, source):
-            key = patch_key(view.tag, patch.key)
-            value = {"p": patch.source, "o": patch.place.offset, "i": patch.place.number, "t": 1, "c": patch.fields}
+            key, (offset, number) = patch_key(view.tag, patch.key), patch.place
+            value = {"p": int(patch.source), "o": offset, "i": number, "t": 1, "c": patch.fields}
             topic, partition = deployment.log.topic(PATCHES), partition_of(key, 4)
             producer.produce(topic, orjson.dumps(value), key.encode(), partition)
     assert producer.flush(30) == 0

@@ -22,12 +22,12 @@ def send(producer: Producer, settings: LogSettings, told: History) -> None:
     for partition, emissions in told.patches.items():
         for each in emissions:
             if each.patch is None:
-                source, offset = each.progress or (0, 0)
-                key, value = f"progress/{source}", {"p": source, "o": offset, "t": 1, "v": [each.tag]}
+                source, offset = each.progress or ("0", 0)
+                key, value = f"progress/{source}", {"p": int(source), "o": offset, "t": 1, "v": [each.tag]}
             else:
-                key = patch_key(each.tag, each.patch.key)
-                place = each.patch.place
-                value = {"p": each.patch.source, "o": place.offset, "i": place.number, "t": 1, "c": each.patch.fields}
+                key, patch = patch_key(each.tag, each.patch.key), each.patch
+                offset, number = patch.place
+                value = {"p": int(patch.source), "o": offset, "i": number, "t": 1, "c": patch.fields}
             producer.produce(settings.topic(PATCHES), orjson.dumps(value), key, partition)
     producer.flush(BOUND_S)
 

@@ -25,26 +25,26 @@ def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_b
     generations, start = Generations(stores.postgres, settings.environment), dict.fromkeys(range(4), 0)
     generations.prepare()
     service = Service(settings, stores, ViewRegistry([("here", BY_GROUP), ("here", BY_THING)]))
-    assert service.applied() == {0: 0, 1: 0}
+    assert service.applied() == {"0": 0, "1": 0}
 
-    bases = {"postgres": {0: 40, 1: 50}, "elasticsearch": {0: 45, 1: 30}, "valkey": {0: 70, 1: 60}}
-    made = generations.begin(BY_GROUP, {0: 70, 1: 60}, start)
+    bases = {"postgres": {"0": 40, "1": 50}, "elasticsearch": {"0": 45, "1": 30}, "valkey": {"0": 70, "1": 60}}
+    made = generations.begin(BY_GROUP, {"0": 70, "1": 60}, start)
     for name, base in bases.items():
         servers[name].open().create(Target(BY_GROUP, made.generation), base, start)
     generations.swap(BY_GROUP.name, made.generation)
-    assert service.applied() == {0: 40, 1: 30}
+    assert service.applied() == {"0": 40, "1": 30}
 
     with generations.rebuilding(BY_THING.name):
-        left = generations.begin(BY_THING, {0: 5, 1: 5}, start)
-        generations.begin(BY_THING, {0: 35, 1: 80}, start)
-        assert service.applied() == {0: 35, 1: 30}
+        left = generations.begin(BY_THING, {"0": 5, "1": 5}, start)
+        generations.begin(BY_THING, {"0": 35, "1": 80}, start)
+        assert service.applied() == {"0": 35, "1": 30}
         with generations.rebuilding("then"):
-            generations.begin(replace(BY_THING, name="then"), {0: 1, 1: 1}, start, BY_THING.name, "until then")
-            generations.begin(replace(BY_GROUP, version=2), {0: 1, 1: 1}, start)
-            assert service.applied() == {0: 35, 1: 30}, "neither waits for the patches of this code"
+            generations.begin(replace(BY_THING, name="then"), {"0": 1, "1": 1}, start, BY_THING.name, "until then")
+            generations.begin(replace(BY_GROUP, version=2), {"0": 1, "1": 1}, start)
+            assert service.applied() == {"0": 35, "1": 30}, "neither waits for the patches of this code"
             drop_leftovers(generations, stores)
             assert {each.view for each in generations.being_built()} == {BY_THING.name, "then"}
-    assert service.applied() == {0: 40, 1: 30}, "nobody waits any more"
+    assert service.applied() == {"0": 40, "1": 30}, "nobody waits any more"
     servers["postgres"].open().create(Target(BY_THING, left.generation), {}, start)
     drop_leftovers(generations, stores)
     assert [(each.view, each.state) for each in generations.all()] == [(BY_GROUP.name, "live")]
@@ -57,17 +57,17 @@ def test_while_a_store_is_away_the_live_query_goes_on_from_its_checkpoint_or_whe
     stores, checkpoint = servers["postgres"].settings, tmp_path / "live" / "digest"
     generations = Generations(stores.postgres, settings.environment)
     generations.prepare()
-    made = generations.begin(BY_GROUP, {0: 7, 1: 9}, dict.fromkeys(range(4), 0))
+    made = generations.begin(BY_GROUP, {"0": 7, "1": 9}, dict.fromkeys(range(4), 0))
     for server in servers.values():
-        server.open().create(Target(BY_GROUP, made.generation), {0: 7, 1: 9}, dict.fromkeys(range(4), 0))
+        server.open().create(Target(BY_GROUP, made.generation), {"0": 7, "1": 9}, dict.fromkeys(range(4), 0))
     generations.swap(BY_GROUP.name, made.generation)
     service = Service(settings, stores, ViewRegistry([("here", BY_GROUP)]))
     without_one = replace(service, stores=replace(stores, valkey="valkey://127.0.0.1:1"))
     with pytest.raises(StoreUnavailable, match="Valkey"):
         without_one.starting_offsets(checkpoint)
-    assert service.starting_offsets(checkpoint) == without_one.starting_offsets(checkpoint) == {0: 7, 1: 9}
+    assert service.starting_offsets(checkpoint) == without_one.starting_offsets(checkpoint) == {"0": 7, "1": 9}
     checkpoint.mkdir()
-    assert without_one.starting_offsets(checkpoint) == {0: 7, 1: 9}
+    assert without_one.starting_offsets(checkpoint) == {"0": 7, "1": 9}
     assert checkpoint.exists()
-    assert service.starting_offsets(checkpoint) == {0: 7, 1: 9}
+    assert service.starting_offsets(checkpoint) == {"0": 7, "1": 9}
     assert not checkpoint.exists()

@@ -96,16 +96,16 @@ class Log:
 
     def _wait_for(self, placed: list[Source]) -> None:
         """Until readers of committed records see these: the markers of a commit are written after its answer."""
-        last = {each.position.partition: each.position.offset for each in placed}
+        last = {str(each.position.partition): each.position.offset for each in placed}
         eventually(
-            lambda: all(end > last.get(partition, -1) for partition, (_, end) in self.ranges().items()),
+            lambda: all(end > last.get(source, -1) for source, (_, end) in self.ranges().items()),
             "what was committed is seen",
             every_s=0.01,
         )
 
-    def ranges(self) -> dict[int, tuple[int, int]]:
+    def ranges(self) -> dict[str, tuple[int, int]]:
         with_ends = Reader(self.settings, EVENTS, self.settings.partitions)
-        return {each: (0, with_ends.end(each)) for each in range(self.settings.partitions)}
+        return {str(each): (0, with_ends.end(each)) for each in range(self.settings.partitions)}
 
 
 class Reader:
@@ -236,8 +236,8 @@ def test_rows_of_every_view_are_the_references(log: Log, engine: str, tmp_path: 
     total = sum(end for _, end in log.ranges().values())
     assert seen[0] == (0, total)
     assert seen[-1] == (total, total)
-    half = {partition: (0, end // 2) for partition, (_, end) in log.ranges().items()}
-    early = [each for each in sources if each.position.offset < half[each.position.partition][1]]
+    half = {source: (0, end // 2) for source, (_, end) in log.ranges().items()}
+    early = [each for each in sources if each.position.offset < half[str(each.position.partition)][1]]
     writer = ToFiles(tmp_path / "half")
     writer.folder.mkdir()
     load(log, VIEWS[0], writer, half, engine)
@@ -253,9 +253,9 @@ def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
     monkeypatch.setattr(tasks, "GROUP_BYTES", 1_000)
     monkeypatch.setattr(KafkaLog, "batches", partialmethod(_singly, KafkaLog.batches))
     view, shares = VIEWS[0], []
-    for partition, (start, end) in log.ranges().items():
-        path = tmp_path / str(partition) if in_files else None
-        part = tasks.Part(partition, start, end)
+    for source, (start, end) in log.ranges().items():
+        path = tmp_path / source if in_files else None
+        part = tasks.Part(source, start, end)
         task = tasks.FoldTask(decoders([view]), [compiled(view)], log.settings, [part], ALWAYS, {}, 16, path)
         shares.append(tasks.fold(task, lambda _: None))
     expected = expected_states(view, sources)
@@ -283,8 +283,8 @@ def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engin
     log.append_raw("bad", None, 0)
     again = log.append(gone[:1])
     log.append_raw(gone[1].envelope.id, None, 1 - gone[1].position.partition)  # of no such key in that partition
-    ends = {partition: end for partition, (_, end) in log.ranges().items()}
-    erased = {(each.position.partition, each.envelope.id): ends[each.position.partition] for each in gone}
+    ends = {source: end for source, (_, end) in log.ranges().items()}
+    erased = {(each.position.partition, each.envelope.id): ends[str(each.position.partition)] for each in gone}
     erased[gone[0].position.partition, gone[0].envelope.id] = again[0].position.offset - 1
     kept = reference.remaining([*sources, *again], erased)
     assert len(kept) == len(sources) - len(gone) + 1
@@ -367,7 +367,7 @@ def folded_events(partitions: int) -> list[Source]:
     ]
 
 
-def _holds(expected: Mapping[tuple[str, int, int, int], Any]) -> Callable[[list[tuple[str, bytes]]], bool]:
+def _holds(expected: Mapping[tuple[str, str, int, int], Any]) -> Callable[[list[tuple[str, bytes]]], bool]:
     def done(found: list[tuple[str, bytes]]) -> bool:
         if len(found) < len(expected):
             return False

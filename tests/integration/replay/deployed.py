@@ -132,7 +132,8 @@ class Deployed:
             for view in views:
                 for patch in lift(view, source):
                     key, (offset, number) = patch_key(view.tag, patch.key), patch.place
-                    value = {"p": patch.source, "o": offset, "i": number, "t": source.timestamp_ms, "c": patch.fields}
+                    place = {"p": int(patch.source), "o": offset, "i": number}
+                    value = {**place, "t": source.timestamp_ms, "c": patch.fields}
                     self._patch(key, value, partition_of(key, self.settings.patch_partitions))
         self.emitted = len(self.sources)
         for partition in range(self.settings.partitions):

@@ -20,7 +20,7 @@ SLICE = 100
 
 
 def load(deployed: Deployed, writer: ToFiles) -> BulkResult:
-    ends = {each: (0, deployed.log.end("events", each)) for each in range(deployed.settings.partitions)}
+    ends = {str(each): (0, deployed.log.end("events", each)) for each in range(deployed.settings.partitions)}
     engine = FoldingEngine(deployed.settings, deployed.log, lambda _: pool.opened(), None, SLICE)
     (result,) = engine.bulk_load([Load(by_group, ends, [writer])])
     if isinstance(result, ProjectionError):

@@ -1,4 +1,4 @@
-"""A stack of this folder's own, since its tests kill servers: Kafka, PostgreSQL and Connect."""
+"""A stack of this folder's own, since its tests kill servers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from compose.ports import free_ports
 from compose.settings import StackSettings
-from compose.stack import Stack
+from compose.stack import CAPTURING, Stack
 from tests.shared_stack import own_folder
 
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Stack]:
     """The servers, all healthy at the beginning of each test; started by the first test that needs them."""
-    with own_folder() as folder, Stack(StackSettings(folder, free_ports()), ("kafka", "postgres", "connect")) as stack:
+    with own_folder() as folder, Stack(StackSettings(folder, free_ports()), CAPTURING) as stack:
         yield stack

@@ -24,6 +24,9 @@ from commands.errors import EarlierReceiptsUnread
 from commands.receipt import Receipt, RecordedEvent
 from eventlog.envelope import Envelope, Position
 from eventlog.memory import MemoryLog
+from eventlog.ports import Record
+from eventlog.source_positions import SourcePosition, sources_of
+from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
 from projections.table.patch import Place
@@ -93,7 +96,7 @@ class FakeRecorder:
 
 @dataclass
 class FakeEvents:
-    """Events by position, and the ends of their partitions."""
+    """Events by position, and the ends of their sources."""
 
     events: dict[Position, Envelope] = field(default_factory=dict)
     error: Exception | None = None
@@ -103,12 +106,17 @@ class FakeEvents:
             raise self.error
         return self.events.get(position)
 
-    async def ends(self) -> Mapping[int, int]:
+    async def record_at(self, place: SourcePosition) -> Record | None:
+        raise NotImplementedError  # no view here reads captured rows
+
+    async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         if self.error is not None:
             raise self.error
-        ends = dict.fromkeys(range(PARTITIONS), 0)
+        assert tuple(topics) == (EVENTS,)
+        ends = dict.fromkeys(sources_of(EVENTS, PARTITIONS), 0)
         for position in self.events:
-            ends[position.partition] = max(ends[position.partition], position.offset + 1)
+            source = str(position.partition)
+            ends[source] = max(ends[source], position.offset + 1)
         return ends
 
 
@@ -118,7 +126,7 @@ class FakeGenerations:
 
     missing: set[str] = field(default_factory=set)
     made_views: dict[str, Made] = field(default_factory=dict)
-    base: dict[int, int] = field(default_factory=dict)
+    base: dict[str, int] = field(default_factory=dict)
     number: int = 1
     tag: str = ""
     error: Exception | None = None
@@ -136,7 +144,7 @@ class FakeGenerations:
         return self.made_views
 
 
-def _places(applied: Mapping[int, int | Place]) -> Applied:
+def _places(applied: Mapping[str, int | Place]) -> Applied:
     """An offset alone is the place of an event's first patch."""
     return {source: at if isinstance(at, Place) else Place(at, 0) for source, at in applied.items()}
 
@@ -150,8 +158,8 @@ class MemoryReader:
 
     name: str
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
-    applied: dict[int, dict[int, int | Place]] = field(default_factory=dict)
-    guards: dict[str, dict[int, int | Place]] = field(default_factory=dict)
+    applied: dict[int, dict[str, int | Place]] = field(default_factory=dict)
+    guards: dict[str, dict[str, int | Place]] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
     reached: dict[int, int] = field(default_factory=dict)
     refreshed: int = 0

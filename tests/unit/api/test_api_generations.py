@@ -40,9 +40,9 @@ def read(rows: list[tuple[Any, ...]] | Exception, version: int, name: str = "lis
 
 
 def test_code_of_each_version_reads_its_own_while_both_run() -> None:
-    assert read(ROWS, 1) == (3, "listings@1", {0: 10})
-    assert read(ROWS, 2) == (4, "listings@2", {0: 20})
-    assert read(ROWS, 3) == (4, "listings@2", {0: 20}), "until version 3 is built"
+    assert read(ROWS, 1) == (3, "listings@1", {"0": 10})
+    assert read(ROWS, 2) == (4, "listings@2", {"0": 20})
+    assert read(ROWS, 3) == (4, "listings@2", {"0": 20}), "until version 3 is built"
     assert read(ROWS, 2, "then") == (7, "then@1", {})
 
 

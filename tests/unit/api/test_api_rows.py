@@ -122,9 +122,9 @@ def test_after_waits_for_the_store_that_answers(cached: Service) -> None:
     client = AppClient(create_app(cached))
     cache: Any = cached.readers["valkey"]
     database: Any = cached.readers["postgres"]
-    cache.guards["L1"] = {2: 100}
+    cache.guards["L1"] = {"2": 100}
     assert client.get(f"/views/listings/L1?after={at}&wait_ms=0").json()["city"] == "cached"
     cache.errors = [StoreUnavailable("Valkey", "refused")]
     assert client.get(f"/views/listings/L1?after={at}&wait_ms=0").status_code == 503
-    database.applied = {partition: {2: 100} for partition in range(4)}
+    database.applied = {partition: {"2": 100} for partition in range(4)}
     assert client.get(f"/views/listings/L1?after={at}&wait_ms=0").json()["city"] == "GALT"

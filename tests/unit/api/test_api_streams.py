@@ -114,7 +114,7 @@ def test_a_stream_after_a_position(client: AppClient, service: Service, history:
     service.events.events[AT] = SOLD
     assert client.get("/streams/listing/L1?after=2:100&wait_ms=0").status_code == 503
     reader: Any = service.readers["postgres"]
-    reader.applied = {patches_partition("streams@1", SOLD.id): {2: 100}}
+    reader.applied = {patches_partition("streams@1", SOLD.id): {"2": 100}}
     assert client.get("/streams/listing/L1?after=2:100&wait_ms=0").status_code == 200
 
 

@@ -18,7 +18,12 @@ from api.service import Service
 from projections.errors import StoreUnavailable
 
 THEN = Made(
-    "listings_then", "listings", 1, "until 2026-01-31T12:00:00Z", {1: 977, 0: 1042}, datetime(2026, 2, 1, tzinfo=UTC)
+    name="listings_then",
+    source="listings",
+    version=1,
+    selection="until 2026-01-31T12:00:00Z",
+    positions={"1": 977, "0": 1042},
+    at=datetime(2026, 2, 1, tzinfo=UTC),
 )
 
 

@@ -35,9 +35,9 @@ def test_after_waits_for_the_row_s_ledger(service: Service, stored: MemoryReader
     assert (problem["lag_events"], problem["waited_ms"], problem["after"]) == (101, 60, "2:100")
     assert behind.headers["retry-after"]
     partition = patches_partition("listings@1", "L1")
-    stored.applied = {each: {2: 500} for each in range(4) if each != partition} | {partition: {2: 99}}
+    stored.applied = {each: {"2": 500} for each in range(4) if each != partition} | {partition: {"2": 99}}
     assert client.get("/views/listings/L1?after=2:100&wait_ms=20").status_code == 503
-    stored.applied[partition] = {2: 100}
+    stored.applied[partition] = {"2": 100}
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200
 
 
@@ -49,7 +49,7 @@ def test_after_returns_when_the_view_has_caught_up(service: Service, stored: Mem
         waiting = asyncio.create_task(service.waiter.wait(view, stored, After("2:100", 5000)))
         while stored.asked < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        stored.applied = {patches_partition(view.tag, "L1"): {2: 100}}
+        stored.applied = {patches_partition(view.tag, "L1"): {"2": 100}}
         await waiting
 
     asyncio.run(race())
@@ -75,7 +75,7 @@ def test_an_event_with_several_patches_counts_once_the_last_of_each_row_is_appli
         lines = [{**line, "sku": sku} for sku in skus]
         packed = {"thing_id": "T", "group": "g", "text": None, "flag": True, "lines": lines}
         service.events.events[AT] = event("thing/T", 1, "thing.packed", **packed)
-        stored.applied = {of_a: {2: a}, of_b: {2: b}}
+        stored.applied = {of_a: {"2": a}, of_b: {"2": b}}
         try:
             asyncio.run(service.waiter.wait(BY_SKU, stored, After("2:100", 0)))
         except NotCaughtUp:
@@ -123,9 +123,9 @@ def test_an_event_in_the_generation_s_base_counts_as_applied(
     client: AppClient, service: Service, stored: MemoryReader
 ) -> None:
     service.events.events[AT] = SOLD
-    service.generations.base[2] = 100  # the offset after the last that bulk covered
+    service.generations.base["2"] = 100  # the offset after the last that bulk covered
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 503
-    service.generations.base[2] = 101
+    service.generations.base["2"] = 101
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200
 
 
@@ -135,9 +135,9 @@ def test_a_row_s_guard_is_enough(client: AppClient, service: Service, store: str
     view = {"elasticsearch": "listing_search", "valkey": "listing_card"}[store]
     reader: Any = service.readers[store]
     reader.rows[view] = {"L1": {"listing_id": "L1"}}
-    reader.guards["L1"] = {2: 99}
+    reader.guards["L1"] = {"2": 99}
     assert client.get(f"/views/{view}/L1?after=2:100&wait_ms=30").status_code == 503
-    reader.guards["L1"] = {2: 100}
+    reader.guards["L1"] = {"2": 100}
     assert client.get(f"/views/{view}/L1?after=2:100&wait_ms=0").status_code == 200
     assert reader.refreshed == 0
 
@@ -145,7 +145,7 @@ def test_a_row_s_guard_is_enough(client: AppClient, service: Service, store: str
 def test_a_search_after_a_position_refreshes(client: AppClient, service: Service) -> None:
     service.events.events[AT] = SOLD
     reader: Any = service.readers["elasticsearch"]
-    reader.guards["L1"] = {2: 100}
+    reader.guards["L1"] = {"2": 100}
     assert client.get("/views/listing_search/search?q=x&after=2:100").status_code == 200
     assert client.get("/views/listing_search?after=2:100").status_code == 200
     assert reader.refreshed == 2
@@ -154,18 +154,18 @@ def test_a_search_after_a_position_refreshes(client: AppClient, service: Service
 
 
 def test_a_record_that_is_gone_waits_for_every_ledger(client: AppClient, stored: MemoryReader) -> None:
-    stored.applied = {each: {2: 100} for each in range(3)}
+    stored.applied = {each: {"2": 100} for each in range(3)}
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 503
-    stored.applied[3] = {2: 100}
+    stored.applied[3] = {"2": 100}
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200
 
 
 def test_several_positions(client: AppClient, service: Service, stored: MemoryReader) -> None:
     service.events.events |= {AT: SOLD, Position(1, 7): SOLD}
     partition = patches_partition("listings@1", "L1")
-    stored.applied = {partition: {2: 100}}
+    stored.applied = {partition: {"2": 100}}
     assert client.get("/views/listings/L1?after=2:100,1:7&wait_ms=0").status_code == 503
-    stored.applied = {partition: {2: 100, 1: 8}}
+    stored.applied = {partition: {"2": 100, "1": 8}}
     assert client.get("/views/listings/L1?after=2:100,1:7&wait_ms=0").status_code == 200
 
 

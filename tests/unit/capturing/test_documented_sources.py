@@ -10,13 +10,14 @@ from typer.testing import CliRunner
 from eventlog.capturing import Source
 from eventlog.capturing.cli import app
 from eventlog.capturing.postgres_types import FITTING
+from projections import TableView
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "captured-databases.md").read_text()
 
 
 def test_the_sample_declares_a_source() -> None:
-    (sample,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    sample, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, object] = {"__name__": "documented"}
     exec(compile(sample, "sample", "exec", dont_inherit=True), names)  # noqa: S102
     source = names["crm"]
@@ -24,6 +25,15 @@ def test_the_sample_declares_a_source() -> None:
     assert source.hashes
     assert f"`HEADWATER_{source.name.upper()}_SALT`" in PAGE
     assert source.salt == "HEADWATER_CRM_SALT"
+
+
+def test_the_sample_of_a_view_is_one() -> None:
+    *_, sample = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, object] = {"__name__": "documented"}
+    exec(compile(sample, "sample", "exec", dont_inherit=True), names)  # noqa: S102
+    view = names["customer_360"]
+    assert isinstance(view, TableView)
+    assert view.topics == ("events", "cdc.shop.public.customers")
 
 
 def test_its_commands_are_those_of_the_program() -> None:

@@ -71,7 +71,7 @@ def test_a_shipped_domain_is_all_its_packages() -> None:
     assert shipped_domains() == {
         "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
         "orders": ("commands.aggregates.orders", "commands.processes.orders"),
-        "shop": ("eventlog.sources.shop",),
+        "shop": ("eventlog.sources.shop", "commands.aggregates.shop", "projections.views.shop"),
     }
 
 
@@ -81,10 +81,10 @@ def test_a_shipped_domain_stands_for_its_package_in_the_room_that_is_searched() 
 
     assert {room: where(room) for room in ROOMS} == {
         "eventlog.sources": {"eventlog.sources.shop"},
-        "commands.aggregates": {"commands.aggregates.listings", "commands.aggregates.orders"},
+        "commands.aggregates": {f"commands.aggregates.{name}" for name in ("listings", "orders", "shop")},
         "commands.observations": {"commands.observations.listings"},
         "commands.processes": {"commands.processes.orders"},
-        "projections.views": {"projections.views.listings"},
+        "projections.views": {"projections.views.listings", "projections.views.shop"},
     }
 
 

@@ -112,7 +112,7 @@ def folder_for(*views: TableView, times: Times = ALWAYS, erased: Erased | None =
 def folder_of(view: TableView, sources: Iterable[Source]) -> Folder:
     folder = folder_for(view)
     for each in sources:
-        folder.add(each.position.partition, [Record.of(each)])
+        folder.add(str(each.position.partition), [Record.of(each)])
     return folder
 
 
@@ -163,7 +163,7 @@ def test_views_that_are_folded_together_have_the_rows_of_each_alone(seed: int) -
     sources = [*random_history(BY_GROUP, events, seed, length=100).sources, *history(AGGREGATES, seed, 100, 3)]
     folder = folder_for(*views)
     for each in sources:
-        folder.add(each.position.partition, [Record.of(each)])
+        folder.add(str(each.position.partition), [Record.of(each)])
     for view, fold in zip(views, folder.folds, strict=True):
         assert fold.unclear == [], view.name
         assert differences(states(view, fold.drain()), expected_states(view, sources)) == [], view.name
@@ -177,7 +177,7 @@ def test_what_one_view_cannot_read_the_others_fold() -> None:
     folder = folder_for(owner, puts)
     for wrong in (None, 7):  # which the decoders refuse that they share, too
         document["data"]["text"] = wrong
-        folder.add(0, [Record(7, 77, b"key", json.dumps(document).encode())])
+        folder.add("0", [Record(7, 77, b"key", json.dumps(document).encode())])
     assert [len(fold.unclear) for fold in folder.folds] == [2, 0]
     assert [len(fold.rows) for fold in folder.folds] == [0, 1]
     assert states(puts, folder.folds[1].drain()) == {document["data"]["thing_id"]: {"puts": 2}}
@@ -212,7 +212,7 @@ def test_older_versions_are_compiled_too() -> None:
 def test_a_record_that_is_no_event_is_told_as_the_live_query_tells_it() -> None:
     for body, reason in BAD.items():
         folder = folder_for(BY_THING)
-        folder.add(1, [Record(7, 77, b"bad", body)])
+        folder.add("1", [Record(7, 77, b"bad", body)])
         (record,) = folder.folds[0].unclear
         if body.startswith(b"{") and not _is_json(body):
             with pytest.raises(OnlySpark, match="record 1:7"):
@@ -234,7 +234,7 @@ def test_a_record_that_is_nested_too_deep_is_left_to_spark() -> None:
     folder = folder_for(BY_THING)
     deep = b"[" * 100_000 + b"]" * 100_000
     body = b'{"specversion":"1.0","id":"x/1","type":"x","subject":"x","sequence":1,"data":{"deep":%b}}' % deep
-    folder.add(0, [Record(7, 77, b"key", body)])
+    folder.add("0", [Record(7, 77, b"key", body)])
     for record in folder.folds[0].unclear:
         with pytest.raises(OnlySpark, match="malformed"):
             patches(BY_THING, record)
@@ -246,7 +246,7 @@ def test_spark_reads_times_that_are_written_in_other_ways(at: Any) -> None:
     document = json.loads(whole.record)
     document["data"]["at"] = at
     folder = folder_for(BY_THING)
-    folder.add(0, [Record(7, 77, b"key", json.dumps(document).encode())])
+    folder.add("0", [Record(7, 77, b"key", json.dumps(document).encode())])
     (record,) = folder.folds[0].unclear
     with pytest.raises(OnlySpark, match='in "at"'):
         patches(BY_THING, record)
@@ -256,11 +256,11 @@ def test_heartbeats_are_nothing_and_tombstones_are_named() -> None:
     folder = folder_for(SHIPPED_VIEWS["streams"])
     beat = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
     folder.add(
-        2, [Record(5, 77, b"heartbeat/2", beat), Record(6, 78, b"listing/L1/1", None), Record(7, 79, None, None)]
+        "2", [Record(5, 77, b"heartbeat/2", beat), Record(6, 78, b"listing/L1/1", None), Record(7, 79, None, None)]
     )
     assert (folder.folds[0].rows, folder.folds[0].unclear) == ({}, [])
-    assert folder.tombstones == {2: {b"listing/L1/1": 6}}
-    folder.add(2, [Record(8, 80, b"heartbeat/1", beat)])
+    assert folder.tombstones == {"2": {b"listing/L1/1": 6}}
+    folder.add("2", [Record(8, 80, b"heartbeat/1", beat)])
     assert [each.offset for each in folder.folds[0].unclear] == [8]
 
 
@@ -268,14 +268,14 @@ def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
     sources = random_history(BY_THING, [Put], 1, length=40, repeated=False).sources
     gone, kept = sources[3], sources[4]
     erased = {
-        gone.position.partition: {gone.envelope.id.encode(): gone.position.offset + 1},
-        kept.position.partition: {kept.envelope.id.encode(): kept.position.offset},
+        str(gone.position.partition): {gone.envelope.id.encode(): gone.position.offset + 1},
+        str(kept.position.partition): {kept.envelope.id.encode(): kept.position.offset},
     }
     if gone.position.partition == kept.position.partition:
-        erased[gone.position.partition][gone.envelope.id.encode()] = gone.position.offset + 1
+        erased[str(gone.position.partition)][gone.envelope.id.encode()] = gone.position.offset + 1
     folder = folder_for(BY_THING, erased=erased)
     for each in sources:
-        folder.add(each.position.partition, [Record.of(each)])
+        folder.add(str(each.position.partition), [Record.of(each)])
     left = [each for each in sources if each is not gone]
     assert differences(states(BY_THING, folder.folds[0].drain()), expected_states(BY_THING, left)) == []
 
@@ -285,7 +285,7 @@ def test_times_bound_what_is_folded() -> None:
     since, until = (sorted(each.timestamp_ms for each in sources)[at] for at in (10, 30))
     folder = folder_for(BY_THING, times=Times(since, until))
     for each in sources:
-        folder.add(each.position.partition, [Record.of(each)])
+        folder.add(str(each.position.partition), [Record.of(each)])
     left = [each for each in sources if since <= each.timestamp_ms < until]
     assert 0 < len(left) < len(sources)
     assert differences(states(BY_THING, folder.folds[0].drain()), expected_states(BY_THING, left)) == []
@@ -304,18 +304,18 @@ def test_times_bound_what_is_folded() -> None:
 )
 def test_what_is_wrong_in_an_envelope_ends_no_fold(body: bytes) -> None:
     folder = folder_for(BY_THING)
-    folder.add(0, [Record(1, 1, b"key", body)])
+    folder.add("0", [Record(1, 1, b"key", body)])
     (record,) = folder.folds[0].unclear
     with pytest.raises(Unreadable):
         patches(BY_THING, record)
 
 
 def test_ranges_are_shared_among_processes() -> None:
-    parts = [Part(0, 5, 105), Part(1, 0, 0), Part(2, 0, 21)]
-    assert divided(parts, 2) == [[Part(0, 5, 66)], [Part(0, 66, 105), Part(2, 0, 21)]]
+    parts = [Part("0", 5, 105), Part("1", 0, 0), Part("2", 0, 21)]
+    assert divided(parts, 2) == [[Part("0", 5, 66)], [Part("0", 66, 105), Part("2", 0, 21)]]
     assert divided(parts, 1) == [parts[:1] + parts[2:]]
-    assert divided([Part(0, 0, 0)], 2) == []
-    assert divided([Part(0, 0, 1)], 4) == [[Part(0, 0, 1)]]
+    assert divided([Part("0", 0, 0)], 2) == []
+    assert divided([Part("0", 0, 1)], 4) == [[Part("0", 0, 1)]]
 
 
 class Full:

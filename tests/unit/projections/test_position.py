@@ -8,6 +8,8 @@ import orjson
 import pytest
 
 from eventlog.envelope import partition_of
+from eventlog.source_positions import sources_of
+from eventlog.topics import EVENTS
 from projections.generations.lag import position
 from projections.loading.decoding import read_into
 from projections.stores.memory import Memory, MemoryStore
@@ -26,18 +28,18 @@ Record = tuple[Place, bytes, bytes]
 def emitted(view: TableView, sources: Iterable[Source]) -> dict[int, list[Record]]:
     """What the live query writes to each partition of `patches`; its last records say how far it came."""
     records: dict[int, list[Record]] = {each: [] for each in range(PARTITIONS)}
-    ends: dict[int, int] = {}
+    ends: dict[str, int] = {}
     for source in sources:
-        ends[source.position.partition] = source.position.offset
+        ends[str(source.position.partition)] = source.position.offset
         for patch in lift(view, source):
             key = patch_key(view.tag, patch.key)
-            value = {"p": patch.source, "o": patch.place.offset, "i": patch.place.number, "c": patch.fields}
+            value = {"p": int(patch.source), "o": patch.place.offset, "i": patch.place.number, "c": patch.fields}
             made = (patch.place, key.encode(), orjson.dumps(value))
             records[partition_of(key, PARTITIONS)].append(made)
-    for source_partition, end in ends.items():
-        value = orjson.dumps({"p": source_partition, "o": end, "v": [view.tag]})
+    for source_id, end in ends.items():
+        value = orjson.dumps({"p": int(source_id), "o": end, "v": [view.tag]})
         for each in records.values():
-            each.append((Place(end, LAST_NUMBER), b"progress/%d" % source_partition, value))
+            each.append((Place(end, LAST_NUMBER), b"progress/%d" % int(source_id), value))
     return records
 
 
@@ -49,8 +51,8 @@ def load(store: MemoryStore, target: Target, records: Mapping[int, Iterable[Reco
         store.apply([target], {partition: batch})
 
 
-def starts(store: MemoryStore, target: Target) -> dict[int, int]:
-    return position(store.ledgers(target), range(SOURCES))
+def starts(store: MemoryStore, target: Target) -> dict[str, int]:
+    return position(store.ledgers(target), sources_of(EVENTS, SOURCES))
 
 
 @pytest.mark.parametrize("view", [BY_SKU, BY_PACKED_GROUP], ids=lambda view: view.name)
@@ -65,15 +67,16 @@ def test_a_live_query_that_is_killed_between_any_two_patches_loses_none(view: Ta
             store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
             load(store, target, made | {partition: records[:cut]})
             start = starts(store, target)
-            load(store, target, emitted(view, (s for s in sources if s.position.offset >= start[s.position.partition])))
+            rest = (each for each in sources if each.position.offset >= start[str(each.position.partition)])
+            load(store, target, emitted(view, rest))
             assert store.rows(target) == expected, f"killed before record {cut} of partition {partition}"
     assert within > 5, "hardly any event was cut: the test tests nothing"
 
 
 def test_progress_and_bulk_cover_whole_events_and_the_slowest_partition_counts() -> None:
     ledgers = {
-        0: Ledger(9, {0: Place(7, LAST_NUMBER), 1: Place(4, 0), 2: Place(3, LAST_NUMBER)}),
-        1: Ledger(9, {0: Place(7, LAST_NUMBER), 1: Place(4, LAST_NUMBER)}),
+        0: Ledger(9, {"0": Place(7, LAST_NUMBER), "1": Place(4, 0), "2": Place(3, LAST_NUMBER)}),
+        1: Ledger(9, {"0": Place(7, LAST_NUMBER), "1": Place(4, LAST_NUMBER)}),
     }
-    assert position(ledgers, range(3)) == {0: 8, 1: 4, 2: 0}
-    assert position({}, range(2)) == {0: 0, 1: 0}
+    assert position(ledgers, ["0", "1", "2"]) == {"0": 8, "1": 4, "2": 0}
+    assert position({}, ["0", "1"]) == {"0": 0, "1": 0}

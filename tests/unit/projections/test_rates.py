@@ -12,11 +12,11 @@ from projections.generations.lag import Lag
 from projections.generations.rates import BULK_EVENTS_PER_S, LIVE_EVENTS_PER_S, Rates, bulk_rate, quicker_in_bulk
 from projections.generations.registry import Generation
 
-BEHIND = Lag("listings", "postgres", 1, 3, "behind", {0: 0, 1: 0}, 900_000, 0, 60.0)
+BEHIND = Lag("listings", "postgres", 1, 3, "behind", {"0": 0, "1": 0}, 900_000, 0, 60.0)
 
 
 def at(offset: int, **changes: object) -> Lag:
-    return replace(BEHIND, position={0: offset, 1: offset}, **changes)  # type: ignore[arg-type]
+    return replace(BEHIND, position={"0": offset, "1": offset}, **changes)  # type: ignore[arg-type]
 
 
 def replayed(view: str, events: int | None, seconds: float | None, day: int) -> Generation:

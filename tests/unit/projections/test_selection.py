@@ -10,11 +10,11 @@ from api.errors import BadParameter
 from api.parameters import read_time
 from projections.generations.selection import ALL, Point, Selection
 
-ENDS = {0: 100, 1: 50}
+ENDS = {"0": 100, "1": 50}
 
 
 def test_positions_and_times() -> None:
-    assert Point.parse("0:10,1:20", 2).offsets == {0: 10, 1: 20}
+    assert Point.parse("0:10,1:20", 2).offsets == {"0": 10, "1": 20}
     assert Point.parse("2026-01-31T12:00:00Z", 2).time_ms == 1_769_860_800_000
     assert Point.parse("2026-01-31T13:00:00+01:00", 2).time_ms == Point.parse("2026-01-31T12:00:00Z", 2).time_ms
     # floating-point seconds would be a millisecond short
@@ -45,14 +45,14 @@ def test_a_time_without_its_zone_is_refused_as_the_api_does(text: str, lacks: st
 
 def test_offsets_bound_what_is_read_and_the_end_is_left_out() -> None:
     since, until = Point.parse("0:10,1:60", 2), Point.parse("0:20,1:70", 2)
-    assert ALL.ranges(ENDS) == {0: (0, 100), 1: (0, 50)}
-    assert Selection(until=until).ranges(ENDS) == {0: (0, 20), 1: (0, 50)}
-    assert Selection(since, until).ranges(ENDS) == {0: (10, 20), 1: (50, 50)}
+    assert ALL.ranges(ENDS) == {"0": (0, 100), "1": (0, 50)}
+    assert Selection(until=until).ranges(ENDS) == {"0": (0, 20), "1": (0, 50)}
+    assert Selection(since, until).ranges(ENDS) == {"0": (10, 20), "1": (50, 50)}
     assert Selection(since=Point.parse("2026-01-31T00:00:00Z", 2)).ranges(ENDS) == ALL.ranges(ENDS)
     middle = Point.parse("0:20,1:0", 2)
     before, after = Selection(until=middle).ranges(ENDS), Selection(since=middle).ranges(ENDS)
-    assert {partition: (before[partition][0], after[partition][1]) for partition in ENDS} == ALL.ranges(ENDS)
-    assert all(before[partition][1] == after[partition][0] for partition in ENDS)
+    assert {source: (before[source][0], after[source][1]) for source in ENDS} == ALL.ranges(ENDS)
+    assert all(before[source][1] == after[source][0] for source in ENDS)
 
 
 def test_a_selection_says_what_it_is() -> None:

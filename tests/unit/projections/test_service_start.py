@@ -65,7 +65,7 @@ def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
         )
 
     monkeypatch.setattr(service, "RETRY_FOREVER", replace(service.RETRY_FOREVER, first_s=0.01, max_s=0.02))
-    monkeypatch.setattr(service, "prepare", lambda _: "cluster")
+    monkeypatch.setattr(service, "prepare", lambda *_: "cluster")
     monkeypatch.setattr(Service, "build_missing", lambda _: [])
     monkeypatch.setattr(Service, "upkeep", lambda _, parts: made.of(parts))
     monkeypatch.setattr(Service, "_part", part)
@@ -116,7 +116,7 @@ def test_where_the_query_begins_is_asked_once_nothing_is_replayed_any_more(
         order.append("wait")
         held_by.unlink()
 
-    monkeypatch.setattr(service, "prepare", lambda _: "cluster")
+    monkeypatch.setattr(service, "prepare", lambda *_: "cluster")
     monkeypatch.setattr(service, "time", SimpleNamespace(sleep=pause))
     monkeypatch.setattr("projections.spark.session.start_session", lambda *_, **__: order.append("session"))
     monkeypatch.setattr(Service, "starting_offsets", lambda *_: order.append("starting"))

@@ -10,20 +10,18 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from commands.declaring.aggregate import Event
-from eventlog.settings import LogSettings
 from projections.spark.events import LogSchema, parse
 from projections.spark.upcasting import current_data, recorded_columns
 from projections.table.event_data import problem
 from projections.table.folds import count, last
 from projections.table.view import Postgres, TableView
 from tests.event_histories import ANNOTATIONS, events, recorded
-from tests.spark_rows import expected_patches, frame, made_of, patches, records_of
+from tests.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, records_of
 from tests.states import differences
 from tests.versioned import REASONS, Weighed, readable, source, unreadable, weighed
 
 pytestmark = pytest.mark.jvm
 
-SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
 together = settings(
     max_examples=5,
     deadline=None,
@@ -76,8 +74,8 @@ def test_a_view_that_reads_no_changed_field_compiles_as_if_there_were_one_versio
     schema = LogSchema.of([_weighed("note")])
     assert schema.older == {}
     records = frame([])
-    assert parse(records, schema).columns[-2:] == ["data_version", "data"]
-    plan = parse(records, schema)._jdf.queryExecution().optimizedPlan().toString()
+    assert parse(records, schema, SETTINGS).columns[-2:] == ["data_version", "data"]
+    plan = parse(records, schema, SETTINGS)._jdf.queryExecution().optimizedPlan().toString()
     assert plan.count("from_json") == 1
 
 
@@ -90,7 +88,7 @@ def test_rows_of_the_current_version_are_not_parsed_again() -> None:
     made = current_data(schema.older, schema.kinds, schema.parsed, "document.data")
     assert made.startswith(f"case when {old[0]} then struct(")
     assert made.endswith("else document.data end")
-    plan = parse(frame([]), schema)._jdf.queryExecution().optimizedPlan().toString()
+    plan = parse(frame([]), schema, SETTINGS)._jdf.queryExecution().optimizedPlan().toString()
     assert plan.count("from_json") == 2, "the text is parsed once more for each field"
 
 

@@ -11,7 +11,7 @@ import pytest
 from projections.generations.lag import Lag
 from projections.generations.stalls import MAX_LOOKS, RESTART_LOOKS, Stalls
 
-STALLED = Lag("listings", "postgres", 1, 3, "stalled", {0: 10, 1: 20}, 0, 0, 0.0)
+STALLED = Lag("listings", "postgres", 1, 3, "stalled", {"0": 10, "1": 20}, 0, 0, 0.0)
 MOVING = replace(STALLED, standing="caught up")
 
 
@@ -39,7 +39,7 @@ class Looks:
         """How many looks at these lags it takes until a part is due, and which."""
         for number in range(1, most + 1):
             end = 30 if self.quiet else next(self.ends)
-            if due := self.stalls.due(lags, {0: end, 1: end}, self.parts):
+            if due := self.stalls.due(lags, {"0": end, "1": end}, self.parts):
                 return number, set(due)
         return most, set()
 

@@ -19,13 +19,13 @@ from projections.generations.upkeep import Upkeep, to_replay
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 
-HERE = Lag("listings", "postgres", 1, 3, "caught up", {0: 10, 1: 20}, 0, 0, 0.0)
-ENDS = {0: 12, 1: 20}
+HERE = Lag("listings", "postgres", 1, 3, "caught up", {"0": 10, "1": 20}, 0, 0, 0.0)
+ENDS = {"0": 12, "1": 20}
 
 
 def test_a_view_that_moves_is_not_stalled_and_one_that_has_nothing_before_it_is_not_either() -> None:
-    assert replace(HERE, position={0: 11, 1: 20}).since(HERE, ENDS).standing == "caught up"
-    assert HERE.since(HERE, {0: 10, 1: 20}).standing == "caught up"
+    assert replace(HERE, position={"0": 11, "1": 20}).since(HERE, ENDS).standing == "caught up"
+    assert HERE.since(HERE, {"0": 10, "1": 20}).standing == "caught up"
 
 
 @pytest.mark.parametrize(("patches", "part"), [(0, "the live query"), (7, "the loader of postgres")])
@@ -67,7 +67,7 @@ class FakeLags:
     generations: FakeGenerations = field(default_factory=FakeGenerations)
     seen: int = 0
 
-    def ends(self) -> dict[int, int]:
+    def ends(self) -> dict[str, int]:
         self.seen += 1
         return {each: end + self.seen for each, end in ENDS.items()}
 

@@ -11,6 +11,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from eventlog.memory import MemoryLog
+from eventlog.source_positions import sources_of
+from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing, ProjectionError, RebuildFailed
 from projections.generations.building import Options, Rebuilt, Step
 from projections.generations.lag import Lag
@@ -128,8 +130,8 @@ class Stage:
     def look(self) -> list[Lag]:
         return self.lags
 
-    def ends(self) -> dict[int, int]:
-        return dict.fromkeys(range(4), 100)
+    def ends(self) -> dict[str, int]:
+        return dict.fromkeys(sources_of(EVENTS, 4), 100)
 
 
 @dataclass
@@ -157,5 +159,5 @@ def generation(view: str, number: int, state: str, stores: Sequence[str] = ("pos
 
 
 def lag(view: str, store: str = "postgres", standing: Any = "caught up", **changes: Any) -> Lag:
-    position = {each: 1_234_500 + each for each in range(4)}
+    position = {str(each): 1_234_500 + each for each in range(4)}
     return replace(Lag(view, store, 1, 2, standing, position, 0, 0, 0.0), **changes)

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from eventlog.source_positions import sources_of
+from eventlog.topics import EVENTS
 from projections.errors import StoreUnavailable
 from projections.generations.lag import Lag
 from replay.status import STALLED_S, Stalls
 from tests.unit.replay.played import Stage, lag
 
 VIEWS = ("listings", "streams")
+SOURCES = sources_of(EVENTS, 4)
 
 
 @dataclass
@@ -27,12 +30,12 @@ class Moving:
         position = min(100, int(self.at * self.pace))
         moving = "caught up" if position == 100 else "behind"
         return [
-            lag("listings", standing=moving, position=dict.fromkeys(range(4), position)),
-            lag("streams", standing="caught up", position=dict.fromkeys(range(4), 100)),
+            lag("listings", standing=moving, position=dict.fromkeys(SOURCES, position)),
+            lag("streams", standing="caught up", position=dict.fromkeys(SOURCES, 100)),
         ]
 
-    def ends(self) -> dict[int, int]:
-        return dict.fromkeys(range(4), 100)
+    def ends(self) -> dict[str, int]:
+        return dict.fromkeys(SOURCES, 100)
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -94,7 +97,7 @@ def looks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         if number == 3:
             raise StoreUnavailable("PostgreSQL", "connection refused")
         standing = "lost" if number == 4 else "behind"
-        return [lag("listings", standing=standing, position={0: number}, lag_events=4 - number)]
+        return [lag("listings", standing=standing, position={"0": number}, lag_events=4 - number)]
 
     def sleep(seconds: float) -> None:
         assert seconds == 0.5

@@ -1,0 +1,1 @@
+"""What is new beside the shop's database: payments, recorded as events."""

@@ -1,0 +1,73 @@
+"""The rows of views as the stores have them: each store is read with its own client, not through Headwater."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import valkey
+from elasticsearch import Elasticsearch, helpers
+from psycopg.rows import dict_row
+
+from compose.sample import Deployment
+
+Rows = dict[str, dict[str, Any]]
+"""The columns of each row, by its key."""
+
+
+def table(deployment: Deployment, view: str, key: str) -> Rows:
+    """A view in PostgreSQL. key: the column with the row's key."""
+    query = psycopg.sql.SQL("SELECT * FROM {}").format(psycopg.sql.Identifier(deployment.environment, view))
+    with psycopg.connect(deployment.endpoints.postgres, row_factory=dict_row) as connection:
+        return {row[key]: row for row in connection.execute(query)}
+
+
+def documents(deployment: Deployment, view: str, key: str) -> Rows:
+    """A view in Elasticsearch. key: the member with the row's key."""
+    alias = f"{deployment.environment}.{view}"
+    with Elasticsearch(deployment.endpoints.elasticsearch) as client:
+        client.indices.refresh(index=alias)
+        hits = helpers.scan(client, index=alias, query={"query": {"bool": {"must_not": {"term": {"_deleted": True}}}}})
+        return {hit["_source"][key]: hit["_source"] for hit in hits}
+
+
+def cached(deployment: Deployment, view: str) -> Rows:
+    """A view in Valkey."""
+    found: Rows = {}
+    with valkey.Valkey.from_url(deployment.endpoints.valkey, decode_responses=True) as cache:
+        generation = cache.get(f"{deployment.environment}:{view}:generation")
+        prefix = f"{deployment.environment}:{view}:g{generation}:"
+        for key in cache.scan_iter(f"{prefix}*", count=1000):
+            document: Any = cache.hget(key, "doc")
+            if document is not None:
+                found[key.removeprefix(prefix)] = json.loads(document)
+    return found
+
+
+def differences(view: str, expected: Mapping[str, Mapping[str, Any]], actual: Rows, source: str) -> Iterator[str]:
+    """Every difference between a view's rows and the expected ones, as a text. source: who says what is expected."""
+    for key in sorted(expected.keys() | actual.keys()):
+        if key not in actual:
+            yield f"{view}/{key} is missing"
+        elif key not in expected:
+            yield f"{view}/{key} should not be there"
+        else:
+            for name, value in expected[key].items():
+                if not is_equal(value, actual[key].get(name)):
+                    yield f"{view}/{key} has {name} {actual[key].get(name)!r}, {source} says {value!r}"
+
+
+def is_equal(expected: Any, actual: Any) -> bool:
+    """Whether a stored value is the expected one. In some stores times and lists are texts."""
+    match expected, actual:
+        case float(), float() | int():
+            return math.isclose(expected, actual, rel_tol=1e-12)
+        case datetime(), str():
+            return expected == datetime.fromisoformat(actual)
+        case list(), str():
+            return bool(expected == json.loads(actual))
+    return bool(expected == actual)

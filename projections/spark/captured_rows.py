@@ -1,0 +1,281 @@
+"""Records of captured tables as Spark SQL; `projections/table/changes.py` defines the semantics.
+
+Each column is parsed as text, and then read as its declared type, since Debezium writes many types as texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from commands.declaring.upcasting import NUMBER, TIME, WHOLE
+from eventlog.capturing.columns import Column, Kind, Truncated
+from eventlog.capturing.declaring import Captured
+from eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, STAND_INS
+from projections.table.changes import MAX_DIGITS, READ_YEAR, SHORT
+from projections.table.expressions import identifier, literal
+from projections.table.rows import Deleted, row_of
+from projections.table.types import SPARK_TYPES, ColumnType
+
+CHANGE, KEY, TEXTS, ROW = "change", "row_key", "row_texts", "row_values"
+"""Columns: the parsed record and key, the texts of the row, and its values."""
+IS_DELETED: Final = f"(value is null or {CHANGE}.op = 'd')"
+STAND_IN_TEXTS: Final = tuple(each if isinstance(each, str) else orjson.dumps(each).decode() for each in STAND_INS)
+
+
+@dataclass(frozen=True)
+class TableRead:
+    """What some views read of a captured table. names: of columns, sorted."""
+
+    table: type[Captured]
+    names: tuple[str, ...]
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns that are read."""
+        return [self.table.columns[name] for name in self.names]
+
+    @property
+    def key(self) -> list[Column]:
+        """The columns of its key."""
+        return [self.table.columns[name] for name in self.table.key]
+
+
+Tables = Mapping[str, TableRead]
+"""By topic."""
+
+
+def parsed_change(tables: Tables) -> list[str]:
+    """The columns CHANGE and KEY of records with `topic`, `key` and `record`; both are null in records of events."""
+    row = _struct({name for read in tables.values() for name in read.names})
+    key = _struct({column.name for read in tables.values() for column in read.key})
+    is_change = f"topic in ({', '.join(map(literal, tables))})"
+    fields = f"op string, before {row}, after {row}"
+    return [
+        f"if({is_change}, from_json(record, {literal(fields)}), null) as {CHANGE}",
+        f"if({is_change}, from_json(concat('{{\"key\":', key, '}}'), {literal(f'key {key}')}).key, null) as {KEY}",
+        f"if({is_change}, json_object_keys(get_json_object(record, '$.after')), null) as present"
+        if any(_has_default(column) for read in tables.values() for column in read.columns)
+        else "cast(null as array<string>) as present",
+    ]
+
+
+def _struct(names: Iterable[str]) -> str:
+    fields = ", ".join(f"{identifier(name)}: string" for name in sorted(names))
+    return f"struct<{fields or '`_`: string'}>"
+
+
+def row_texts(tables: Tables) -> str:
+    """The column TEXTS: of each column its text, or PLACEHOLDER if the record does not contain it."""
+    return _by_topic({topic: _texts(read, tables) for topic, read in tables.items()}) + f" as {TEXTS}"
+
+
+def _texts(read: TableRead, tables: Tables) -> str:
+    fields = []
+    for name in sorted({name for each in tables.values() for name in each.names}):
+        text = _resolved(read.table.columns[name]) if name in read.names else "cast(null as string)"
+        fields.append(f"{text} as {identifier(name)}")
+    return f"struct({', '.join(fields) or 'cast(null as string) as `_`'})"
+
+
+def _resolved(column: Column) -> str:
+    new, old = (f"{CHANGE}.{side}.{identifier(column.name)}" for side in ("after", "before"))
+    if column.kind in SHORT:
+        return f"if({_is_stand_in(column, new)}, {literal(PLACEHOLDER)}, {new})"
+    long = (
+        f"startswith({old}, '[') and {old} <> '[]'"
+        if column.kind is Kind.ARRAY
+        else f"length({old}) > {LONG_CHARACTERS}"
+    )
+    filled = f"if(coalesce({long}, false) and not {_is_stand_in(column, old)}, {old}, {literal(PLACEHOLDER)})"
+    return f"if({_is_stand_in(column, new)}, {filled}, {new})"
+
+
+def _is_stand_in(column: Column, text: str) -> str:
+    if isinstance(column.mask, Truncated):
+        stand_ins: Sequence[str] = (PLACEHOLDER, PLACEHOLDER[: column.mask.characters])
+    else:
+        stand_ins = STAND_IN_TEXTS
+    return f"{text} in ({', '.join(map(literal, stand_ins))})"
+
+
+def row_values(tables: Tables, parsed: Mapping[str, ColumnType]) -> str:
+    """The column ROW: `type`, `key`, `data` with the fields of `parsed`, and the names of columns without a value."""
+    return _by_topic({topic: _values(read, parsed) for topic, read in tables.items()}) + f" as {ROW}"
+
+
+def _values(read: TableRead, parsed: Mapping[str, ColumnType]) -> str:
+    columns = {column.name: column for column in read.columns}
+    data = ", ".join(
+        f"cast({_value(columns[name]) if name in columns else 'null'} as {SPARK_TYPES[kind]}) as {identifier(name)}"
+        for name, kind in parsed.items()
+    )
+    unfit = _names(f"if({_is_unfit(column)}, {literal(column.name)}, null)" for column in read.columns)
+    unchanged = _names(
+        f"if({_text(column)} = {literal(PLACEHOLDER)}, {literal(column.name)}, null)" for column in read.columns
+    )
+    kind = f"if({IS_DELETED}, {literal(Deleted(read.table).type)}, {literal(row_of(read.table).type)})"
+    fields = [
+        f"{kind} as type",
+        f"{_key(read.key)} as key",
+        f"struct({data}) as data" if data else "cast(null as string) as data",
+        f"{unfit} as unfit",
+        f"{unchanged} as unchanged",
+    ]
+    return f"struct({', '.join(fields)})"
+
+
+def _names(names: Iterable[str]) -> str:
+    found = ", ".join(names)
+    return f"array_compact(array({found}))" if found else "cast(array() as array<string>)"
+
+
+def _by_topic(cases: Mapping[str, str]) -> str:
+    return f"case topic {' '.join(f'when {literal(topic)} then {case}' for topic, case in cases.items())} end"
+
+
+def _text(column: Column) -> str:
+    return f"{TEXTS}.{identifier(column.name)}"
+
+
+def _has_default(column: Column) -> bool:
+    return not column.required and column.default is not None
+
+
+def _value(column: Column) -> str:
+    """The value of a column; null also where it is unchanged or unfit."""
+    text = _text(column)
+    made = f"if({text} = {literal(PLACEHOLDER)}, null, {_read(column, text)})"
+    if not _has_default(column):
+        return made
+    default = literal(column.default if isinstance(column.default, str) else orjson.dumps(column.default).decode())
+    return f"if(array_contains(present, {literal(column.name)}), {made}, {_read(column, default)})"
+
+
+def _is_unfit(column: Column) -> str:
+    text, value = _text(column), _value(column)
+    known = f"coalesce({text}, '') <> {literal(PLACEHOLDER)}"
+    if not column.nullable:
+        return f"({known} and {value} is null)"
+    return f"({known} and {text} is not null and {value} is null and not {_is_null(column, text)})"
+
+
+def _is_null(column: Column, text: str) -> str:
+    """Whether a value is null for views although the record has one."""
+    match column.kind:
+        case Kind.INTEGER | Kind.DECIMAL:
+            return _is_not_finite(text)
+        case Kind.FLOAT:
+            return f"({_is_not_finite(text)} or {_matches(text, NUMBER)})"
+        case Kind.TIMESTAMP | Kind.DATE:
+            return f"not {_matches(text, READ_YEAR + '(?s:.*)')}"
+        case Kind.JSON:
+            return f"trim({text}) = 'null'"
+        case _:
+            return "false"
+
+
+def _read(column: Column, text: str) -> str:
+    match column.kind:
+        case Kind.INTEGER:
+            return f"if({_matches(text, WHOLE)} and length({text}) <= {MAX_DIGITS}, try_cast({text} as bigint), null)"
+        case Kind.FLOAT:
+            number = f"if({_matches(text, NUMBER)}, try_cast({text} as double), null)"
+            return f"if(abs({number}) <= 1.7976931348623157E308D, {number}, null)"
+        case Kind.BOOLEAN:
+            return f"case {text} when 'true' then true when 'false' then false end"
+        case Kind.DECIMAL:
+            return f"if({_is_not_finite(text)}, null, {text})"
+        case Kind.TIMESTAMP:
+            return f"if({_matches(text, TIME)}, try_cast({text} as timestamp), null)"
+        case Kind.DATE:
+            return f"if({_matches(text, READ_YEAR + '(?s:.*)')}, {_without_zone(text)}, null)"
+        case Kind.TIME:
+            return _without_zone(text)
+        case Kind.INTERVAL:
+            return _interval(text)
+        case Kind.ENUM:
+            return f"if({text} in ({', '.join(map(literal, column.choices))}), {text}, null)"
+        case Kind.JSON:
+            return f"from_json(concat('{{\"v\":', {text}, '}}'), 'v string').v"
+        case Kind.ARRAY:
+            return f"if(startswith({text}, '['), {text}, null)"
+        case _:
+            return text
+
+
+def _is_not_finite(text: str) -> str:
+    return f"{text} in ({', '.join(map(literal, sorted(NOT_FINITE)))})"
+
+
+def _matches(text: str, pattern: str) -> str:
+    whole = literal(f"\\A(?:{pattern})\\z")
+    return f"{text} rlike {whole}"
+
+
+def _without_zone(text: str) -> str:
+    return f"if(endswith({text}, 'Z'), left({text}, length({text}) - 1), {text})"
+
+
+def _interval(text: str) -> str:
+    """The parts that are not zero, the seconds with up to six digits behind the point."""
+    whole = literal(f"\\A(?:{INTERVAL})\\z")
+
+    def part(number: int) -> str:
+        return f"regexp_extract({text}, {whole}, {number})"
+
+    def shown(number: int, unit: str) -> str:
+        return f"if(cast({part(number)} as bigint) = 0, '', concat({part(number)}, '{unit}'))"
+
+    digits = f"format_string('%.6f', cast({part(6)} as double))"
+    rounded = f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {digits}))"
+    seconds = f"if(cast({part(6)} as double) = 0, '', concat({rounded}, 'S'))"
+    days = f"concat({shown(1, 'Y')}, {shown(2, 'M')}, {shown(3, 'D')})"
+    times = f"concat({shown(4, 'H')}, {shown(5, 'M')}, {seconds})"
+    made = f"if({times} = '', if({days} = '', 'PT0S', concat('P', {days})), concat('P', {days}, 'T', {times}))"
+    return f"if({text} rlike {whole}, {made}, null)"
+
+
+def _key(columns: Sequence[Column]) -> str:
+    """The key as text; null if the record has none."""
+    texts = [f"{KEY}.{identifier(column.name)}" for column in columns]
+    if len(columns) == 1:
+        return _key_text(columns[0], texts[0])
+    parts = ", ',', ".join(_key_json(column, text) for column, text in zip(columns, texts, strict=True))
+    return f"concat('[', {parts}, ']')"
+
+
+def _key_text(column: Column, text: str) -> str:
+    value = _read(column, text)
+    return f"if({value} is null, null, {text})" if column.kind is Kind.TIMESTAMP else f"cast({value} as string)"
+
+
+def _key_json(column: Column, text: str) -> str:
+    made = _key_text(column, text)
+    if column.kind in (Kind.INTEGER, Kind.BOOLEAN):
+        return made
+    listed = f"to_json(array({made}))"
+    return f"if({made} is null, null, substring({listed}, 2, length({listed}) - 2))"
+
+
+def refusal(tables: Tables) -> str:
+    """Why a record is not a change of a row of its table; null if it is."""
+    keys = {
+        topic: literal(f"not a change: its key lacks {', '.join(_quoted(read.table.key))}, or has it with another type")
+        for topic, read in tables.items()
+    }
+    return f"""
+case
+  when value is not null and not is_text then 'not a change: the record is not UTF-8 text'
+  when value is not null and {CHANGE}.op is null then 'not a change: malformed JSON, or no "op"'
+  when value is not null and {CHANGE}.op not in ('c', 'r', 'u', 'd') then 'not a change: "op" is not c, r, u or d'
+  when {ROW}.key is null then {_by_topic(keys)}
+  when not {IS_DELETED} and {CHANGE}.after is null then 'not a change: "after" is missing'
+end"""
+
+
+def _quoted(names: Iterable[str]) -> list[str]:
+    return [f'"{name}"' for name in names]

@@ -1,0 +1,267 @@
+"""Reads records of captured tables, as Debezium writes them, for views: this defines what the live query's SQL does.
+
+A record names its row by its key. Its value says what the row is now, or it is missing or says that the row is deleted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from commands.declaring.upcasting import NUMBER, TIME, WHOLE
+from eventlog.capturing.columns import Column, Kind
+from eventlog.capturing.declaring import Captured
+from eventlog.capturing.values import (
+    CONVERTERS,
+    LONG_CHARACTERS,
+    NOT_FINITE,
+    is_stand_in,
+)
+from eventlog.envelope import Envelope
+from eventlog.source_positions import source_id
+from projections.table.rows import Deleted, row_of
+
+
+class Absent(Enum):
+    """Why a record has no value for a column.
+
+    UNFIT: it lacks the column, has null where the class excludes it, or a value of another type. UNCHANGED: the update
+    did not change it, and PostgreSQL did not send its long value, nor could it be read again: the row is deleted, or
+    has another key, and a record that says so follows.
+    """
+
+    UNFIT = "unfit"
+    UNCHANGED = "unchanged"
+
+
+class NotAChange(ValueError):
+    """A record is not a change of a row of its table; the message says why, like the live query."""
+
+
+class Place(NamedTuple):
+    """Where a record is. topic: without the environment."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+OPERATIONS: Final = frozenset("crud")
+MAX_DIGITS: Final = 20
+"""Of an integer that fits in 64 bits, with its sign."""
+SHORT: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
+"""Kinds whose values are never stored apart."""
+READ_YEAR: Final = r"(?!0000)[0-9]{4}-"
+"""Times before and after these years are null, because no store has them."""
+_LONG_NUMBER: Final = re.compile("[0-9]{19}")
+_TIME, _WHOLE, _NUMBER, _YEAR = re.compile(TIME), re.compile(WHOLE), re.compile(NUMBER), re.compile(READ_YEAR)
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """What is read of a captured table; it can be pickled to other processes.
+
+    columns: that are read. key: its key. row, deleted: the types of its events.
+    """
+
+    columns: tuple[Column, ...]
+    key: tuple[Column, ...]
+    row: str
+    deleted: str
+
+    @classmethod
+    def of(cls, table: type[Captured], names: Iterable[str]) -> TableReader:
+        """Reads the columns `names` of a table."""
+        columns = tuple(table.columns[name] for name in sorted(names))
+        return cls(columns, tuple(table.columns[name] for name in table.key), row_of(table).type, Deleted(table).type)
+
+
+def envelope_of(table: TableReader, place: Place, key: bytes | None, value: bytes | None) -> Envelope:
+    """The change in a record as an envelope; its data is by column, with Absent where there is no value.
+
+    Raises NotAChange, and ValueError if only the live query reads it.
+    """
+    document = None if value is None else _document(value)
+    row_key = key_text(table.key, key)
+    if document is None or document.get("op") == "d":
+        return _envelope(table.deleted, row_key, place, {})
+    after = document.get("after")
+    if not isinstance(after, dict):
+        raise NotAChange('not a change: "after" is missing')
+    before = document.get("before")
+    data = values_of(table.columns, after, before if isinstance(before, dict) else {})
+    return _envelope(table.row, row_key, place, data)
+
+
+def _document(value: bytes) -> dict[str, Any]:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        raise NotAChange("not a change: the record is not UTF-8 text") from error
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        if text.lstrip().startswith("{"):  # the live query reads some texts that are no JSON
+            raise
+        found = None
+    operation = found.get("op") if isinstance(found, dict) else None
+    if operation is None:
+        raise NotAChange('not a change: malformed JSON, or no "op"')
+    if operation not in OPERATIONS:
+        raise NotAChange('not a change: "op" is not c, r, u or d')
+    return dict(found)
+
+
+def _envelope(type_: str, key: str, place: Place, data: Mapping[str, Any]) -> Envelope:
+    return Envelope(
+        f"{source_id(place.topic, place.partition)}:{place.offset}",
+        type_,
+        key,
+        datetime.fromtimestamp(place.timestamp_ms / 1000, UTC),
+        data,
+        data_version=1,
+        sequence=place.offset,
+    )
+
+
+def key_text(columns: Sequence[Column], key: bytes | None) -> str:
+    """The key of a view's row: `42`, or `["a",1]` if the table's key has several columns; raises NotAChange."""
+    names = ", ".join(f'"{column.name}"' for column in columns)
+    unfit = NotAChange(f"not a change: its key lacks {names}, or has it with another type")
+    try:
+        found = orjson.loads(key or b"")
+    except orjson.JSONDecodeError as error:
+        raise unfit from error
+    if not isinstance(found, dict):
+        raise unfit
+    values = list(values_of(columns, found, {}).values())
+    if any(value is None or isinstance(value, Absent) for value in values):
+        raise unfit
+    only = values[0] if len(values) == 1 else values
+    return only if isinstance(only, str) else orjson.dumps(only).decode()
+
+
+def values_of(columns: Iterable[Column], row: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row as views have them, by column; old: the row before, as far as the record has it."""
+    found: dict[str, Any] = {}
+    for column in columns:
+        value: Any = row.get(column.name)
+        if value is not None and is_stand_in(column, value):
+            value = old.get(column.name)
+            if not _was_stored_apart(column, value) or is_stand_in(column, value):
+                found[column.name] = Absent.UNCHANGED
+                continue
+        if value is not None:
+            value = reader(column)(value)
+        elif column.name not in row:
+            value = column.default
+        if value is None and not column.nullable:
+            value = Absent.UNFIT
+        found[column.name] = value
+    return found
+
+
+def _was_stored_apart(column: Column, old: Any) -> bool:
+    """Whether a value of an old row may be one that PostgreSQL stored apart; see `eventlog.capturing.values`."""
+    if column.kind in SHORT or old is None:
+        return False
+    if column.kind is Kind.ARRAY:
+        return isinstance(old, list) and bool(old)
+    return len(_text(old)) > LONG_CHARACTERS
+
+
+@cache
+def reader(column: Column) -> Callable[[Any], Any]:
+    """What makes a view's value of a value in a record that is not null: None, or UNFIT, where there is none."""
+    match column.kind:
+        case Kind.INTEGER:
+            return _integer
+        case Kind.FLOAT:
+            return _float
+        case Kind.BOOLEAN:
+            return _boolean
+        case Kind.DECIMAL:
+            return lambda value: None if _text(value) in NOT_FINITE else _text(value)
+        case Kind.TIMESTAMP:
+            return _timestamp
+        case Kind.DATE:
+            return lambda value: _text(value).removesuffix("Z") if _YEAR.match(_text(value)) else None
+        case Kind.TIME:
+            return lambda value: _text(value).removesuffix("Z")
+        case Kind.INTERVAL:
+            return _interval
+        case Kind.ENUM:
+            return lambda value: value if value in column.choices else Absent.UNFIT
+        case Kind.JSON:
+            return _json
+        case Kind.ARRAY:
+            return lambda value: value if isinstance(value, list) else Absent.UNFIT
+        case _:
+            return _text
+
+
+def _text(value: Any) -> str:
+    """The live query reads any value as text."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _integer(value: Any) -> int | Absent | None:
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
+    text = _text(value)
+    if text in NOT_FINITE:
+        return None
+    if not _WHOLE.fullmatch(text) or len(text) > MAX_DIGITS or not -(2**63) <= int(text) < 2**63:
+        return Absent.UNFIT
+    return int(text)
+
+
+def _float(value: Any) -> float | Absent | None:
+    text = _text(value)
+    if text in NOT_FINITE:
+        return None
+    if not _NUMBER.fullmatch(text):
+        return Absent.UNFIT
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def _boolean(value: Any) -> bool | Absent:
+    return {"true": True, "false": False}.get(_text(value), Absent.UNFIT)
+
+
+def _timestamp(value: Any) -> str | Absent | None:
+    text = _text(value)
+    if not _YEAR.match(text):
+        return None
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return Absent.UNFIT
+    return text if _TIME.fullmatch(text) else Absent.UNFIT
+
+
+def _interval(value: Any) -> str | Absent:
+    try:
+        return str(CONVERTERS[Kind.INTERVAL](_text(value)))
+    except ValueError:
+        return Absent.UNFIT
+
+
+def _json(value: Any) -> Any:
+    """A document, which PostgreSQL has checked; raises ValueError if it may have integers of more than 64 bits."""
+    if isinstance(value, str) and _LONG_NUMBER.search(value):
+        raise ValueError("only the live query reads such numbers")
+    try:
+        return orjson.loads(value) if isinstance(value, str) else value
+    except orjson.JSONDecodeError:
+        return Absent.UNFIT

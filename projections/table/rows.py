@@ -1,0 +1,87 @@
+"""Rows of captured tables as events of views: a row has its current values, or it is deleted.
+
+The topic of a captured table keeps the last change of each row. So a view can know what a row is, but not what it was,
+nor how often it changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any, ClassVar, Final
+
+from pydantic import create_model
+from pydantic.fields import FieldInfo
+
+from commands.declaring.aggregate import Event
+from eventlog.capturing.columns import Column, Kind
+from eventlog.capturing.declaring import Captured
+
+FIELD_TYPES: Final[Mapping[Kind, Any]] = {
+    Kind.INTEGER: int,
+    Kind.FLOAT: float,
+    Kind.BOOLEAN: bool,
+    Kind.TIMESTAMP: datetime,
+    Kind.JSON: dict[str, Any],
+    Kind.ARRAY: list[Any],
+}
+"""Of the other kinds, views have the text."""
+LISTED: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DECIMAL, Kind.UUID, Kind.ENUM})
+"""Kinds that a view can show in a list: in a record they are written as in a view."""
+
+
+class Row(Event):
+    """A row of a captured table, as an event: what it is now, or that it is deleted. Its fields are the columns.
+
+    key: of the view's row is the table's, as text: `42`, or `["a",1]` if it has several columns.
+    """
+
+    table: ClassVar[type[Captured]]
+    deleted: ClassVar[bool]
+
+
+@cache
+def row_of(table: type[Captured]) -> type[Row]:
+    """The event that a row has these values now; raises SourceDeclarationError if the table belongs to no source."""
+    fields: dict[str, Any] = {
+        f"column_{number}": (_field_type(column), FieldInfo(alias=column.name))
+        for number, column in enumerate(table.columns.values())
+    }
+    return _event(table, table.topic(), deleted=False, fields=fields)
+
+
+@cache
+def Deleted(table: type[Captured]) -> type[Row]:  # noqa: N802 - stands among classes of events
+    """The event that a row was deleted: `deleted_by=(Deleted(Customer),)`."""
+    return _event(table, f"{table.topic()}.deleted", deleted=True, fields={})
+
+
+def _event(table: type[Captured], type_: str, *, deleted: bool, fields: Mapping[str, Any]) -> type[Row]:
+    made = create_model(table.__name__, __base__=Row, __module__=table.__module__, **fields)
+    made.type, made.table, made.deleted = type_, table, deleted
+    return made
+
+
+def _field_type(column: Column) -> Any:
+    kind = FIELD_TYPES.get(column.kind, str)
+    return kind | None if column.nullable else kind
+
+
+def is_row(event: object) -> bool:
+    """Whether an event class is that of a captured table's rows."""
+    return isinstance(event, type) and issubclass(event, Row)
+
+
+def column_problem(table: type[Captured], name: str) -> str | None:
+    """Why a view cannot show a column of a captured table; None if it can."""
+    column = table.columns.get(name)
+    if column is None:
+        return f'table "{table.table}" has no column "{name}"; it has {", ".join(sorted(table.columns))}'
+    if column.kind is Kind.ARRAY and column.item not in LISTED:
+        item = column.item.value if column.item else "unknown"
+        return (
+            f'column "{name}" of table "{table.table}" is a list of {item} values, which a view cannot show: '
+            "show a list of text, integers, booleans, decimals, uuids or enum values"
+        )
+    return None

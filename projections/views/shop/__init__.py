@@ -1,0 +1,1 @@
+"""Views over the database of a web shop, whose tables are captured."""

@@ -1,0 +1,54 @@
+"""A view of each of the shop's tables, with all its columns, in every store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from eventlog.capturing import Captured, Kind
+from eventlog.sources.shop.shop import Customer, Order, OrderLine, Product
+from projections import Cache, Deleted, Elasticsearch, Postgres, TableView, current
+from projections.table.types import format_time
+from tests.integration.sources.captured import Row
+
+
+def mirror(name: str, table: type[Captured]) -> TableView:
+    """All columns of the table; the key is in `row_key` too."""
+    columns = {column: current(table, column) for column in table.columns}
+    stores = (Postgres(), Elasticsearch(), Cache())
+    return TableView(name, "row_key", columns, stores, deleted_by=(Deleted(table),))
+
+
+customers, products = mirror("mirrored_customers", Customer), mirror("mirrored_products", Product)
+orders, order_lines = mirror("mirrored_orders", Order), mirror("mirrored_order_lines", OrderLine)
+MIRRORS: Mapping[type[Captured], TableView] = {
+    Customer: customers,
+    Product: products,
+    Order: orders,
+    OrderLine: order_lines,
+}
+
+
+def in_rows(table: type[Captured], row: Row) -> dict[str, Any]:
+    """A row of the database (`captured.rows_of`) as the mirror should show it, nulls and empty lists left out."""
+    found = {}
+    for name, column in table.columns.items():
+        value = row[name]
+        if value is not None and column.kind is Kind.TIMESTAMP:
+            value = format_time(value)
+        if value is not None and value != []:
+            found[name] = value
+    return found
+
+
+def shown(table: type[Captured], state: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns in a stored state, in the form of `in_rows`."""
+    found = {}
+    for name, column in table.columns.items():
+        value = state.get(name)
+        if value is not None and column.kind in (Kind.JSON, Kind.ARRAY):
+            value = json.loads(value)
+        if value is not None and value != []:
+            found[name] = value
+    return found

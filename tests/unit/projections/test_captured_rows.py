@@ -1,0 +1,201 @@
+"""Rows of captured tables in views: declarations, and the same meaning in Python and in the live query's SQL."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from commands.aggregates.listings.listing import PriceChanged
+from eventlog.envelope import Envelope, Position
+from eventlog.settings import LogSettings
+from eventlog.source_positions import topic_and_partition
+from projections import Deleted, Postgres, TableView, count, current, last
+from projections.errors import ViewDeclarationError
+from projections.folding import unclear
+from projections.folding.compiled import compiled
+from projections.folding.decoders import decoders
+from projections.folding.folder import Folder, UnclearRecord
+from projections.folding.unclear import Unreadable
+from projections.spark.patch_sql import patch_records
+from projections.table import reference
+from projections.table.expressions import Source
+from projections.table.monoids import State
+from projections.table.view import TableView as View
+from tests.captured_things import VIEWS, Pair, Thing, by_id, random_record, random_row
+from tests.seeds import seed_of
+from tests.spark_rows import Patches, patches, session
+from tests.states import differences, touched
+
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+LACKS = "lacks a column, or has it with another type: "
+SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
+
+
+def records(number: int, count_: int = 400) -> list[UnclearRecord]:
+    chance = random.Random(seed_of(number))
+    return [random_record(chance, offset, chance.randrange(3)) for offset in range(count_)]
+
+
+def expected(views: tuple[View, ...], made: list[UnclearRecord]) -> tuple[Patches, dict[tuple[str, int], set[str]]]:
+    """What the definition makes of records: patches, and why which record cannot be read."""
+    found: Patches = {}
+    reasons: dict[tuple[str, int], set[str]] = {}
+    for each in made:
+        for view in views:
+            if topic_and_partition(each.source)[0] not in view.topics:
+                continue
+            try:
+                for patch in unclear.patches(view, each):
+                    change = {name: value for name, value in patch.fields.items() if value is not None}
+                    found[f"{view.tag}/{patch.key}", patch.source, *patch.place] = change
+            except Unreadable as error:
+                reasons.setdefault((each.source, each.offset), set()).add(str(error))
+    return found, reasons
+
+
+def common(reasons: set[str]) -> str:
+    """The reason in the one dead letter of a record that several views cannot read."""
+    (start,) = {reason.partition(LACKS)[0] for reason in reasons}
+    names = {name for reason in reasons for name in reason.partition(LACKS)[2].split(", ")}
+    return start + LACKS + ", ".join(sorted(names)) if names != {""} else start
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("number", range(3))
+def test_the_live_query_reads_captured_rows_as_defined(number: int) -> None:
+    made = records(number)
+    rows = [
+        (SETTINGS.topic(topic), each.key, each.value, partition, each.offset, each.timestamp_ms)
+        for each in made
+        for topic, partition in [topic_and_partition(each.source)]
+    ]
+    schema = "topic string, key binary, value binary, `partition` int, `offset` bigint, ms bigint"
+    kafka = (
+        session()
+        .createDataFrame(rows, schema)
+        .selectExpr("topic", "key", "value", "`partition`", "`offset`", "timestamp_millis(ms) as timestamp")
+    )
+    out = patch_records(kafka, VIEWS, SETTINGS).collect()
+    found = patches((row.key, row.value) for row in out if row.topic.endswith("patches"))
+    wanted, reasons = expected(VIEWS, made)
+    assert len(wanted) > 100
+    assert differences(_plain(found), _plain(wanted)) == []
+    letters = {}
+    for row in out:
+        if row.topic.endswith("dead-letters"):
+            letter = json.loads(row.value)
+            letters[f"{letter['topic']}/{letter['partition']}", letter["offset"]] = letter["reason"]
+    assert letters == {place: common(several) for place, several in reasons.items()}
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
+    made = records(number)
+    folder = Folder(decoders(VIEWS), [compiled(view) for view in VIEWS])
+    for each in made:
+        folder.add(each.source, [Recorded(each)])
+    for view, fold in zip(VIEWS, folder.folds, strict=True):
+        rows: dict[str, State] = {}
+        for each in made:
+            if topic_and_partition(each.source)[0] in view.topics:
+                try:
+                    for patch in unclear.patches(view, each):
+                        reference.combine(view, rows.setdefault(patch.key, {}), patch.fields)
+                except Unreadable:
+                    assert each in fold.unclear
+        names = [field.name for field in view.layout.fields]
+        left = {}
+        for each in fold.unclear:
+            try:
+                for patch in unclear.patches(view, each):
+                    reference.combine(view, left.setdefault(patch.key, {}), patch.fields)
+            except Unreadable:
+                pass
+        for key, row in fold.drain().items():
+            reference.combine(view, left.setdefault(key, {}), dict(zip(names, row, strict=True)))
+        plain = [{key: touched(state) for key, state in each.items()} for each in (left, rows)]
+        assert differences(*plain) == []
+
+
+class Recorded:
+    """A record as Kafka's client has it."""
+
+    def __init__(self, what: UnclearRecord) -> None:
+        self._what = what
+
+    def offset(self) -> int:
+        return self._what.offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._what.timestamp_ms
+
+    def key(self) -> bytes | None:
+        return self._what.key
+
+    def value(self) -> bytes | None:
+        return self._what.value
+
+
+def _plain(found: Patches) -> dict[Any, dict[str, Any]]:
+    """One text of JSON may be written in two ways."""
+    made = {}
+    for key, row in found.items():
+        made[key] = {
+            name: json.loads(value) if name in ("extra", "tags", "numbers") and value[:1] in ("[", "{") else value
+            for name, value in row.items()
+        }
+    return made
+
+
+def test_a_view_reads_events_and_a_table_in_one_row() -> None:
+    view = TableView(
+        "mixed", "listing_id", {"name": current(Thing, "name"), "renamed": count(PriceChanged)}, (Postgres(),)
+    )
+    assert view.topics == ("events", "cdc.things.public.things")
+    assert view.reads_events
+    assert not by_id.reads_events
+
+
+def test_events_alone_make_no_row_that_the_table_lacks() -> None:
+    """The tombstone of a deleted row is gone one day, and a rebuild must not bring the row back."""
+    columns = {"name": current(Thing, "name"), "changes": count(PriceChanged)}
+    view = TableView("mixed", "listing_id", columns, (Postgres(),), deleted_by=(Deleted(Thing),))
+    data = {"listing_id": "1", "city": "A", "previous_price": 1, "price": 2}
+    event = Envelope("listing/1/1", PriceChanged.type, "listing/1", WHEN, data, data_version=1, sequence=1)
+    changed = Source(event, Position(0, 7), 0, "")
+    rows: dict[str, State] = {}
+    for patch in reference.lift(view, changed):
+        reference.combine(view, rows.setdefault(patch.key, {}), patch.fields)
+    assert reference.is_deleted(rows["1"])
+    value = {"op": "c", "after": random_row(random.Random(0), 0.0) | {"name": "Ann"}}
+    there = UnclearRecord(f"{Thing.topic()}/0", 0, 0, b'{"id":1}', json.dumps(value).encode())
+    for patch in unclear.patches(view, there):
+        reference.combine(view, rows["1"], patch.fields)
+    assert not reference.is_deleted(rows["1"])
+    assert reference.finish(view, "1", rows["1"]) == {"listing_id": "1", "name": "Ann", "changes": 1}
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda: TableView("v", "k", {"n": count(Thing)}, (Postgres(),)), "only current rows are known"),
+        (lambda: TableView("v", "k", {"n": last({Thing: "name"})}, (Postgres(),)), 'current(Thing, "…")'),
+        (lambda: TableView("v", "k", {"n": current(Thing, "name")}, (Postgres(),), deleted_by=(Thing,)), "Deleted(Th"),
+        (lambda: TableView("v", "k", {"n": current(Thing, "nome")}, (Postgres(),)), 'has no column "nome"; it has'),
+        (
+            lambda: TableView(
+                "v", "k", {"n": current(Thing, "name")}, (Postgres(),), deleted_by=(Deleted(Thing), Deleted(Pair))
+            ),
+            "stands alone",
+        ),
+    ],
+)
+def test_what_needs_history_is_refused_with_what_to_do(declare: Callable[[], TableView], says: str) -> None:
+    with pytest.raises(ViewDeclarationError) as refused:
+        declare()
+    assert says in str(refused.value)
