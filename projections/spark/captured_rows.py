@@ -261,6 +261,21 @@ def _key_json(column: Column, text: str) -> str:
     return f"if({made} is null, null, substring({listed}, 2, length({listed}) - 2))"
 
 
+def columns(tables: Tables, *, with_data: bool) -> dict[str, str]:
+    """The columns of a change, with the names of those of an event, and the names of columns without a value."""
+    return {
+        "refusal": refusal(tables),
+        "id": "concat(topic, '/', `partition`, ':', `offset`)",
+        "type": f"{ROW}.type",
+        "stream": f"{ROW}.key",
+        "sequence": "`offset`",
+        "data_version": "cast(1 as bigint)",
+        **({"data": f"{ROW}.data"} if with_data else {}),
+        "unfit": f"{ROW}.unfit",
+        "unchanged": f"{ROW}.unchanged",
+    }
+
+
 def refusal(tables: Tables) -> str:
     """Why a record is not a change of a row of its table; null if it is."""
     keys = {

@@ -16,7 +16,7 @@ from eventlog.envelope import SPEC_VERSION
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.spark import captured_rows
-from projections.spark.captured_rows import ROW, TableRead, Tables
+from projections.spark.captured_rows import TableRead, Tables
 from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
 from projections.table.event_data import lacking_columns
 from projections.table.expressions import Field, identifier, literal
@@ -141,58 +141,42 @@ def parse(records: DataFrame, schema: LogSchema, settings: LogSettings) -> DataF
     if schema.older:
         document = document.selectExpr("*", *recorded_columns(schema.older, schema.kinds))
         data = current_data(schema.older, schema.kinds, schema.parsed, data)
-    if not schema.tables:
-        return document.selectExpr(*_columns(schema, data, REFUSAL))
-    refusal = f"if({IS_EVENT}, {REFUSAL}, {captured_rows.refusal(schema.tables)})"
-    events = _columns(schema, data, refusal)
-    return document.selectExpr(
-        *(_or_row(each) for each in events),
-        f"{ROW}.unfit as unfit",
-        f"{ROW}.unchanged as unchanged",
-    )
+    columns = OF_ALL | _of_events(schema, data)
+    if schema.tables:
+        rows = captured_rows.columns(schema.tables, with_data=bool(schema.parsed))
+        columns |= {name: f"if({IS_EVENT}, {columns.get(name, 'null')}, {value})" for name, value in rows.items()}
+    return document.selectExpr(*(f"{value} as {identifier(name)}" for name, value in columns.items()))
 
 
 def _only_of_events(column: str, schema: LogSchema) -> str:
     return f"if({IS_EVENT}, {column}, null)" if schema.tables else column
 
 
-OF_ROWS: Final = {
-    "id": "concat(topic, '/', `partition`, ':', `offset`)",
-    "type": f"{ROW}.type",
-    "stream": f"{ROW}.key",
-    "sequence": "`offset`",
-    "data_version": "cast(1 as bigint)",
-    "data": f"{ROW}.data",
+OF_ALL: Final = {
+    "topic": "topic",
+    "key": "key",
+    "value": "value",
+    "record": "record",
+    "partition": "cast(`partition` as bigint)",
+    "offset": "`offset`",
+    "time": "time",
+    "timestamp_ms": "unix_millis(time)",
+    "tombstone": "tombstone",
+    "heartbeat": "heartbeat",
 }
-"""The columns of captured rows that are not those of all records."""
+"""The columns that all records have."""
 
 
-def _or_row(column: str) -> str:
-    """A column of events, which is another one for captured rows."""
-    value, _, name = column.rpartition(" as ")
-    return f"if({IS_EVENT}, {value}, {OF_ROWS[name]}) as {name}" if name in OF_ROWS else column
-
-
-def _columns(schema: LogSchema, data: str, refusal: str) -> list[str]:
-    return [
-        "topic",
-        "key",
-        "value",
-        "record",
-        "cast(`partition` as bigint) as `partition`",
-        "`offset`",
-        "time",
-        "unix_millis(time) as timestamp_ms",
-        "tombstone",
-        "heartbeat",
-        f"{refusal} as refusal",
-        "document.id as id",
-        "document.type as type",
-        "document.subject as stream",
-        "document.sequence as sequence",
-        *(["coalesce(document.dataversion, 0) as data_version"] if schema.events else []),
-        *([f"{data} as data"] if schema.parsed else []),
-    ]
+def _of_events(schema: LogSchema, data: str) -> dict[str, str]:
+    return {
+        "refusal": REFUSAL,
+        "id": "document.id",
+        "type": "document.type",
+        "stream": "document.subject",
+        "sequence": "document.sequence",
+        **({"data_version": "coalesce(document.dataversion, 0)"} if schema.events else {}),
+        **({"data": data} if schema.parsed else {}),
+    }
 
 
 def unreadable(event: type[Event], required: Sequence[str | ItemField], parsed: Mapping[str, ColumnType]) -> str:
