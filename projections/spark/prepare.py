@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from eventlog.envelope import Envelope, encode
 from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
 from projections.registry import ViewRegistry
 from projections.spark.patch_sql import patch_records
 from projections.spark.session import SparkSettings, end, start_session
@@ -74,6 +75,7 @@ def _records(numbers: DataFrame) -> DataFrame:
     """Records in the form of Kafka's source; no view can read them, but trying to is enough."""
     event = Envelope("thing/1/1", "thing.done", "thing/1", datetime.now(UTC), {"done": True}, sequence=1)
     return numbers.selectExpr(
+        f"{literal(LogSettings().topic(EVENTS))} as topic",
         f"cast({literal(event.id)} as binary) as key",
         f"cast({literal(encode(event).decode())} as binary) as value",
         "0 as partition",
