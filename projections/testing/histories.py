@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import string
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -15,14 +15,18 @@ from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from eventlog.source_positions import source_id
+from eventlog.topics import EVENTS
 from projections.stores.names import patch_key
 from projections.stores.store import Batch
 from projections.table.expressions import Source
 from projections.table.patch import Patch
 from projections.table.reference import lift
+from projections.table.rows import Row
 from projections.table.types import ColumnType, column_type
 from projections.table.view import TableView
 
+START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCES = 3
 PARTITIONS = 3
 KEYS = (
@@ -94,12 +98,14 @@ def history(
 
 def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Random, length: int) -> list[Source]:
     versions: dict[str, int] = {}
-    offsets = dict.fromkeys(range(SOURCES), 0)
+    offsets: dict[str, int] = {}
     made = []
-    start = datetime(2026, 1, 1, tzinfo=UTC)
     for _ in range(length):
         event = chance.choice(events)
-        data = {name: _value(info.annotation, chance) for name, info in event.model_fields.items()}
+        data = {info.alias or name: _value(info.annotation, chance) for name, info in event.model_fields.items()}
+        if issubclass(event, Row):
+            made.append(_changed(event, data, chance, offsets))
+            continue
         data[event.id_field] = chance.choice(KEYS)
         if isinstance(view.key, str) and view.key in data:
             data[view.key] = chance.choice(KEYS)
@@ -108,35 +114,52 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
         stream = f"{event.type.partition('.')[0]}/{data[event.id_field]}"
         version = versions[stream] = versions.get(stream, 0) + 1
         partition = partition_of(stream, SOURCES)
-        offsets[partition] += chance.choice((1, 1, 1, 2, 5))  # markers and compaction leave gaps
+        offset = _next(offsets, source_id(EVENTS, partition), chance)
         # clocks differ between processes, and two events may have one time
-        time = start + timedelta(milliseconds=chance.randrange(length * 4))
+        time = START + timedelta(milliseconds=chance.randrange(length * 4))
         what = Envelope(
             f"{stream}/{version}", event.type, stream, time, data, data_version=event.version, sequence=version
         )
-        made.append(Source(what, Position(partition, offsets[partition]), timestamp_ms(time), encode(what).decode()))
+        made.append(Source(what, Position(partition, offset), timestamp_ms(time), encode(what).decode()))
     return made
+
+
+def _changed(event: type[Row], data: Mapping[str, Any], chance: random.Random, offsets: dict[str, int]) -> Source:
+    """A change of a captured row."""
+    key, topic = chance.choice(KEYS), event.table.topic()
+    partition = partition_of(key, SOURCES)
+    offset = _next(offsets, source_id(topic, partition), chance)
+    what = Envelope(f"{topic}/{offset}", event.type, key, START, data, data_version=1, sequence=offset)
+    return Source(what, Position(partition, offset), timestamp_ms(START), "", topic)
+
+
+def _next(offsets: dict[str, int], source: str, chance: random.Random) -> int:
+    """The next offset in a source; markers and compaction leave gaps."""
+    offsets[source] = offsets.get(source, 0) + chance.choice((1, 1, 1, 2, 5))
+    return offsets[source]
 
 
 def _patches(
     view: TableView, sources: Sequence[Source], chance: random.Random, repeated: bool
 ) -> dict[int, list[Emission]]:
-    """Emit each source partition in its order; partitions are interleaved at random."""
+    """Emit each source in its order; sources are interleaved at random."""
     found: dict[int, list[Emission]] = {each: [] for each in range(PARTITIONS)}
-    logs = {each: [s for s in sources if s.position.partition == each] for each in range(SOURCES)}
+    logs: dict[str, list[Source]] = {}
+    for each in sources:
+        logs.setdefault(source_id(each.topic, each.position.partition), []).append(each)
     at = dict.fromkeys(logs, 0)
-    while unread := [each for each in logs if at[each] < len(logs[each])]:
-        partition = chance.choice(unread)
-        source = logs[partition][at[partition]]
-        at[partition] += 1
+    while unread := [name for name in logs if at[name] < len(logs[name])]:
+        name = chance.choice(unread)
+        source = logs[name][at[name]]
+        at[name] += 1
         for patch in lift(view, source):
             sent = patch._replace(fields=orjson.loads(orjson.dumps(patch.fields)))
             found[partition_of(patch_key(view.tag, patch.key), PARTITIONS)].append(Emission(view.tag, sent))
         if chance.random() < 0.1:
-            for each in found.values():
-                each.append(Emission(view.tag, progress=(str(partition), source.position.offset)))
+            for records in found.values():
+                records.append(Emission(view.tag, progress=(name, source.position.offset)))
         if repeated and chance.random() < 0.05:
-            at[partition] = max(0, at[partition] - chance.randrange(12))
+            at[name] = max(0, at[name] - chance.randrange(12))
     return found
 
 

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
 from commands.testing.past import Happened, Past
-from eventlog.envelope import Position, decode
+from eventlog.capturing.declaring import Captured
+from eventlog.envelope import Envelope, Position, decode, timestamp_ms
+from projections.table.changes import key_text
 from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.lookups import looked_up_types
 from projections.table.reference import fold
+from projections.table.rows import row_of
 from projections.table.view import TableView
 
 Row = Mapping[str, Any]
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def rows_of(view: TableView, *events: Happened, others: Sequence[TableView] = ()) -> dict[str, dict[str, Any]]:
+def rows_of(
+    view: TableView, *events: Happened | Captured, others: Sequence[TableView] = ()
+) -> dict[str, dict[str, Any]]:
     """The visible rows of `view` after `events`, by key; values are as the API shows them, times as text.
 
     events: in the order of the log; events that the view does not handle are ignored. Use `recorded(…)` for an event of
     an older version of the code, and `at(…)` to set its time (both from `commands.testing`). An event without a time
-    has the time of the event before it, the first one the start of 2026.
+    has the time of the event before it, the first one the start of 2026. An instance of a captured class, such as
+    `Customer(id=1, …)`, stands for a change of that row.
     others: the views in the `lookups` of this view. Without them, looked-up columns are omitted.
 
     Raises ValueError for an event that the view cannot read, which is a dead letter in production, and for a lookup in
@@ -37,11 +47,14 @@ def rows_of(view: TableView, *events: Happened, others: Sequence[TableView] = ()
     return {key: row | _looked_up(view, row, tables) for key, row in rows.items()}
 
 
-def sources_of(views: Sequence[TableView], events: Sequence[Happened], partitions: int = 1) -> list[Source]:
+def sources_of(views: Sequence[TableView], events: Sequence[Happened | Captured], partitions: int = 1) -> list[Source]:
     """The events as they would be in the log; raises ValueError if one of `views` cannot read an event."""
     past = Past(partitions)
     sources = []
-    for event in events:
+    for number, event in enumerate(events):
+        if isinstance(event, Captured):
+            sources.append(_change(event, number))
+            continue
         record = past.add(event)
         envelope = decode(record.value)
         for view in views:
@@ -50,6 +63,14 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened], partition
         text = (record.value or b"").decode()
         sources.append(Source(envelope, Position(record.partition, record.offset), record.timestamp_ms, text))
     return sources
+
+
+def _change(row: Captured, offset: int) -> Source:
+    table = type(row)
+    written = row.model_dump(mode="json", by_alias=True)
+    key = key_text([table.columns[name] for name in table.key], orjson.dumps(written))
+    what = Envelope(f"{table.topic()}/0:{offset}", row_of(table).type, key, START, written, data_version=1)
+    return Source(what, Position(0, offset), timestamp_ms(START), "", table.topic())
 
 
 def _looked_up(view: TableView, row: Row, tables: Mapping[str, Mapping[str, Row]]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,6 +15,7 @@ from commands.declaring.registry import CommandRegistry
 from compose.sample import Request
 from compose.shop.sample import PAYMENTS, ROUNDS, Shop, with_payments
 from compose.stored_rows import differences
+from eventlog.sources.shop.shop import Customer
 from projections.testing import rows_of
 from projections.views.shop.customer_360 import customer_360
 
@@ -34,6 +36,23 @@ def decided(requests: list[Request]) -> list[Event]:
     return events
 
 
+def customer(key: str) -> Customer:
+    return Customer(
+        id=int(key),
+        public_id=UUID(int=int(key)),
+        name=f"Ada {key}",
+        email=f"{key}@example.com",
+        phone=None,
+        born_on=None,
+        credit_limit=None,
+        is_business=False,
+        interests=[],
+        preferences={},
+        created_at=START,
+        changed_at=START,
+    )
+
+
 def test_what_comes_of_the_payments_is_what_the_check_expects() -> None:
     sample = Shop()
     sample._customers = [str(n) for n in range(1, 101)]
@@ -41,7 +60,7 @@ def test_what_comes_of_the_payments_is_what_the_check_expects() -> None:
     kinds = [event.type for event in events]
     assert kinds.count("payment.received") == ROUNDS * PAYMENTS
     assert kinds.count("payment.refunded") > PAYMENTS / 10
-    shown = rows_of(customer_360, *events)
+    shown = rows_of(customer_360, *map(customer, sample._customers), *events)
     expected = with_payments({key: {} for key in shown}, sample._payments, dict.fromkeys(sample._payments, START))
     assert len(shown) > 90
     assert list(differences("customer_360", expected, shown, "SQL")) == []
@@ -67,7 +86,7 @@ def test_what_make_run_loads_is_the_same_each_time_and_accepted() -> None:
     assert len(ids) == len(set(ids)) > 20
     events = decided([request for requests in loaded for request in requests.values()])
     assert len(events) == len(ids)
-    assert rows_of(customer_360, *events)["1"]["payments"] == 2
+    assert rows_of(customer_360, customer("1"), *events)["1"]["payments"] == 2
 
 
 ROW: dict[str, Any] = {"name": "Ada", "payments": 1, "weight": 0.1, "labels": ["a", "b"], "at": START, "limit": None}
