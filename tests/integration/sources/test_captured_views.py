@@ -86,7 +86,6 @@ def mirrored(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         variables = os.environ | servers.endpoints.environment() | {
             "HEADWATER_ENVIRONMENT": connector.log.environment,
             "HEADWATER_PARTITIONS": str(connector.log.partitions),
-            "HEADWATER_PATCH_PARTITIONS": "2",
             "HEADWATER_MODULES": MODULES,
             "HEADWATER_STATE": str(tmp_path_factory.mktemp("state")),
         }  # fmt: skip
