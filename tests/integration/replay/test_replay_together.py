@@ -118,7 +118,7 @@ def of_a_put(sources: list[Source]) -> Source:
 
 
 def ranges(deployed: Deployed) -> Ranges:
-    return {each: (0, deployed.log.end("events", each)) for each in range(deployed.settings.partitions)}
+    return {str(each): (0, deployed.log.end("events", each)) for each in range(deployed.settings.partitions)}
 
 
 def rows_are_the_references(view: TableView, writer: ToFiles, sources: list[Source]) -> None:
