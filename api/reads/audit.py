@@ -13,6 +13,7 @@ from typing import Final
 from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, Position, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
+from eventlog.heartbeats import is_heartbeat_key
 from eventlog.ports import EventLog, Record
 
 FIRST_CHUNK: Final = 200
@@ -81,7 +82,7 @@ class AuditReader:
         merged = _Merged(self._log, {p: self._start(p, starts, event_filter) for p in range(self._log.partitions)})
         page = AuditPage()
         while len(page.events) < limit and (record := merged.take()) is not None:
-            if record.value is None or record.key.startswith("heartbeat/"):
+            if record.value is None or is_heartbeat_key(record.key):
                 continue  # erased, or not an event
             position = Position(record.partition, record.offset)
             try:

@@ -13,11 +13,11 @@ from api.errors import BadParameter
 from api.filters import AnyOf, Condition, in_either_case
 from api.ports import Applied, GenerationGone, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Order, Query, place_column
-from api.reads.postgres import places
 from projections.errors import StoreUnavailable
 from projections.stores.elasticsearch_answers import IndexGone, documents
 from projections.stores.elasticsearch_mapping import GUARD
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
+from projections.table.patch import places_from_json
 from projections.table.types import ColumnType
 from projections.table.view import DELETED, Elasticsearch, TableView
 
@@ -84,11 +84,11 @@ class ElasticsearchReader:
     async def guard(self, live: Live, key: str) -> Applied:
         """What the document's guard says was applied to it."""
         document = await self._document(self._index(live), document_id(key), GUARD)
-        return places((document or {}).get(GUARD))
+        return places_from_json((document or {}).get(GUARD))
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
-        return {partition: places(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
+        return {partition: places_from_json(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The loader's next `patches` offset, by partition."""

@@ -14,7 +14,7 @@ from api.ports import Applied, Live, Page, Row
 from api.query import Order, Query
 from api.reads.database import Database
 from projections.stores.names import LEDGER, table_key, table_name
-from projections.table.patch import Place
+from projections.table.patch import places_from_json
 from projections.table.types import ColumnType
 from projections.table.view import DELETED, TableView
 
@@ -85,7 +85,7 @@ class PostgresReader:
         """What the generation has applied, by patches partition."""
         statement = LEDGER_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
         rows = await self._database.rows(statement, (live.view.name, live.generation))
-        return {partition: places(applied) for partition, applied in rows}
+        return {partition: places_from_json(applied) for partition, applied in rows}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The loader's next `patches` offset, by partition."""
@@ -117,11 +117,6 @@ class PostgresReader:
 
     def _table(self, live: Live) -> sql.Identifier:
         return sql.Identifier(self._schema, table_name(live.view.name, live.generation))
-
-
-def places(applied: Mapping[str, Sequence[int]] | None) -> dict[str, Place]:
-    """The highest place by source, of a ledger's or guard's {source: [offset, number]}."""
-    return {source: Place(*place) for source, place in (applied or {}).items()}
 
 
 def beyond(order: Sequence[Order], values: Sequence[Any]) -> tuple[sql.Composable, list[Any]]:

@@ -10,9 +10,9 @@ import valkey.asyncio
 from valkey.exceptions import ValkeyError
 
 from api.ports import Applied, Live, Row
-from api.reads.postgres import places
 from projections.errors import StoreUnavailable
 from projections.stores.names import cache_key, cache_ledger
+from projections.table.patch import places_from_json
 
 Answer = TypeVar("Answer")
 
@@ -55,11 +55,11 @@ class ValkeyReader:
     async def guard(self, live: Live, key: str) -> Applied:
         """What the row's guard says was applied to it."""
         guard = await self._ask(self._client.hget(self._key(live, key), "guard"))
-        return places(None if guard is None else orjson.loads(guard))
+        return places_from_json(None if guard is None else orjson.loads(guard))
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
-        return {partition: places(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
+        return {partition: places_from_json(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The loader's next `patches` offset, by partition."""

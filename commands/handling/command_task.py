@@ -13,6 +13,7 @@ from commands.handling.restore import restore
 from commands.local_state.state import StateStore
 from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
+from eventlog.heartbeats import heartbeat_key
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, abort_on_error
 
 HEARTBEAT_S = 1.0
@@ -66,6 +67,6 @@ class CommandTask:
 
 def heartbeat(partition: int, now: datetime) -> Entry:
     """The record that shows that the partition has a live owner; compaction removes older ones."""
-    name = f"heartbeat/{partition}"
+    name = heartbeat_key(partition)
     beat = Envelope(id=name, type=HEARTBEAT, stream=name, time=now, data={})
     return Entry(topics.EVENTS, name, encode(beat), timestamp_ms(now))

@@ -11,13 +11,13 @@ from typing import Final
 from confluent_kafka import KafkaException, Producer
 
 from eventlog.capturing.declaring import Captured
+from eventlog.heartbeats import PREFIX, heartbeat_key
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
 
 log = logging.getLogger(__name__)
 
 EVERY_S: Final = 1.0
-PREFIX: Final = "heartbeat/"
 PRODUCER: Final = {"acks": "all", "message.timeout.ms": 5_000, "linger.ms": 5, "compression.type": "none"}
 
 
@@ -52,7 +52,7 @@ def _beat(settings: LogSettings, topics: list[str], stop: threading.Event) -> No
         for topic in topics:
             for partition in range(settings.partitions):
                 try:
-                    producer.produce(topic, key=f"{PREFIX}{partition}", value=b"{}", partition=partition)
+                    producer.produce(topic, key=heartbeat_key(partition), value=b"{}", partition=partition)
                 except (BufferError, KafkaException) as error:
                     log.warning("no heartbeat in %s: %s", topic, error)
         producer.poll(0)

@@ -95,11 +95,10 @@ def decoders(views: Sequence[TableView]) -> Decoders:
 
 
 def _tables(readers: Mapping[type[Event], Sequence[TableView]]) -> dict[str, TableReader]:
-    rows = {event: views for event, views in readers.items() if issubclass(event, Row) and not event.deleted}
     return {
-        row.table.topic(): TableReader.of(row.table, {name for view in views for name in fields_read(view, row)})
-        for row, views in rows.items()
-        if issubclass(row, Row)
+        event.table.topic(): TableReader.of(event.table, {name for view in views for name in fields_read(view, event)})
+        for event, views in readers.items()
+        if issubclass(event, Row) and not event.deleted
     }
 
 

@@ -10,6 +10,7 @@ import msgspec
 import orjson
 
 from commands.declaring.upcasting import evaluate, fits
+from eventlog.heartbeats import PREFIX, heartbeat_key
 from eventlog.source_positions import topic_and_partition
 from eventlog.topics import EVENTS
 from projections.folding.compiled import Program
@@ -19,6 +20,7 @@ from projections.table.changes import Absent, Place, envelope_of
 
 Row = list[Any]
 Rows = dict[str, Row]
+_HEARTBEATS: Final = PREFIX.encode()
 UNCLEAR: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unclear)
 """What compiled source raises if a record is not as expected."""
 
@@ -300,4 +302,6 @@ def _current(body: msgspec.Raw, version: int, current: int, older: Older | None)
 
 def is_heartbeat(source: str, key: bytes | None) -> bool:
     """Whether a record with this key is a heartbeat of its source."""
-    return key is not None and key.startswith(b"heartbeat/") and key == b"heartbeat/%d" % topic_and_partition(source)[1]
+    if key is None or not key.startswith(_HEARTBEATS):
+        return False
+    return key == heartbeat_key(topic_and_partition(source)[1]).encode()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from eventlog.errors import EventLogError
+from eventlog.heartbeats import is_heartbeat_key
 from eventlog.ports import EventLog
 from eventlog.source_positions import topic_and_partition
 from projections.errors import ProjectionError
@@ -78,7 +79,7 @@ class Engine(Protocol):
 def holds_events(log: EventLog, ranges: Ranges) -> bool:
     """Whether `ranges` contain records other than heartbeats; raises LogUnavailable."""
     return any(
-        not record.key.startswith("heartbeat/")
+        not is_heartbeat_key(record.key)
         for source, (start, end) in ranges.items()
         for record in log.read(*topic_and_partition(source), start, end)
     )

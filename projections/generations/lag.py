@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
+from eventlog.heartbeats import is_heartbeat_key
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
@@ -160,7 +161,7 @@ class Lags:
         found = [
             (record.offset, record.timestamp_ms)
             for record in self.log.read(*topic_and_partition(source), start, min(end, start + COUNTED_RECORDS))
-            if not record.key.startswith("heartbeat/")
+            if not is_heartbeat_key(record.key)
         ]
         return _Tail([offset for offset, _ in found], [at for _, at in found], start + COUNTED_RECORDS, end)
 

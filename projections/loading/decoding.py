@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from functools import lru_cache
 
 import orjson
 
@@ -53,8 +54,9 @@ def _is_foreign(key: bytes, tags: Container[bytes]) -> bool:
     return bool(slash) and tag not in tags and b"@" in tag  # a record without a tag is not a patch
 
 
+@lru_cache(maxsize=1024, typed=True)
 def _source(found: object) -> str:
-    """The source of a patch: a number stands for a partition of `events`."""
+    """The source of a patch: a number stands for a partition of `events`. There are few, and each patch has one."""
     source = found if isinstance(found, str) else str(_whole(found))
     topic_and_partition(source)
     return source

@@ -13,6 +13,7 @@ from commands.declaring.aggregate import Event
 from commands.declaring.steps import Kind
 from commands.declaring.upcasting import NO_VERSION, newer_version
 from eventlog.envelope import SPEC_VERSION
+from eventlog.heartbeats import PREFIX
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.spark import captured_rows
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 ENVELOPE = ("specversion string", "id string", "type string", "subject string", "sequence bigint")
 
-_HEARTBEAT_ROW = "startswith(key, 'heartbeat/') and key = concat('heartbeat/', `partition`)"
+_HEARTBEAT_ROW = f"startswith(key, {literal(PREFIX)}) and key = concat({literal(PREFIX)}, `partition`)"
 IS_EVENT = f"topic = {literal(EVENTS)}"
 _OBJECT_ROW = "startswith(ltrim(record), '{') and endswith(rtrim(record), '}')"
 

@@ -58,16 +58,6 @@ def take_new_patches(guard: Guard, patches: Iterable[Patch]) -> list[Patch]:
     return fresh
 
 
-def guard_to_json(guard: Guard) -> dict[str, list[int]]:
-    """`{"<source partition>": [offset, number]}`."""
-    return {source: list(place) for source, place in guard.items()}
-
-
-def guard_from_json(found: Mapping[str, list[int]] | None) -> Guard:
-    """The guard in this JSON text; empty if there is none."""
-    return {source: Place(*place) for source, place in (found or {}).items()}
-
-
 def by_key(patches: Iterable[Patch]) -> dict[str, list[Patch]]:
     """The patches of each row, in order."""
     rows: dict[str, list[Patch]] = {}

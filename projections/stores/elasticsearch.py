@@ -11,7 +11,7 @@ from elasticsearch import Elasticsearch, NotFoundError
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
-from projections.stores.documents import DocumentForm, Guard, by_key, guard_from_json, take_new_patches
+from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.elasticsearch_answers import CONFLICT, NAME, IndexGone, documents, translated
 from projections.stores.elasticsearch_bulk import ElasticsearchWriter, create_row, document, index_row, send
 from projections.stores.elasticsearch_ledgers import ElasticsearchLedgers, LedgerChanged, Version, version_of
@@ -19,7 +19,7 @@ from projections.stores.elasticsearch_mapping import BULK_SETTINGS, GUARD, LIVE_
 from projections.stores.names import alias_name, document_id, index_name, write_alias
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State
-from projections.table.patch import Patch
+from projections.table.patch import Patch, places_from_json
 from projections.table.reference import combine
 
 ATTEMPTS: Final = 20
@@ -173,7 +173,7 @@ class ElasticsearchStore:
             if each["found"]:
                 source = each["_source"]
                 state = {name: source[name] for name in kinds if name in source} | source[STATE]
-                rows[key] = (state, guard_from_json(source.get(GUARD)), version_of(each))
+                rows[key] = (state, places_from_json(source.get(GUARD)), version_of(each))
             else:
                 rows[key] = ({}, {}, None)
         return rows

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from elasticsearch import Elasticsearch
 
-from projections.stores.documents import DocumentForm, Guard, guard_to_json, is_deleted
+from projections.stores.documents import DocumentForm, Guard, is_deleted
 from projections.stores.elasticsearch_answers import statuses, translated
 from projections.stores.elasticsearch_mapping import GUARD, STATE
 from projections.stores.names import document_id, write_alias
 from projections.table.monoids import State
+from projections.table.patch import places_to_json
 from projections.table.view import DELETED
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def document(form: DocumentForm, key: str, state: State, guard: Guard) -> bytes:
     """A row as it is stored: visible columns, state fields, and guard."""
     shown = form.show(key, state)
     hidden = {name: value for name, value in state.items() if name not in shown}
-    body = {**shown, STATE: hidden, GUARD: guard_to_json(guard), DELETED: is_deleted(state)}
+    body = {**shown, STATE: hidden, GUARD: places_to_json(guard), DELETED: is_deleted(state)}
     return orjson.dumps(body)
 
 

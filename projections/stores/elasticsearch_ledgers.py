@@ -11,12 +11,12 @@ from elasticsearch import ApiError, Elasticsearch
 
 from projections.errors import StoreUnavailable
 from projections.settings import StoreSettings
-from projections.stores import ledgers
 from projections.stores.elasticsearch_answers import CONFLICT, NAME, IndexGone, documents, translated
 from projections.stores.elasticsearch_bulk import index_row
 from projections.stores.elasticsearch_mapping import LEDGER_MAPPING, LEDGER_SETTINGS
 from projections.stores.names import ledger_document, ledger_index, write_alias
 from projections.stores.store import Ledger, Target
+from projections.table.patch import places_from_json, places_to_json
 
 PROGRESS_INTERVAL_S: Final = 1.0
 ROWS_INTERVAL_S: Final = 0.05
@@ -84,7 +84,7 @@ class ElasticsearchLedgers:
         """Read the ledgers of a generation."""
         found = {
             each["_source"]["partition"]: KnownLedger(
-                ledgers.from_json(each["_source"]["next"], each["_source"]["applied"]), version_of(each)
+                Ledger(each["_source"]["next"], places_from_json(each["_source"]["applied"])), version_of(each)
             )
             for each in self._read(target)
         }
@@ -194,5 +194,5 @@ def _source(target: Target, partition: int, ledger: Ledger) -> dict[str, Any]:
         "generation": target.generation,
         "partition": partition,
         "next": ledger.next_offset,
-        "applied": ledgers.to_json(ledger),
+        "applied": places_to_json(ledger.applied),
     }

@@ -61,13 +61,3 @@ def loadable(store: str) -> Iterator[None]:
         yield
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise Unloadable(store, f"{type(error).__name__}: {error}") from error
-
-
-def to_json(ledger: Ledger) -> dict[str, list[int]]:
-    """`applied` in JSON: `{"<source partition>": [offset, index]}`."""
-    return {source: list(place) for source, place in ledger.applied.items()}
-
-
-def from_json(next_offset: int, applied: Mapping[str, list[int]]) -> Ledger:
-    """The ledger, with `applied` read from JSON."""
-    return Ledger(next_offset, {source: Place(*place) for source, place in applied.items()})

@@ -23,7 +23,7 @@ from projections.stores.postgres_rows import row_of, select_rows
 from projections.stores.postgres_text import NAME, json_text, without_nul
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State, StateField
-from projections.table.patch import Patch
+from projections.table.patch import Patch, places_from_json, places_to_json
 from projections.table.types import ColumnType
 
 
@@ -48,7 +48,7 @@ class PostgresStore:
             connection.execute(self._sql(postgres_ddl.SCHEMA))
             connection.execute(_raw(postgres_ddl.create_table(self._settings.environment, target)))
             for partition, offset in patch_starts.items():
-                applied = Jsonb(ledgers.to_json(ledgers.initial_ledger(bulk_ends, offset)))
+                applied = Jsonb(places_to_json(ledgers.initial_ledger(bulk_ends, offset).applied))
                 values = (target.view.name, target.generation, partition, offset, applied)
                 connection.execute(self._sql(postgres_ddl.CREATE_LEDGER), values)
 
@@ -90,7 +90,7 @@ class PostgresStore:
                 rows = connection.execute(self._sql(postgres_ddl.READ_LEDGERS), values).fetchall()
         except psycopg.errors.UndefinedTable:  # never used, or emptied
             return {}
-        return {partition: ledgers.from_json(next_offset, applied) for partition, next_offset, applied in rows}
+        return {partition: Ledger(next_offset, places_from_json(applied)) for partition, next_offset, applied in rows}
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         try:
@@ -116,7 +116,7 @@ class PostgresStore:
             selected = {name: self._select(connection, target, batches) for name, target in by_name.items()}
             held: dict[tuple[str, int], dict[int, Ledger]] = {name: {} for name in by_name}
             for view, generation, partition, after, applied in locked.fetchall():
-                held[view, generation][partition] = ledgers.from_json(after, applied)
+                held[view, generation][partition] = Ledger(after, places_from_json(applied))
             for name, target in by_name.items():
                 ledgers.check(NAME, target, held[name], batches)
                 patches = [
@@ -157,7 +157,7 @@ class PostgresStore:
         self, connection: psycopg.Connection[Any], held: Mapping[tuple[str, int], Mapping[int, Ledger]]
     ) -> None:
         rows = [
-            (view, generation, partition, ledger.next_offset, Jsonb(ledgers.to_json(ledger)))
+            (view, generation, partition, ledger.next_offset, Jsonb(places_to_json(ledger.applied)))
             for (view, generation), by_partition in held.items()
             for partition, ledger in by_partition.items()
         ]

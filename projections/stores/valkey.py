@@ -19,15 +19,13 @@ from projections.stores import ledgers
 from projections.stores.documents import (
     DocumentForm,
     by_key,
-    guard_from_json,
-    guard_to_json,
     is_deleted,
     take_new_patches,
 )
 from projections.stores.names import cache_key, cache_ledger, cache_pointer
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State
-from projections.table.patch import Patch
+from projections.table.patch import Patch, places_from_json, places_to_json
 from projections.table.reference import combine
 
 if TYPE_CHECKING:
@@ -148,7 +146,7 @@ class ValkeyStore:
             written: list[str] = []
             calls: list[tuple[Any, ...]] = []
             for key, (state_json, guard_json) in zip(patches, found, strict=True):
-                guard = guard_from_json(orjson.loads(guard_json) if guard_json else None)
+                guard = places_from_json(orjson.loads(guard_json) if guard_json else None)
                 new = take_new_patches(guard, patches[key])
                 if not new:
                     continue
@@ -246,14 +244,14 @@ def translated() -> Iterator[None]:
 def _row(form: DocumentForm, key: str, state: State, guard: Any) -> tuple[bytes, bytes, bytes]:
     """A row's guard, state and document."""
     document = b"" if is_deleted(state) else orjson.dumps(form.show(key, state))
-    return orjson.dumps(guard_to_json(guard)), orjson.dumps(state), document
+    return orjson.dumps(places_to_json(guard)), orjson.dumps(state), document
 
 
 def _ledger_to_json(ledger: Ledger) -> bytes:
     # without spaces, and `next` first: WRITE_LEDGER searches for it
-    return orjson.dumps({"next": ledger.next_offset, "applied": ledgers.to_json(ledger)})
+    return orjson.dumps({"next": ledger.next_offset, "applied": places_to_json(ledger.applied)})
 
 
 def _ledger_from_json(entry: bytes) -> Ledger:
     held = orjson.loads(entry)
-    return ledgers.from_json(held["next"], held["applied"])
+    return Ledger(held["next"], places_from_json(held["applied"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from projections.table.monoids import State
@@ -21,3 +22,13 @@ class Patch(NamedTuple):
     source: str
     place: Place
     fields: State
+
+
+def places_to_json(places: Mapping[str, Place]) -> dict[str, list[int]]:
+    """Places by source in JSON: `{"<source>": [offset, number]}`, as ledgers and guards have them."""
+    return {source: list(place) for source, place in places.items()}
+
+
+def places_from_json(found: Mapping[str, Sequence[int]] | None) -> dict[str, Place]:
+    """Places by source, read from JSON; none if there is no document."""
+    return {source: Place(*place) for source, place in (found or {}).items()}

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eventlog import admin, topics
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
+from eventlog.heartbeats import is_heartbeat_key
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
@@ -143,7 +144,7 @@ def copy_by_hand(source: LogSettings, target: LogSettings) -> tuple[float, float
     """Consume the commands of `target`, and for each append what `source` has for one, in transactions."""
     log = KafkaLog(source)
     written = {
-        (topic, partition): [record for record in log.read(topic, partition, 0) if "heartbeat/" not in record.key]
+        (topic, partition): [record for record in log.read(topic, partition, 0) if not is_heartbeat_key(record.key)]
         for topic in (topics.EVENTS, topics.SNAPSHOTS, topics.RECEIPTS)
         for partition in range(source.partitions)
     }

@@ -33,6 +33,7 @@ from elasticsearch import Elasticsearch
 from commands.aggregates.listings.listing import ListProperty
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_ms
+from eventlog.heartbeats import is_heartbeat_key
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_client import WRITER, client_config
 from eventlog.settings import LogSettings
@@ -212,7 +213,7 @@ def _watch_log(settings: LogSettings, seen: Seen, stopped: threading.Event) -> N
         records = tail.poll(100, 0.05)
         now = time.perf_counter()
         for record in records:
-            if not record.key.startswith("heartbeat/"):
+            if not is_heartbeat_key(record.key):
                 seen.arrived(decode(record.value).stream.removeprefix("listing/"), now)
     tail.close()
     log.close()

@@ -6,52 +6,41 @@ import socket
 import threading
 from contextlib import suppress
 
+from tests.proxy import Proxy
 
-class CutProxy:
+
+class CutProxy(Proxy):
     """Forwards a local port to `host:port`; while it is cut, connections are refused and open ones are dead."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._server = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._cut = threading.Event()
+        self._changing = threading.Lock()
+        self._is_cut = False
         self._open: set[socket.socket] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(host, port)
 
     def cut(self) -> None:
-        self._cut.set()
-        for each in list(self._open):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        with self._changing:
+            self._is_cut = True
+            for each in self._open:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
     def mend(self) -> None:
-        self._cut.clear()
+        with self._changing:
+            self._is_cut = False
 
     def close(self) -> None:
         self.cut()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        super().close()
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                if self._cut.is_set():
-                    client.close()
-                    continue
-                server = socket.create_connection(self._server)
-                self._open |= {client, server}
-                for source, sink in ((client, server), (server, client)):
-                    threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
-
-    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65_536):
-                sink.sendall(data)
-        for each in (source, sink):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            self._open.discard(each)
-            if source is each:
-                source.close()
+    def serve(self, client: socket.socket) -> None:
+        with self._changing:
+            if self._is_cut:
+                client.close()
+                return
+            self._open.add(client)
+        try:
+            super().serve(client)
+        finally:
+            with self._changing:
+                self._open.discard(client)
