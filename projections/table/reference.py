@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eventlog.source_positions import source_id
+from eventlog.topics import EVENTS
 from projections.table.event_data import current_data, is_partial, problem
 from projections.table.expressions import Source
 from projections.table.folds.fold import EVERY, Case
@@ -22,7 +23,8 @@ def lift(view: TableView, source: Source) -> list[Patch]:
     None if the view does not handle it, or cannot read it: then it becomes a dead letter (see `event_data.problem`).
     """
     event = view.events.get(source.envelope.type)
-    if (event is None and not view.handles_every) or problem([view], source.envelope) is not None:
+    handled = event is not None or (view.handles_every and source.topic == EVENTS)
+    if not handled or problem([view], source.envelope) is not None:
         return []
     if is_partial(view, source.envelope):
         return []
