@@ -49,7 +49,7 @@ def test_processes_side_by_side_draw_the_same_and_a_failure_says_how_to_repeat_i
     for name in ("test_one.py", "test_two.py"):
         (tmp_path / name).write_text(fails)
     words = ["pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-p", "tests.conftest", "--confcutdir", str(tmp_path)]
-    environment = {name: value for name, value in os.environ.items() if name != SEED}
+    environment = {name: value for name, value in os.environ.items() if name not in (SEED, "PYTEST_ADDOPTS")}
     ran = subprocess.run(
         [sys.executable, "-m", *words, str(tmp_path)],
         cwd=ROOT,

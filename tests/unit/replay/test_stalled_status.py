@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -105,7 +106,7 @@ def looks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(stage, "look", look)
-    monkeypatch.setattr("replay.status.time.sleep", sleep)
+    monkeypatch.setattr("replay.status.time", SimpleNamespace(sleep=sleep))  # other threads go on sleeping
 
 
 WATCH = ("status", "--watch", "--every", "0.5")
