@@ -12,7 +12,7 @@ export UV_HTTP_TIMEOUT ?= 300# pyspark is large
 export PYTHONDONTWRITEBYTECODE :=
 
 # each process of the tests may start a JVM of its own
-SIDE_BY_SIDE := -n logical --maxprocesses 4
+SIDE_BY_SIDE := -n logical --maxprocesses 4 --no-loadscope-reorder
 PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),tests/unit tests/contracts -m "not servers and not jvm",tests)
 
 # the shipped domains that `run` and `demo` are about

@@ -24,6 +24,14 @@ load_profile()
 
 TOGETHER = ("tests/acceptance/", "tests/integration/sources/")
 """Folders whose files share running servers, so one process runs them all; any other file may run beside any other."""
+LONGEST_FIRST = (
+    "tests/integration/sources/",
+    "tests/integration/",
+    "tests/acceptance/",
+    "tests/contracts/",
+    "tests/unit/",
+)
+"""What takes long begins first, and what takes little fills the end, so that all processes end together."""
 ADAPTERS = {"kafka", "postgres", "elasticsearch", "valkey"}
 """Parameters of contract tests that run on a real server."""
 
@@ -45,7 +53,8 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need servers."""
+    """Mark the tests that need servers, and put them in the order of LONGEST_FIRST."""
+    items.sort(key=lambda item: next((n for n, each in enumerate(LONGEST_FIRST) if item.nodeid.startswith(each)), -1))
     for item in items:
         parameters = {str(each) for each in item.callspec.params.values()} if hasattr(item, "callspec") else set()
         if {"stack", "servers"} & set(getattr(item, "fixturenames", ())) or parameters & ADAPTERS:
