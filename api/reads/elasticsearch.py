@@ -17,9 +17,11 @@ from projections.errors import StoreUnavailable
 from projections.stores.elasticsearch_answers import IndexGone, documents
 from projections.stores.elasticsearch_mapping import GUARD
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
+from projections.table.declared_stores import Elasticsearch
 from projections.table.patch import places_from_json
+from projections.table.shown import DELETED
 from projections.table.types import ColumnType
-from projections.table.view import DELETED, Elasticsearch, TableView
+from projections.table.view import TableView
 
 MAX_FACETS: Final = 100
 MILLISECOND: Final = timedelta(milliseconds=1)

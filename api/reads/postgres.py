@@ -15,8 +15,9 @@ from api.query import Order, Query
 from api.reads.database import Database
 from projections.stores.names import LEDGER, table_key, table_name
 from projections.table.patch import places_from_json
+from projections.table.shown import DELETED
 from projections.table.types import ColumnType
-from projections.table.view import DELETED, TableView
+from projections.table.view import TableView
 
 LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
 NEXT_OFFSETS_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")

@@ -30,8 +30,9 @@ from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
 from projections.stores.open import open_store
 from projections.stores.store import Target, ViewStore
+from projections.table.declared_stores import Postgres
 from projections.table.expressions import envelope
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 
 log = logging.getLogger(__name__)
 

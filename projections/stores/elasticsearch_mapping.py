@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from projections.table.declared_stores import Elasticsearch
+from projections.table.shown import DELETED
 from projections.table.types import ELASTICSEARCH_TYPES, ColumnType
-from projections.table.view import DELETED, Elasticsearch, TableView
+from projections.table.view import TableView
 
 GUARD = "_guard"
 STATE = "_state"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from projections.stores.names import table_name
 from projections.stores.store import Target
+from projections.table.declared_stores import Postgres
 from projections.table.shown import DELETED
 from projections.table.types import POSTGRES_TYPES, ColumnType
-from projections.table.view import Postgres
 
 SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS {schema};

@@ -13,7 +13,8 @@ from projections.table.folds.fold import EVERY, Case
 from projections.table.items import items_of
 from projections.table.monoids import State
 from projections.table.patch import Patch, Place
-from projections.table.view import DELETED, TableView
+from projections.table.shown import DELETED
+from projections.table.view import TableView
 
 
 def lift(view: TableView, source: Source) -> list[Patch]:

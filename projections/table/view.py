@@ -13,9 +13,9 @@ from commands.declaring.upcasting import lineage_text
 from eventlog.capturing.declaring import Captured
 from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
-from projections.table import shown
 from projections.table.conditions import must_be_condition
 from projections.table.declared import described
+from projections.table.declared_stores import Store
 from projections.table.expressions import Expression, Field, FromEnvelope
 from projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
 from projections.table.items import Item, ItemField, ItemIndex, LogPlace, items_read, items_required, list_in
@@ -24,52 +24,9 @@ from projections.table.lookups import Lookup, by_column
 from projections.table.rows import Row, is_row, row_of
 from projections.table.types import ColumnType, is_required, item_model
 
-DELETED = shown.DELETED
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 RESERVED = re.compile(r"ledger|generations|generation_numbers|live_views|.*__g\d+")
 """Names of Headwater's own tables, which a view cannot have."""
-
-
-@dataclass(frozen=True)
-class Postgres:
-    """The view is a table of this name. `indexes`: columns of each secondary index."""
-
-    indexes: tuple[tuple[str, ...], ...] = ()
-    name = "postgres"
-
-    @property
-    def declaration(self) -> str:
-        """Its text in a fingerprint."""
-        return f"Postgres(indexes={self.indexes!r})"
-
-
-@dataclass(frozen=True)
-class Elasticsearch:
-    """The view is an index. `text`: columns for full-text search; `facets`: columns to count by."""
-
-    text: tuple[str, ...] = ()
-    facets: tuple[str, ...] = ()
-    name = "elasticsearch"
-
-    @property
-    def declaration(self) -> str:
-        """Its text in a fingerprint."""
-        return f"Elasticsearch(text={self.text!r}, facets={self.facets!r})"
-
-
-@dataclass(frozen=True)
-class Cache:
-    """The view is a Valkey hash per key, for look-ups by key only."""
-
-    name = "valkey"
-
-    @property
-    def declaration(self) -> str:
-        """Its text in a fingerprint."""
-        return "Cache()"
-
-
-Store = Postgres | Elasticsearch | Cache
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from projections.stores.names import alias_name, cache_key, cache_pointer, index
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target, ViewStore, no_fault
 from projections.stores.valkey import ValkeyStore
+from projections.table.shown import DELETED
 from projections.table.types import ColumnType
-from projections.table.view import DELETED, TableView
+from projections.table.view import TableView
 
 Fault = Callable[[str], None]
 Rows = dict[str, dict[str, Any]]

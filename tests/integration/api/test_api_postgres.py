@@ -22,7 +22,7 @@ from projections.stores.names import table_name
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target
 from projections.table import reference
-from projections.table.view import Cache, Postgres
+from projections.table.declared_stores import Cache, Postgres
 from tests.waiting import eventually
 
 VIEWS = ("listings", "city_market", "streams")

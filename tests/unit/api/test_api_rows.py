@@ -14,7 +14,7 @@ from api.app import create_app
 from api.service import Service
 from eventlog.envelope import Position
 from projections.errors import StoreUnavailable
-from projections.table.view import Cache, Postgres
+from projections.table.declared_stores import Cache, Postgres
 
 ROW = {"listing_id": "L1", "city": "GALT", "price": 1}
 

@@ -33,10 +33,11 @@ from projections.folding.unclear import Unreadable, patches
 from projections.folding.workers import TaskFailed
 from projections.registry import ViewRegistry
 from projections.stores.documents import DocumentForm
+from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.folds import count, last
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 from projections.testing.histories import history as random_history
 from tests.bad_records import BAD
 from tests.contracts.fold_views import FOLD_VIEWS

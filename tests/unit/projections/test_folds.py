@@ -14,6 +14,7 @@ from eventlog.envelope import Envelope, Position
 from projections.errors import ViewDeclarationError
 from projections.table import reference
 from projections.table.conditions import equals
+from projections.table.declared_stores import Elasticsearch, Postgres
 from projections.table.event_data import problem, rows_of
 from projections.table.expressions import Expression, Source, envelope, field, value
 from projections.table.folds import (
@@ -32,7 +33,7 @@ from projections.table.folds import (
     top,
 )
 from projections.table.items import item
-from projections.table.view import Elasticsearch, Postgres, TableView
+from projections.table.view import TableView
 from projections.testing.histories import history
 from projections.testing.orders import check_sources
 from tests.contracts.fold_views import (

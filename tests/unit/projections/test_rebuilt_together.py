@@ -26,7 +26,8 @@ from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import BulkWriter, Target
-from projections.table.view import Postgres, TableView
+from projections.table.declared_stores import Postgres
+from projections.table.view import TableView
 from tests.contracts.view_histories import BY_GROUP
 
 AWAY = StoreUnavailable("PostgreSQL", "gone")

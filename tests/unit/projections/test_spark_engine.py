@@ -27,13 +27,14 @@ from projections.spark.live import checkpoint_directory
 from projections.spark.patch_sql import SENDABLE_BYTES, sendable
 from projections.stores.store import Batch
 from projections.table import reference
+from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.expressions import Source, envelope, minus, negative, point, value, when
 from projections.table.folds import EVERY, add, count, last, maximum, members, minimum
 from projections.table.folds import lowest as lowest_of
 from projections.table.monoids import State
 from projections.table.types import ColumnType
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 from projections.testing.histories import history as random_history
 from tests.bad_records import BAD
 from tests.contracts.fold_views import FOLD_VIEWS

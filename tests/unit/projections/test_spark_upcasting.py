@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from commands.declaring.aggregate import Event
 from projections.spark.events import LogSchema, parse
 from projections.spark.upcasting import current_data, recorded_columns
+from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.folds import count, last
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 from tests.event_histories import ANNOTATIONS, events, recorded
 from tests.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, records_of
 from tests.states import differences
