@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from api.errors import MadeEarlier
@@ -27,7 +26,7 @@ def made_view(service: Service, made: Made) -> TableView:
         raise UnknownView(made.source, tuple(service.views))
     if source.version != made.version:
         raise MadeEarlier(made.name, made.source, made.version, source.version)
-    return replace(source, name=made.name)
+    return source.named(made.name)
 
 
 def described(made: Made) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from eventlog.capturing.declaring import Captured
 from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.source_positions import SourcePosition
+from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.stores.names import patch_key
 from projections.table.changes import NotAChange, key_text
-from projections.table.event_data import rows_of
 from projections.table.patch import Place
 from projections.table.view import TableView
 
@@ -135,11 +135,12 @@ class Waiter:
             if place.topic in view.tables:
                 awaited.append(Awaited(place, await self._row_key(view.tables[place.topic], place)))
                 continue
-            event = await self._events.event_at(place.position)
-            if event is None:
+            event = await self._events.event_at(place.position) if place.topic == EVENTS else None
+            rows = None if event is None else view.rows_of(event)
+            if rows is None:
                 awaited.append(Awaited(place, None))
             else:
-                last = {key: number for number, key in enumerate(rows_of(view, event))}
+                last = {key: number for number, key in enumerate(rows)}
                 awaited += [Awaited(place, key, number) for key, number in last.items()]
         return awaited
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeVar
 
 from commands.declaring.registry import CommandRegistry
-from eventlog.capturing.declaring import SourceRegistry
+from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.modules import DEFAULT_MODULES, find
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.table.lookups import looked_up_types
-from projections.table.rows import is_row
 from projections.table.view import TableView
 
 ROOM = "projections.views"
+Kind = TypeVar("Kind")
 SYSTEM = f"{ROOM}.streams"
 """The module of the view that every deployment has; the API reads from it."""
 
@@ -49,23 +50,23 @@ class ViewRegistry:
         Raises ViewDeclarationError if a view reads an event of a shipped domain, or a table of a source, that is not in
         `modules`.
         """
-        found, commands = find([*modules, SYSTEM], TableView, ROOM), CommandRegistry.load(modules)
+        commands = CommandRegistry.load(modules)
+        found = find([*modules, SYSTEM], TableView, ROOM)
         sources = SourceRegistry.load(modules).sources
         for module, view in found:
-            for table in view.tables.values():
-                if table.source_name not in sources:
+            for source in view.sources:
+                if issubclass(source, Captured):
+                    if source.source_name not in sources:
+                        raise ViewDeclarationError(
+                            view.name,
+                            f'reads table "{source.table}" of the source "{source.source_name}", which this deployment '
+                            f'does not have: add the module "{source.__module__}" to HEADWATER_MODULES (declared in '
+                            f'"{module}")',
+                        )
+                elif domain := commands.absent_domain(source):
                     raise ViewDeclarationError(
                         view.name,
-                        f'reads table "{table.table}" of the source "{table.source_name}", which this deployment does '
-                        f'not have: add the module "{table.__module__}" to HEADWATER_MODULES (declared in "{module}")',
-                    )
-            for event in view.events.values():
-                if is_row(event):
-                    continue
-                if domain := commands.absent_domain(event):
-                    raise ViewDeclarationError(
-                        view.name,
-                        f'reads "{event.type}" of the shipped domain "{domain}", which this deployment does not have: '
+                        f'reads "{source.type}" of the shipped domain "{domain}", which this deployment does not have: '
                         f'add "{domain}" to HEADWATER_MODULES (declared in "{module}")',
                     )
         return cls(found)
@@ -76,6 +77,10 @@ class ViewRegistry:
         if found is None:
             raise UnknownView(name, tuple(self.views))
         return found
+
+    def of_kind(self, kind: type[Kind]) -> list[Kind]:
+        """The views of one kind."""
+        return [view for view in self.views.values() if isinstance(view, kind)]
 
     def in_store(self, store: str) -> list[TableView]:
         """The views in the store with this name."""

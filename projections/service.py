@@ -70,7 +70,8 @@ class Service:
     @property
     def _tables(self) -> list[type[Captured]]:
         """The captured tables that views read."""
-        return list(dict.fromkeys(table for view in self.views.views.values() for table in view.tables.values()))
+        sources = dict.fromkeys(each for view in self.views.views.values() for each in view.sources)
+        return [each for each in sources if issubclass(each, Captured)]
 
     def build_missing(self) -> list[TableView]:
         """Build the views without a live generation of their version, or with an older current one; returns them.
@@ -154,7 +155,7 @@ class Service:
         from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
 
         cluster = self._prepare()
-        views = list(self.views.views.values())
+        views = self.views.of_kind(TableView)
         checkpoint = checkpoint_directory(self.settings, views, cluster)
         threads = len(sources(views, self.settings)) + SPARE_THREADS
         spark = SparkSettings.from_environment(os.environ)

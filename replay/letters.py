@@ -166,13 +166,13 @@ def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[Tab
         yield from tagged or views.values()
         return
     if key.startswith(CAPTURED):
-        yield from (view for view in views.values() if key.partition("/")[0] in view.tables)
+        yield from (view for view in views.values() if view.reads(key.partition("/")[0]))
         return
     event_type = None
     with suppress(NotAnEnvelope):
         event_type = decode(letter.value).type
     for view in views.values():
-        if event_type is None or view.handles_every or event_type in view.events:
+        if event_type is None or view.handles(event_type):
             yield view
 
 

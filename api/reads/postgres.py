@@ -164,7 +164,7 @@ def _plain(value: Any) -> Any:
 
 
 def _visible(view: TableView) -> sql.Composable:
-    return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.deleted_by else sql.SQL("true")
+    return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.layout.marks_deleted else sql.SQL("true")
 
 
 def matching(condition: Condition) -> tuple[sql.Composable, list[Any]]:

@@ -127,7 +127,7 @@ class Build:
             for store in self.stores:
                 store.create(self.target, self.bulk_ends, self.patch_starts)
 
-    def bulk(self) -> Load | None:
+    def bulk(self) -> Load[TableView] | None:
         """The load of all events below `bulk_ends`; None if there are none."""
         # if there is little to read, checking it is faster than starting Spark
         if offsets_in(self.ranges) <= FEW_RECORDS and not holds_events(self.log, self.ranges):

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from eventlog.errors import EventLogError
@@ -26,12 +26,11 @@ from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations, RebuildLock
 from projections.generations.sources import ends, sources
 from projections.generations.top_up import top_up
+from projections.kinds import placeholder_view
 from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
 from projections.stores.open import open_store
 from projections.stores.store import Target, ViewStore
-from projections.table.declared_stores import Postgres
-from projections.table.expressions import envelope
 from projections.table.view import TableView
 
 log = logging.getLogger(__name__)
@@ -218,7 +217,7 @@ class Rebuilder:
     ) -> Rebuilt:
         """Build a separate view, `name`, from selected events of `view`; it never changes afterwards."""
         began = time.monotonic()
-        with self.building(replace(view, name=name), on_step, options, source=view.name) as build:
+        with self.building(view.named(name), on_step, options, source=view.name) as build:
             self.load(build)
             with build.phase("swap"):
                 self._swap(build)
@@ -367,7 +366,7 @@ class Rebuilder:
         drop(view, generations, self.generations, self.stores)
 
 
-def _load_of(build: Build) -> Load | Failure | None:
+def _load_of(build: Build) -> Load[TableView] | Failure | None:
     """Its load, or why there can be none; None if there is nothing to load."""
     try:
         return build.bulk()
@@ -401,11 +400,6 @@ def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
             log.warning(
                 'could not drop the leftovers of a rebuild of "%s", the next rebuild drops them: %s', name, error
             )
-
-
-def placeholder_view(name: str) -> TableView:
-    """A view with only a name: stores drop by name, and the view may no longer be declared."""
-    return TableView(name=name, key=envelope("id"), key_name="id", columns={}, stores=(Postgres(),))
 
 
 def publish_live(view: TableView, generations: Generations, settings: StoreSettings) -> Generation:

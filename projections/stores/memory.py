@@ -12,7 +12,6 @@ from projections.stores import ledgers
 from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State
-from projections.table.reference import combine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +72,7 @@ class MemoryStore:
             held = deepcopy(held)
             for partition, batch in batches.items():
                 for patch in ledgers.take_new(held.ledgers[partition], batch, target.view.tag):
-                    combine(target.view, held.rows.setdefault(patch.key, {}), patch.fields)
+                    target.view.layout.combine(held.rows.setdefault(patch.key, {}), patch.fields)
             changed[_name(target)] = held
             self._fault("rows written")
         self._fault("ledger written")

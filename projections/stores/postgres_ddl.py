@@ -91,7 +91,7 @@ def publish_query(schema: str, target: Target) -> str:
     """The SQL view under the plain name: the visible columns of the rows that are not deleted."""
     view = target.view
     listed = ", ".join(f'"{name}"' for name in view.types)
-    where = f' WHERE NOT coalesce("{DELETED}", false)' if view.deleted_by else ""
+    where = f' WHERE NOT coalesce("{DELETED}", false)' if view.layout.marks_deleted else ""
     return f"SELECT {listed} FROM {_table(schema, target)}{where}"  # noqa: S608
 
 

@@ -75,9 +75,9 @@ def server(store_name: str, request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def events_of(view: TableView) -> list[type[Event]]:
-    if view.handles_every:
+    if view.plan.handles_every:
         return list(CommandRegistry.load(COVERED).events.values())
-    return list(view.events.values())
+    return list(view.plan.events.values())
 
 
 def created(server: Server, view: TableView, base: Mapping[str, int] | None = None, generation: int = 1) -> Target:

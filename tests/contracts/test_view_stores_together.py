@@ -132,7 +132,7 @@ def test_all_views_together_and_a_generation_that_comes_later(server: Server, st
     """The loader goes back for the new generation, and the old one skips what it has."""
     views = [view for view in VIEWS.values() if store_name == "memory" or view.store(store_name)]
     views = [view for view in views if view.name not in FOLD_VIEWS or view is BY_SKU]  # the others are large
-    events: dict[str, type[Event]] = {name: event for view in views for name, event in view.events.items()}
+    events: dict[str, type[Event]] = {name: event for view in views for name, event in view.plan.events.items()}
     sources = history(BY_GROUP, list(events.values()), seed, length=200).sources
     chance = random.Random(seed)
     records = emitted(views, sources, chance)

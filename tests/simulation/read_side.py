@@ -39,7 +39,7 @@ class ReadSide:
             "HEADWATER_STATE": str(settings.state),
         }  # fmt: skip
         views = ViewRegistry.load(settings.modules).views.values()
-        self._views = [view.name for view in views if view.handles_every or Added.type in view.events]
+        self._views = [view.name for view in views if view.plan.handles_every or Added.type in view.plan.events]
         self._log, self._ready = settings.state / "projections.log", ready_file(settings, EVERYTHING)
         self._process: subprocess.Popen[bytes] | None = None
 

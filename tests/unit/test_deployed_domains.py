@@ -136,7 +136,7 @@ def test_the_user_s_order_is_the_one_that_decides() -> None:
     assert registry.command("order.place").command is domain.Place
     assert registry.command("order.place").aggregate is domain.order
     assert "order.pay" not in registry.commands
-    assert ViewRegistry.load(["kiosk"]).view("orders_placed").events == {"order.placed": domain.Placed}
+    assert ViewRegistry.load(["kiosk"]).view("orders_placed").plan.events == {"order.placed": domain.Placed}
 
 
 @pytest.mark.usefixtures("kiosk")

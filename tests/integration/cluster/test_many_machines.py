@@ -106,7 +106,7 @@ def _rebuild_once(settings: LogSettings, spark: SparkSettings) -> None:
 
 
 def _sources(settings: LogSettings) -> list[Source]:
-    made = history(VIEW, list(VIEW.events.values()), 5, length=600).sources
+    made = history(VIEW, list(VIEW.plan.events.values()), 5, length=600).sources
     return [each for each in made if each.position.partition < settings.partitions]
 
 
