@@ -10,7 +10,7 @@ from api.service import Service
 from eventlog.source_positions import positions_text
 from projections.errors import UnknownView
 from projections.table.types import format_time
-from projections.table.view import TableView
+from projections.view import View
 
 
 def is_served(service: Service, made: Made) -> bool:
@@ -19,7 +19,7 @@ def is_served(service: Service, made: Made) -> bool:
     return source is not None and source.version == made.version
 
 
-def made_view(service: Service, made: Made) -> TableView:
+def made_view(service: Service, made: Made) -> View:
     """The view as a declaration; raises UnknownView, or MadeEarlier if its columns are no longer known."""
     source = service.views.get(made.source)
     if source is None:

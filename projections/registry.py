@@ -10,8 +10,9 @@ from commands.declaring.registry import CommandRegistry
 from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.modules import DEFAULT_MODULES, find
 from projections.errors import UnknownView, ViewDeclarationError
+from projections.kinds import KINDS
 from projections.table.lookups import looked_up_types
-from projections.table.view import TableView
+from projections.view import View
 
 ROOM = "projections.views"
 Kind = TypeVar("Kind")
@@ -22,14 +23,14 @@ SYSTEM = f"{ROOM}.streams"
 class ViewRegistry:
     """The views of a deployment. views: by name."""
 
-    def __init__(self, found: Iterable[tuple[str, TableView]]) -> None:
+    def __init__(self, found: Iterable[tuple[str, View]]) -> None:
         """Take (module, view) pairs.
 
         Raises ViewDeclarationError naming both modules if two views have the same name, or the view with an impossible
         lookup.
         """
         modules: dict[str, str] = {}
-        views: dict[str, TableView] = {}
+        views: dict[str, View] = {}
         for module, view in found:
             if view.name in views:
                 raise ViewDeclarationError(
@@ -41,7 +42,7 @@ class ViewRegistry:
                 looked_up_types(view, views)
             except ValueError as error:
                 raise ViewDeclarationError(view.name, f'{error} (declared in "{modules[view.name]}")') from error
-        self.views: Mapping[str, TableView] = MappingProxyType(views)
+        self.views: Mapping[str, View] = MappingProxyType(views)
 
     @classmethod
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ViewRegistry:
@@ -51,7 +52,7 @@ class ViewRegistry:
         `modules`.
         """
         commands = CommandRegistry.load(modules)
-        found = find([*modules, SYSTEM], TableView, ROOM)
+        found = [each for kind in KINDS for each in find([*modules, SYSTEM], kind, ROOM)]
         sources = SourceRegistry.load(modules).sources
         for module, view in found:
             for source in view.sources:
@@ -71,7 +72,7 @@ class ViewRegistry:
                     )
         return cls(found)
 
-    def view(self, name: str) -> TableView:
+    def view(self, name: str) -> View:
         """The view with this name; raises UnknownView."""
         found = self.views.get(name)
         if found is None:
@@ -82,6 +83,6 @@ class ViewRegistry:
         """The views of one kind."""
         return [view for view in self.views.values() if isinstance(view, kind)]
 
-    def in_store(self, store: str) -> list[TableView]:
+    def in_store(self, store: str) -> list[View]:
         """The views in the store with this name."""
         return [view for view in self.views.values() if view.store(store) is not None]

@@ -16,7 +16,7 @@ from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
 from eventlog.topics import CAPTURED, COMMANDS, DEAD_LETTERS, PATCHES
 from projections.loading.dead_letters import DeadLetters
-from projections.table.view import TableView
+from projections.view import View
 from replay.choosing import check_choice
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NoSuchLetter
@@ -155,7 +155,7 @@ def _chosen(letters: Mapping[str, Letter], keys: Sequence[str] | None) -> list[s
     return list(keys)
 
 
-def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[TableView]:
+def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[View]:
     """The views that the letter affects; all views if this is unknown."""
     views = deployment.views.views
     if key.startswith(f"{PATCHES}/"):

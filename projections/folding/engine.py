@@ -30,6 +30,7 @@ from projections.generations.selection import Selection
 from projections.stores.names import patch_key
 from projections.table.patch import Patch
 from projections.table.view import TableView
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class FoldingEngine:
     spark: Callable[[], SparkWorkers] | None
     slice_offsets: int = SLICE_OFFSETS
 
-    def bulk_load(self, loads: Sequence[Load[TableView]]) -> list[BulkResult | Failure]:
+    def bulk_load(self, loads: Sequence[Load[View]]) -> list[BulkResult | Failure]:
         """See Engine.bulk_load."""
         results: dict[int, BulkResult | Failure] = {}
         folded = [_of_table(load) for load in loads]
@@ -134,7 +135,7 @@ class FoldingEngine:
                 return outcome
         raise AssertionError(outcome)
 
-    def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """See Engine.patches."""
         folded = table_view(view)
         if self.spark is not None and offsets_in(ranges) > MAX_PATCH_OFFSETS:
@@ -174,14 +175,14 @@ class FoldingEngine:
             raise BulkLoadFailed(view.name, f"Spark does not start: {error}") from error
 
 
-def table_view(view: TableView) -> TableView:
+def table_view(view: View) -> TableView:
     """The view itself; raises TypeError if it is of another kind, which is not folded."""
     if isinstance(view, TableView):
         return view
     raise TypeError(f'view "{view.name}" is a {type(view).__name__}: only a TableView is folded')
 
 
-def only_spark(view: TableView, selection: Selection) -> str | None:
+def only_spark(view: View, selection: Selection) -> str | None:
     """Why only Spark can read the events of a fold; None if compiled Python can."""
     found = _program(table_view(view), selection)
     return str(found) if isinstance(found, OnlySpark) else None
@@ -196,7 +197,7 @@ def _program(view: TableView, selection: Selection) -> Program | OnlySpark:
         return error
 
 
-def _of_table(load: Load[TableView]) -> Load[TableView]:
+def _of_table(load: Load[View]) -> Load[TableView]:
     view = table_view(load.view)
     return Load(view, load.ranges, load.writers, load.on_progress, load.selection, load.skip_poison)
 

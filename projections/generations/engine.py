@@ -15,7 +15,7 @@ from eventlog.source_positions import topic_and_partition
 from projections.errors import ProjectionError
 from projections.generations.selection import ALL, Selection
 from projections.stores.store import BulkWriter
-from projections.table.view import TableView
+from projections.view import View
 
 LOOK_S: Final = 0.25
 """Time between progress reports."""
@@ -42,7 +42,7 @@ class BulkResult:
     skipped: int = 0
 
 
-Kind_co = TypeVar("Kind_co", bound=TableView, covariant=True)
+Kind_co = TypeVar("Kind_co", bound=View, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ Failure = ProjectionError | EventLogError | OSError
 class Engine(Protocol):
     """Reads events of the log and folds them."""
 
-    def bulk_load(self, loads: Sequence[Load[TableView]]) -> list[BulkResult | Failure]:
+    def bulk_load(self, loads: Sequence[Load[View]]) -> list[BulkResult | Failure]:
         """Load several views; those with the same ranges and selection are folded in one pass over the log.
 
         Returns for each its result, or why it failed: for example PoisonEvent, BulkLoadFailed or LogUnavailable. A view
         that fails does not stop the others. The next load of the same views reuses what was folded of a long log.
         """
 
-    def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """Key, value and partition of the patches of these events, in the order of each log partition."""
 
 
