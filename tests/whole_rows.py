@@ -16,6 +16,7 @@ from projections.table.lookups import Lookup, by_column
 from projections.table.monoids import Pick, StateField
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
+from projections.table.view import TableView
 from projections.view import View
 
 BATCH = "_batch"
@@ -32,6 +33,7 @@ class WholeRows:
     version: int = 1
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
+    sources: tuple[type[Event] | type[Captured], ...] = ()
 
     @property
     def tag(self) -> str:
@@ -65,10 +67,6 @@ class WholeRows:
         return (EVENTS, OBSERVATIONS)
 
     @property
-    def sources(self) -> tuple[type[Event] | type[Captured], ...]:
-        return ()
-
-    @property
     def tables(self) -> Mapping[str, type[Captured]]:
         return {}
 
@@ -94,4 +92,4 @@ BUSIEST = WholeRows(
     {"listing": ColumnType.TEXT, "views": ColumnType.INTEGER, "at": ColumnType.TIME},
     (Postgres(indexes=(("views",),)), Elasticsearch(facets=("listing",)), Cache()),
 )
-KINDS: tuple[type[View], ...] = (WholeRows,)
+KINDS: tuple[type[View], ...] = (TableView, WholeRows)

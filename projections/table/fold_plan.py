@@ -126,7 +126,7 @@ class FoldPlan:
         """What it reads of the items of `each`, by name; raises ValueError if events differ."""
         kinds: dict[str, ColumnType] = {}
         for event, name in self.each.items():
-            for read in items_read(self.lifts[event].reads):
+            for read in items_read(self._lift(event).reads):
                 if read.list == name and kinds.setdefault(read.name, read.kind(event)) is not read.kind(event):
                     raise ValueError(f'items have "{read.name}" of different types: read events of one type only')
         return kinds

@@ -74,47 +74,38 @@ class TableView:
 
     @property
     def tag(self) -> str:
-        """See View.tag."""
         return f"{self.name}@{self.version}"
 
     @cached_property
     def layout(self) -> Layout:
-        """See View.layout."""
         return self.plan.layout
 
     @cached_property
     def types(self) -> Mapping[str, ColumnType]:
-        """See View.types."""
         return {self.key_name: ColumnType.TEXT, **self.layout.types}
 
     @cached_property
     def looked_up(self) -> Mapping[str, Lookup]:
-        """See View.looked_up."""
         return by_column(self.lookups, self.types)
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:
-        """See View.tables."""
         return self.plan.tables
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
-        """See View.topics."""
         return (EVENTS, *self.tables)
 
     @cached_property
     def sources(self) -> tuple[type[Event] | type[Captured], ...]:
-        """See View.sources."""
         return (*self.tables.values(), *(event for event in self.plan.events.values() if not is_row(event)))
 
     @cached_property
     def fingerprint(self) -> str:
-        """See View.fingerprint."""
         return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]
 
     @cached_property
     def declaration(self) -> list[str]:
-        """See View.declaration."""
         parts = [self.tag, described(self.key), self.key_name]
         parts += [f"{name}={described(column)}" for name, column in sorted(self.columns.items())]
         parts += [store.declaration for store in self.stores]
@@ -131,23 +122,18 @@ class TableView:
         ]
 
     def store(self, name: str) -> Store | None:
-        """See View.store."""
         return next((store for store in self.stores if store.name == name), None)
 
     def named(self, name: str) -> TableView:
-        """See View.named."""
         return replace(self, name=name)
 
     def reads(self, topic: str) -> bool:
-        """See View.reads."""
         return topic in self.tables or (topic == EVENTS and self.plan.reads_events)
 
     def handles(self, event_type: str) -> bool:
-        """See View.handles."""
         return self.plan.lift_of(event_type) is not None
 
     def rows_of(self, envelope: Envelope) -> tuple[str, ...]:
-        """See View.rows_of."""
         return event_data.rows_of(self.plan, envelope)
 
     def _check(self) -> None:

@@ -31,6 +31,7 @@ from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.contracts import load
 from projections.testing.histories import PARTITIONS, SOURCES, history
+from projections.view import View
 from projections.views.listings.city_market import city_market
 from projections.views.streams import streams
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING
@@ -80,7 +81,7 @@ def events_of(view: TableView) -> list[type[Event]]:
     return list(view.plan.events.values())
 
 
-def created(server: Server, view: TableView, base: Mapping[str, int] | None = None, generation: int = 1) -> Target:
+def created(server: Server, view: View, base: Mapping[str, int] | None = None, generation: int = 1) -> Target:
     target, store = Target(view, generation), server.open()
     store.create(target, base or {}, START)
     store.finish(target)

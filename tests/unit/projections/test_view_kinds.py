@@ -18,7 +18,7 @@ from projections.table.folds import last
 from projections.table.lookups import Lookup, looked_up_types
 from projections.table.types import ColumnType
 from projections.table.view import TableView
-from tests.whole_rows import BUSIEST
+from tests.whole_rows import BUSIEST, KINDS
 
 MOST_VIEWED = Lookup("busiest", "city", {"most_viewed": "listing"})
 
@@ -33,6 +33,15 @@ def test_a_registry_has_views_of_several_kinds() -> None:
     assert registry.of_kind(TableView) == [view]
     assert registry.in_store("valkey") == [BUSIEST]
     assert looked_up_types(view, registry.views) == {"most_viewed": ColumnType.TEXT}
+
+
+def test_a_deployment_has_the_views_of_every_kind_in_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("projections.registry.KINDS", KINDS)
+    assert [*ViewRegistry.load(["tests.whole_rows"]).views] == ["streams", "busiest"]
+    nowhere = replace(BUSIEST, sources=(Listed,))
+    monkeypatch.setattr("tests.whole_rows.BUSIEST", nowhere)
+    with pytest.raises(ViewDeclarationError, match='of the shipped domain "listings"'):
+        ViewRegistry.load(["tests.whole_rows"])
 
 
 def test_views_of_two_kinds_cannot_have_one_name() -> None:
