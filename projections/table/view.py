@@ -137,7 +137,7 @@ class TableView:
         return event_data.rows_of(self.plan, envelope)
 
     def _check(self) -> None:
-        """Raise ValueError, or an error of an event's class, if it is declared wrong."""
+        """Raise ValueError if it is declared wrong."""
         check_name(self.name)
         if not self.key_name:
             raise ValueError('if the key is not a field, add a "key_name"')
