@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eventlog.source_positions import source_id
+from eventlog.topics import EVENTS
 from projections.table.event_data import current_data, is_partial, problem
 from projections.table.expressions import Source
 from projections.table.items import items_of
@@ -22,7 +23,9 @@ def lift(view: TableView, source: Source) -> list[Patch]:
     None if the view does not handle it, or cannot read it: then it becomes a dead letter (see `event_data.problem`).
     """
     effect = view.plan.lift_of(source.envelope.type)
-    if effect is None or problem([view.plan], source.envelope) is not None or is_partial(effect, source.envelope):
+    if effect is None or (effect.event is None and source.topic != EVENTS):
+        return []
+    if problem([view.plan], source.envelope) is not None or is_partial(effect, source.envelope):
         return []
     source = replace(source, envelope=source.envelope._replace(data=current_data(effect.event, source.envelope)))
     fields = {field.name: field for field in view.layout.fields}
