@@ -19,7 +19,6 @@ from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from compose.ports import free_port
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
-from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.store import Batch, Target
 from projections.table.monoids import State, StateField
@@ -38,8 +37,9 @@ from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Removed, Restored
 from tests.domains import COVERED
+from tests.table_views import table_views
 
-REGISTERED = ViewRegistry.load(COVERED).views
+REGISTERED = table_views(COVERED)
 VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP, **FOLD_VIEWS}
 SERVERS = {"postgres": OnPostgres, "elasticsearch": OnElasticsearch, "valkey": OnValkey}
 MOMENTS = {

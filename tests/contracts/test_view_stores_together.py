@@ -12,6 +12,7 @@ import pytest
 from commands.declaring.aggregate import Event
 from eventlog.envelope import partition_of
 from projections.errors import LedgerWentBack
+from projections.folding.engine import table_view
 from projections.loading.decoding import read_into
 from projections.stores.names import patch_key
 from projections.stores.store import Batch, Target, ViewStore
@@ -144,4 +145,4 @@ def test_all_views_together_and_a_generation_that_comes_later(server: Server, st
     store = server.open()
     for target in targets:
         store.publish(target)
-        assert server.rows(target.view) == fold(target.view, sources), target
+        assert server.rows(target.view) == fold(table_view(target.view), sources), target

@@ -31,7 +31,6 @@ from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
 from projections.folding.folder import ALWAYS
 from projections.generations.engine import BulkResult, Load, Ranges
-from projections.registry import ViewRegistry
 from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.view import TableView
@@ -41,11 +40,12 @@ from tests.contracts.fold_views import FOLD_VIEWS
 from tests.spark_histories import history
 from tests.spark_rows import Patches, expected_patches, patches, session, states
 from tests.states import differences, expected_states
+from tests.table_views import table_views
 from tests.waiting import eventually
 
 DOMAINS = ("listings", "orders")
 """Those without captured tables."""
-VIEWS = list(ViewRegistry.load(DOMAINS).views.values())
+VIEWS = list(table_views(DOMAINS).values())
 AGGREGATES = list(CommandRegistry.load(DOMAINS).aggregates.values())
 HEARTBEAT = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
 BOUND_S = 300

@@ -29,7 +29,7 @@ from eventlog.source_positions import SourcePosition, sources_of
 from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
 from projections.table.patch import Place
-from projections.table.view import TableView
+from projections.view import View
 from tests.domains import SHIPPED
 from tests.filtered import fulfils
 
@@ -129,7 +129,7 @@ class FakeGenerations:
     tag: str = ""
     error: Exception | None = None
 
-    async def live(self, view: TableView, fresh: bool = False) -> Live:
+    async def live(self, view: View, fresh: bool = False) -> Live:
         if self.error is not None:
             raise self.error
         if view.name in self.missing:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from asgi_client import AppClient
-from fake_service import PARTITIONS, MemoryReader, event
 
 from api.app import create_app
 from api.service import Service
 from eventlog.envelope import Position
 from eventlog.errors import LogUnavailable
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import PARTITIONS, MemoryReader, event
 from tests.whole_rows import BUSIEST
 
 TEN = {"hour": "10", "listing": "L1", "views": 3, "at": None}

@@ -31,7 +31,6 @@ from projections.folding.states import States
 from projections.folding.tasks import divided, share_of
 from projections.folding.unclear import Unreadable, patches
 from projections.folding.workers import TaskFailed
-from projections.registry import ViewRegistry
 from projections.stores.documents import DocumentForm
 from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
@@ -46,9 +45,10 @@ from tests.domains import SHIPPED
 from tests.event_histories import ANNOTATIONS, events, recorded
 from tests.spark_histories import history
 from tests.states import differences, expected_states, touched
+from tests.table_views import table_views
 from tests.versioned import REASONS, readable, source, unreadable, weighed
 
-SHIPPED_VIEWS = ViewRegistry.load(SHIPPED).views
+SHIPPED_VIEWS = table_views(SHIPPED)
 AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())
 FOLDED = {view.name: view for view in (BY_THING, BY_GROUP, *FOLD_VIEWS.values())}
 

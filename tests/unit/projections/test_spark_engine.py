@@ -20,7 +20,6 @@ from eventlog.envelope import Envelope, Position, encode, partition_of
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, MAX_RECORD_BYTES
 from projections.loading.decoding import NotAPatch, read_into
-from projections.registry import ViewRegistry
 from projections.spark.erasing import remaining, tombstones
 from projections.spark.events import LogSchema
 from projections.spark.live import checkpoint_directory
@@ -42,10 +41,11 @@ from tests.domains import SHIPPED
 from tests.spark_histories import history
 from tests.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, record, records_of, session
 from tests.states import differences, expected_states, touched
+from tests.table_views import table_views
 
 pytestmark = pytest.mark.jvm
 
-VIEWS = list(ViewRegistry.load(SHIPPED).views.values())
+VIEWS = list(table_views(SHIPPED).values())
 AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())
 
 
