@@ -17,18 +17,18 @@ from api.filters import Condition, Filter
 from api.parameters import read_time
 from api.query import Query
 from projections.table.types import ColumnType
-from projections.table.view import TableView
+from projections.view import View
 
 STALE = "is not a cursor of this query: use `next` of its last page, or omit it to start again"
 
 
-def write_cursor(view: TableView, query: Query, last: Sequence[Any]) -> str:
+def write_cursor(view: View, query: Query, last: Sequence[Any]) -> str:
     """The cursor after a row with the values `last` in the query's order."""
     document = orjson.dumps([_digest(view, query), *last])
     return base64.urlsafe_b64encode(document).rstrip(b"=").decode()
 
 
-def continued(view: TableView, query: Query, cursor: str) -> Query:
+def continued(view: View, query: Query, cursor: str) -> Query:
     """`query` from `cursor` on; raises BadParameter if the cursor is invalid, or of another query."""
     try:
         document = orjson.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
@@ -41,7 +41,7 @@ def continued(view: TableView, query: Query, cursor: str) -> Query:
     return replace(query, beyond=tuple(document[1:]))
 
 
-def typed_beyond(view: TableView, query: Query) -> tuple[Any, ...]:
+def typed_beyond(view: View, query: Query) -> tuple[Any, ...]:
     """The end of the previous page, as values of the columns' types; checked, because clients could make up cursors."""
     kinds = [view.types[step.column] for step in query.order]
     return tuple(_value(kind, each) for kind, each in zip(kinds, query.beyond or (), strict=True))
@@ -65,7 +65,7 @@ def _value(kind: ColumnType, value: Any) -> Any:
             raise BadParameter("cursor", STALE)
 
 
-def _digest(view: TableView, query: Query) -> str:
+def _digest(view: View, query: Query) -> str:
     filters = sorted(map(_described, query.filters), key=orjson.dumps)
     parts: list[Any] = [view.tag, filters, [(step.column, step.descending) for step in query.order]]
     parts += [query.text, query.near, query.within_km]

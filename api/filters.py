@@ -15,7 +15,7 @@ from api.errors import BadParameter
 from api.parameters import Parameters, check_text, read_boolean, read_value
 from eventlog.times import shortened
 from projections.table.types import ColumnType
-from projections.table.view import TableView
+from projections.view import View
 
 RANGES: Final = ("gt", "gte", "lt", "lte")
 LISTS: Final = ("in", "not_in")
@@ -94,7 +94,7 @@ def operators(kind: ColumnType) -> tuple[str, ...]:
             return ()
 
 
-def read_filters(view: TableView, parameters: Parameters, reserved: Sequence[str]) -> tuple[Condition, ...]:
+def read_filters(view: View, parameters: Parameters, reserved: Sequence[str]) -> tuple[Condition, ...]:
     """All conditions in `parameters`; reserved: other parameters. Raises BadParameter."""
     plain = _Collected()
     ors: list[AnyOf] = []
@@ -162,7 +162,7 @@ class _Collected:
             raise BadParameter(name, f"has more than {maximum} values: send several requests")
 
 
-def _target(view: TableView, name: str, reserved: Sequence[str] = ()) -> tuple[str, str]:
+def _target(view: View, name: str, reserved: Sequence[str] = ()) -> tuple[str, str]:
     """Column and operator of a condition's name; raises BadParameter."""
     column, dot, operator = name.partition(".")
     if column in view.looked_up:
@@ -183,7 +183,7 @@ def _target(view: TableView, name: str, reserved: Sequence[str] = ()) -> tuple[s
     return column, operator
 
 
-def _values(view: TableView, name: str, column: str, operator: str, texts: Sequence[str]) -> list[Any]:
+def _values(view: View, name: str, column: str, operator: str, texts: Sequence[str]) -> list[Any]:
     for text in texts:
         check_text(name, text)
         if operator in ("ieq", "iprefix") and len(text) > MAX_PATTERN_CHARACTERS:
@@ -195,7 +195,7 @@ def _values(view: TableView, name: str, column: str, operator: str, texts: Seque
     return [read_value(name, view.types[column], text) for text in texts]
 
 
-def _read_or(view: TableView, text: str) -> AnyOf:
+def _read_or(view: View, text: str) -> AnyOf:
     """The filters of `(city=GALT,beds.gte=3)`; raises BadParameter."""
     check_text(OR, text)
     scanner = _Scanner(OR, text)
@@ -219,7 +219,7 @@ def _read_or(view: TableView, text: str) -> AnyOf:
     return AnyOf(tuple(found))
 
 
-def _alternative(view: TableView, name: str, scanner: _Scanner) -> Filter:
+def _alternative(view: View, name: str, scanner: _Scanner) -> Filter:
     column, operator = _target(view, name)
     if operator in LISTS and scanner.follows("("):
         scanner.take("(")
@@ -292,7 +292,7 @@ class _Scanner:
         return BadParameter(self._name, f"cannot be parsed from {there} on: {shape}")
 
 
-def only_shown(view: TableView, column: str, verb: str) -> str:
+def only_shown(view: View, column: str, verb: str) -> str:
     """Why a looked-up column cannot be filtered or sorted by."""
     lookup = view.looked_up[column]
     there = f'"{lookup.columns[column]}" in the view "{lookup.view}"'

@@ -9,7 +9,7 @@ from api.ports import Generations, Row, ViewReader
 from api.reading import KeyReaders, read_live
 from api.waiting import After, Waiter
 from projections.table.lookups import Lookup
-from projections.table.view import TableView
+from projections.view import View
 
 ROWS_AT_ONCE: Final = 1_000
 
@@ -19,7 +19,7 @@ class Lookups:
 
     def __init__(
         self,
-        views: Mapping[str, TableView],
+        views: Mapping[str, View],
         readers: Mapping[str, ViewReader],
         generations: Generations,
         waiter: Waiter,
@@ -29,7 +29,7 @@ class Lookups:
         self._readers = {name: KeyReaders(readers, views[name]) for name in names}
 
     async def show(
-        self, view: TableView, rows: Sequence[Row], fields: Sequence[str], after: After | None = None
+        self, view: View, rows: Sequence[Row], fields: Sequence[str], after: After | None = None
     ) -> list[Row]:
         """Stored `rows` of `view` with the columns `fields`; a looked-up column is null if there is no such row.
 
@@ -40,7 +40,7 @@ class Lookups:
         return [{name: row[name] for name in fields if name in row} for row in rows]
 
     async def _join(
-        self, rows: Sequence[Row], view: TableView, columns: Mapping[str, Lookup], after: After | None
+        self, rows: Sequence[Row], view: View, columns: Mapping[str, Lookup], after: After | None
     ) -> Sequence[Row]:
         """`rows` with the looked-up columns of `view` in `columns`."""
         keys = [row[lookup.on] for lookup in columns.values() for row in rows if row[lookup.on] is not None]
@@ -53,7 +53,7 @@ class Lookups:
         return [row | looked_up(row) for row in rows]
 
     async def _read(
-        self, view: TableView, keys: Sequence[str], columns: Sequence[str], after: After | None
+        self, view: View, keys: Sequence[str], columns: Sequence[str], after: After | None
     ) -> Mapping[str, Row]:
         async def ask(reader: ViewReader) -> Mapping[str, Row]:
             await self._waiter.wait(view, reader, after)
@@ -67,7 +67,7 @@ class Lookups:
         return found
 
 
-def _by_view(view: TableView, fields: Sequence[str]) -> dict[str, dict[str, Lookup]]:
+def _by_view(view: View, fields: Sequence[str]) -> dict[str, dict[str, Lookup]]:
     """The looked-up columns of `fields`, by the view that they are looked up in."""
     by_view: dict[str, dict[str, Lookup]] = {}
     for name in fields:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from api.errors import MadeEarlier
@@ -11,7 +10,7 @@ from api.service import Service
 from eventlog.source_positions import positions_text
 from projections.errors import UnknownView
 from projections.table.types import format_time
-from projections.table.view import TableView
+from projections.view import View
 
 
 def is_served(service: Service, made: Made) -> bool:
@@ -20,14 +19,14 @@ def is_served(service: Service, made: Made) -> bool:
     return source is not None and source.version == made.version
 
 
-def made_view(service: Service, made: Made) -> TableView:
+def made_view(service: Service, made: Made) -> View:
     """The view as a declaration; raises UnknownView, or MadeEarlier if its columns are no longer known."""
     source = service.views.get(made.source)
     if source is None:
         raise UnknownView(made.source, tuple(service.views))
     if source.version != made.version:
         raise MadeEarlier(made.name, made.source, made.version, source.version)
-    return replace(source, name=made.name)
+    return source.named(made.name)
 
 
 def described(made: Made) -> dict[str, Any]:

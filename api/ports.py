@@ -15,7 +15,7 @@ from eventlog.envelope import Envelope, Position
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition
 from projections.table.patch import Place
-from projections.table.view import TableView
+from projections.view import View
 
 Row = dict[str, Any]
 Applied = Mapping[str, Place]
@@ -96,7 +96,7 @@ class Live:
     source, the offset below which it had all events from the start.
     """
 
-    view: TableView
+    view: View
     generation: int
     tag: str
     bulk_ends: Mapping[str, int]
@@ -121,7 +121,7 @@ class Made:
 class Generations(Protocol):
     """Which generation of each view is live."""
 
-    async def live(self, view: TableView, fresh: bool = False) -> Live:
+    async def live(self, view: View, fresh: bool = False) -> Live:
         """The live generation, up to 250 ms old unless `fresh`; raises GenerationMissing or StoreUnavailable."""
 
     async def made(self, fresh: bool = False) -> Mapping[str, Made]:

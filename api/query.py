@@ -11,7 +11,7 @@ from api.filters import OR, Condition, only_shown, operators, read_filters
 from api.parameters import Parameters, check_names, read_boolean, read_float, read_integer
 from eventlog.times import shortened
 from projections.table.types import ColumnType
-from projections.table.view import TableView
+from projections.view import View
 
 RELEVANCE: Final = "relevance"
 DISTANCE: Final = "distance"
@@ -54,29 +54,29 @@ class Query:
         """Whether it requests information about how a row matches."""
         return self.highlight or any(step.column in (RELEVANCE, DISTANCE) for step in self.order)
 
-    def stored(self, view: TableView) -> tuple[str, ...]:
+    def stored(self, view: View) -> tuple[str, ...]:
         """The stored columns that `fields` need: for a looked-up column, the column with the other row's key."""
         looked_up = view.looked_up
         names = (looked_up[name].on if name in looked_up else name for name in self.fields)
         return tuple(dict.fromkeys(names)) or tuple(view.types)
 
 
-def every_column(view: TableView) -> tuple[str, ...]:
+def every_column(view: View) -> tuple[str, ...]:
     """The columns of a row by default: stored ones, then looked-up ones."""
     return (*view.types, *view.looked_up)
 
 
-def sortable(view: TableView) -> tuple[str, ...]:
+def sortable(view: View) -> tuple[str, ...]:
     """The columns that rows can be sorted by."""
     return tuple(name for name, kind in view.types.items() if "eq" in operators(kind))
 
 
-def place_column(view: TableView) -> str | None:
+def place_column(view: View) -> str | None:
     """The column from which `near` measures: the view's first point."""
     return next((name for name, kind in view.types.items() if kind is ColumnType.POINT), None)
 
 
-def read_query(view: TableView, parameters: Parameters, *, searching: bool = False) -> Query:
+def read_query(view: View, parameters: Parameters, *, searching: bool = False) -> Query:
     """The query of a request, without `beyond`, which is in the cursor. Raises BadParameter."""
     reserved = PAGING + (SEARCHING if searching else ())
     plain = check_names([each for each in parameters if each[0] in reserved], reserved)
@@ -107,7 +107,7 @@ def read_query(view: TableView, parameters: Parameters, *, searching: bool = Fal
     )
 
 
-def read_fields(view: TableView, plain: Mapping[str, str]) -> tuple[str, ...]:
+def read_fields(view: View, plain: Mapping[str, str]) -> tuple[str, ...]:
     """The columns of `fields=`, or all; raises BadParameter."""
     known = every_column(view)
     if "fields" not in plain:
@@ -119,7 +119,7 @@ def read_fields(view: TableView, plain: Mapping[str, str]) -> tuple[str, ...]:
     return names
 
 
-def _read_order(view: TableView, text: str, extra: Sequence[str]) -> tuple[Order, ...]:
+def _read_order(view: View, text: str, extra: Sequence[str]) -> tuple[Order, ...]:
     known = (*sortable(view), *extra)
     order: dict[str, Order] = {}
     for part in text.split(","):
@@ -136,7 +136,7 @@ def _read_order(view: TableView, text: str, extra: Sequence[str]) -> tuple[Order
     return tuple(order.values())
 
 
-def _read_place(view: TableView, plain: Mapping[str, str]) -> tuple[tuple[float, float] | None, float | None]:
+def _read_place(view: View, plain: Mapping[str, str]) -> tuple[tuple[float, float] | None, float | None]:
     if "near" not in plain:
         if "within_km" in plain:
             raise BadParameter("within_km", "requires near=latitude,longitude")
@@ -164,7 +164,7 @@ def _read_highlight(plain: Mapping[str, str]) -> bool:
     return highlight
 
 
-def _read_count(view: TableView, plain: Mapping[str, str]) -> bool:
+def _read_count(view: View, plain: Mapping[str, str]) -> bool:
     try:
         return read_boolean("count", plain.get("count", "false"))
     except BadParameter as error:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from api.ports import GenerationGone, Generations, Live, ViewReader
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.table.view import TableView
+from projections.view import View
 
 Answer = TypeVar("Answer")
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class KeyReaders:
     """The stores of one view, for look-ups by key: the cache first if the view has one, then in declared order."""
 
-    def __init__(self, readers: Mapping[str, ViewReader], view: TableView) -> None:
+    def __init__(self, readers: Mapping[str, ViewReader], view: View) -> None:
         names = sorted((store.name for store in view.stores), key=lambda name: name != "valkey")
         self._view = view.name
         self._readers: Sequence[ViewReader] = [readers[name] for name in names]
@@ -44,7 +44,7 @@ class KeyReaders:
 
 
 async def read_live(
-    generations: Generations, view: TableView, ask: Callable[[Live], Awaitable[Answer]]
+    generations: Generations, view: View, ask: Callable[[Live], Awaitable[Answer]]
 ) -> tuple[Answer, Live]:
     """Read the live generation; if it was dropped meanwhile, read the registry and try once more."""
     live = await generations.live(view)

@@ -30,7 +30,7 @@ from api.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column,
 from api.service import Service
 from projections.table.lookups import looked_up_types
 from projections.table.types import ColumnType
-from projections.table.view import TableView
+from projections.view import View
 
 
 def answer(description: str, schema: str, headers: Schema | None = None) -> Schema:
@@ -94,7 +94,7 @@ def waiting_parameters() -> list[Schema]:
     ]
 
 
-def row_parameters(view: TableView) -> list[Schema]:
+def row_parameters(view: View) -> list[Schema]:
     """The parameters of every route that returns rows."""
     columns = f"the columns to return, separated by commas: {', '.join(every_column(view))}"
     return [query("fields", TEXT, columns), *waiting_parameters()]
@@ -116,7 +116,7 @@ def following_parameters(max_keys: int, max_ms: int) -> list[Schema]:
     ]
 
 
-def query_parameters(view: TableView, *, searching: bool = False) -> list[Schema]:
+def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
     """Every parameter of a view's rows: filters by column type, order, paging, waiting; and those of a search."""
     place = place_column(view) if searching else None
     extra = ([RELEVANCE] if searching else []) + ([DISTANCE] if place else [])
@@ -181,7 +181,7 @@ def components(service: Service) -> Schema:
     return found
 
 
-def _view_components(view: TableView, looked_up: Mapping[str, ColumnType]) -> Schema:
+def _view_components(view: View, looked_up: Mapping[str, ColumnType]) -> Schema:
     columns = {
         name: COLUMNS[kind] if name == view.key_name else _nullable(COLUMNS[kind]) for name, kind in view.types.items()
     }

@@ -15,7 +15,7 @@ from api.turns import Turns
 from api.waiting import Waiter
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
-from projections.table.view import TableView
+from projections.view import View
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Service:
 
     commands: CommandRegistry
     observations: ObservationRegistry
-    views: Mapping[str, TableView]
+    views: Mapping[str, View]
     gateway: Gateway
     recorder: Recorder
     events: EventReader

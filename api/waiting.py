@@ -22,12 +22,12 @@ from eventlog.capturing.declaring import Captured
 from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.source_positions import SourcePosition
+from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.stores.names import patch_key
 from projections.table.changes import NotAChange, key_text
-from projections.table.event_data import rows_of
 from projections.table.patch import Place
-from projections.table.view import TableView
+from projections.view import View
 
 FIRST_PAUSE_S = 0.002
 MAX_PAUSE_S = 0.020
@@ -104,7 +104,7 @@ class Waiter:
                 )
         return tuple(sorted(places))
 
-    async def wait(self, view: TableView, reader: ViewReader, after: After | None) -> None:
+    async def wait(self, view: View, reader: ViewReader, after: After | None) -> None:
         """Return when `view` has applied every position; immediately if there is none.
 
         Raises BadParameter, NotCaughtUp, GenerationMissing, LogUnavailable or StoreUnavailable.
@@ -129,17 +129,18 @@ class Waiter:
             pause_s = min(pause_s * 1.5, MAX_PAUSE_S)
             poll += 1
 
-    async def _awaited(self, view: TableView, places: Sequence[SourcePosition]) -> list[Awaited]:
+    async def _awaited(self, view: View, places: Sequence[SourcePosition]) -> list[Awaited]:
         awaited = []
         for place in places:
             if place.topic in view.tables:
                 awaited.append(Awaited(place, await self._row_key(view.tables[place.topic], place)))
                 continue
-            event = await self._events.event_at(place.position)
-            if event is None:
+            event = await self._events.event_at(place.position) if place.topic == EVENTS else None
+            rows = None if event is None else view.rows_of(event)
+            if rows is None:
                 awaited.append(Awaited(place, None))
             else:
-                last = {key: number for number, key in enumerate(rows_of(view, event))}
+                last = {key: number for number, key in enumerate(rows)}
                 awaited += [Awaited(place, key, number) for key, number in last.items()]
         return awaited
 
@@ -154,7 +155,7 @@ class Waiter:
             return None
 
     async def _not_applied(
-        self, view: TableView, reader: ViewReader, awaited: Sequence[Awaited], poll: int
+        self, view: View, reader: ViewReader, awaited: Sequence[Awaited], poll: int
     ) -> list[Awaited]:
         try:
             live = await self._generations.live(view)
@@ -182,7 +183,7 @@ class Waiter:
         every = range(self._patch_partitions)
         return all(awaited.applied(ledger.get(partition, {})) for partition in every)
 
-    async def _lag(self, view: TableView, reader: ViewReader) -> int | None:
+    async def _lag(self, view: View, reader: ViewReader) -> int | None:
         """Offsets between the ends of the log and what every partition's ledger has applied; None if unknown."""
         try:
             live = await self._generations.live(view, fresh=True)

@@ -13,6 +13,7 @@ from eventlog.modules import first_with
 
 if TYPE_CHECKING:
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
+    from projections.table.declared_stores import Cache, Elasticsearch, Postgres
     from projections.table.expressions import envelope, field, minus, negative, point, value, when
     from projections.table.folds import (
         EVERY,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from projections.table.items import item
     from projections.table.lookups import Lookup
     from projections.table.rows import Deleted
-    from projections.table.view import Cache, Elasticsearch, Postgres, TableView
+    from projections.table.view import TableView
 
 __all__ = [
     "EVERY",
@@ -85,6 +86,7 @@ __all__ = [
 
 _PLACES = (
     "projections.table.conditions",
+    "projections.table.declared_stores",
     "projections.table.expressions",
     "projections.table.folds",
     "projections.table.items",

@@ -16,7 +16,7 @@ from projections.folding.engine import FoldingEngine, only_spark
 from projections.folding.workers import SparkWorkers, Workers
 from projections.generations.engine import Engine
 from projections.generations.selection import Selection
-from projections.table.view import TableView
+from projections.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def new_engine(
 
 
 def why_spark(
-    view: TableView,
+    view: View,
     offsets: int,
     selection: Selection,
     choice: EngineChoice = EngineChoice.AUTO,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeVar
 
 from commands.declaring.registry import CommandRegistry
-from eventlog.capturing.declaring import SourceRegistry
+from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.modules import DEFAULT_MODULES, find
 from projections.errors import UnknownView, ViewDeclarationError
+from projections.kinds import KINDS
 from projections.table.lookups import looked_up_types
-from projections.table.rows import is_row
-from projections.table.view import TableView
+from projections.view import View
 
 ROOM = "projections.views"
+Kind = TypeVar("Kind")
 SYSTEM = f"{ROOM}.streams"
 """The module of the view that every deployment has; the API reads from it."""
 
@@ -21,14 +23,14 @@ SYSTEM = f"{ROOM}.streams"
 class ViewRegistry:
     """The views of a deployment. views: by name."""
 
-    def __init__(self, found: Iterable[tuple[str, TableView]]) -> None:
+    def __init__(self, found: Iterable[tuple[str, View]]) -> None:
         """Take (module, view) pairs.
 
         Raises ViewDeclarationError naming both modules if two views have the same name, or the view with an impossible
         lookup.
         """
         modules: dict[str, str] = {}
-        views: dict[str, TableView] = {}
+        views: dict[str, View] = {}
         for module, view in found:
             if view.name in views:
                 raise ViewDeclarationError(
@@ -40,7 +42,7 @@ class ViewRegistry:
                 looked_up_types(view, views)
             except ValueError as error:
                 raise ViewDeclarationError(view.name, f'{error} (declared in "{modules[view.name]}")') from error
-        self.views: Mapping[str, TableView] = MappingProxyType(views)
+        self.views: Mapping[str, View] = MappingProxyType(views)
 
     @classmethod
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ViewRegistry:
@@ -49,34 +51,38 @@ class ViewRegistry:
         Raises ViewDeclarationError if a view reads an event of a shipped domain, or a table of a source, that is not in
         `modules`.
         """
-        found, commands = find([*modules, SYSTEM], TableView, ROOM), CommandRegistry.load(modules)
+        commands = CommandRegistry.load(modules)
+        found = [each for kind in KINDS for each in find([*modules, SYSTEM], kind, ROOM)]
         sources = SourceRegistry.load(modules).sources
         for module, view in found:
-            for table in view.tables.values():
-                if table.source_name not in sources:
+            for source in view.sources:
+                if issubclass(source, Captured):
+                    if source.source_name not in sources:
+                        raise ViewDeclarationError(
+                            view.name,
+                            f'reads table "{source.table}" of the source "{source.source_name}", which this deployment '
+                            f'does not have: add the module "{source.__module__}" to HEADWATER_MODULES (declared in '
+                            f'"{module}")',
+                        )
+                elif domain := commands.absent_domain(source):
                     raise ViewDeclarationError(
                         view.name,
-                        f'reads table "{table.table}" of the source "{table.source_name}", which this deployment does '
-                        f'not have: add the module "{table.__module__}" to HEADWATER_MODULES (declared in "{module}")',
-                    )
-            for event in view.events.values():
-                if is_row(event):
-                    continue
-                if domain := commands.absent_domain(event):
-                    raise ViewDeclarationError(
-                        view.name,
-                        f'reads "{event.type}" of the shipped domain "{domain}", which this deployment does not have: '
+                        f'reads "{source.type}" of the shipped domain "{domain}", which this deployment does not have: '
                         f'add "{domain}" to HEADWATER_MODULES (declared in "{module}")',
                     )
         return cls(found)
 
-    def view(self, name: str) -> TableView:
+    def view(self, name: str) -> View:
         """The view with this name; raises UnknownView."""
         found = self.views.get(name)
         if found is None:
             raise UnknownView(name, tuple(self.views))
         return found
 
-    def in_store(self, store: str) -> list[TableView]:
+    def of_kind(self, kind: type[Kind]) -> list[Kind]:
+        """The views of one kind."""
+        return [view for view in self.views.values() if isinstance(view, kind)]
+
+    def in_store(self, store: str) -> list[View]:
         """The views in the store with this name."""
         return [view for view in self.views.values() if view.store(store) is not None]

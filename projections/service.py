@@ -40,6 +40,7 @@ from projections.stores.store import Target
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
 from projections.table.view import TableView
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +71,10 @@ class Service:
     @property
     def _tables(self) -> list[type[Captured]]:
         """The captured tables that views read."""
-        return list(dict.fromkeys(table for view in self.views.views.values() for table in view.tables.values()))
+        read = dict.fromkeys(each for view in self.views.views.values() for each in view.sources)
+        return [each for each in read if issubclass(each, Captured)]
 
-    def build_missing(self) -> list[TableView]:
+    def build_missing(self) -> list[View]:
         """Build the views without a live generation of their version, or with an older current one; returns them.
 
         Raises ViewDeclarationError if a declaration changed without a new version.
@@ -100,7 +102,7 @@ class Service:
                 log.error("%s", error)
         return missing
 
-    def _build(self, views: Sequence[TableView]) -> None:
+    def _build(self, views: Sequence[View]) -> None:
         if not views:
             return
         log.info("building %s", ", ".join(view.tag for view in views))
@@ -140,7 +142,7 @@ class Service:
             yield Upkeep(lags, self._replaying, rates, parts or NoParts())
 
     @contextmanager
-    def _replaying(self) -> Iterator[Callable[[TableView], object]]:
+    def _replaying(self) -> Iterator[Callable[[View], object]]:
         with self._rebuilding() as rebuilder:
             yield partial(rebuilder.rebuild, skip_poison=True)
 
@@ -154,7 +156,7 @@ class Service:
         from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
 
         cluster = self._prepare()
-        views = list(self.views.views.values())
+        views = self.views.of_kind(TableView)
         checkpoint = checkpoint_directory(self.settings, views, cluster)
         threads = len(sources(views, self.settings)) + SPARE_THREADS
         spark = SparkSettings.from_environment(os.environ)
@@ -222,7 +224,7 @@ class Service:
         with closing(open_store(store, self.stores)) as opened, self.generations.followed() as live:
             Loader(opened, lambda: _served(views, live()), self.settings, code=_code(views)).run(stop)
 
-    def targets(self, views: Sequence[TableView]) -> list[Target]:
+    def targets(self, views: Sequence[View]) -> list[Target]:
         """The live generations of `views` with the declared version."""
         return _served(views, self.generations.serving(views).values())
 
@@ -291,13 +293,13 @@ class Service:
         )
 
 
-def _served(views: Sequence[TableView], live: Iterable[Generation]) -> list[Target]:
+def _served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:
     """The generations that this code loads: code of another version loads its own."""
     found = {(each.view, each.tag): each.generation for each in live}
     return [Target(view, found[view.name, view.tag]) for view in views if (view.name, view.tag) in found]
 
 
-def _code(views: Sequence[TableView]) -> str:
+def _code(views: Sequence[View]) -> str:
     """Identifies a set of declarations, the same in every process with these declarations."""
     return hashlib.sha256("\n".join(sorted(view.tag for view in views)).encode()).hexdigest()[:8]
 

@@ -13,7 +13,7 @@ import typer
 from projections.engines import EngineChoice
 from projections.generations.building import Options, Rebuilt
 from projections.generations.selection import Point, Selection
-from projections.table.view import TableView
+from projections.view import View
 from replay.choosing import Everything, Views, check_choice, chosen
 from replay.deployment import Deployment, open_deployment, start_spark
 from replay.errors import NameTaken
@@ -119,7 +119,7 @@ def _selection(since: str, until: str, where: str, partitions: int) -> Selection
 
 
 def _run(
-    deployment: Deployment, views: Sequence[TableView], name: str, options: Options, engine: EngineChoice, as_json: bool
+    deployment: Deployment, views: Sequence[View], name: str, options: Options, engine: EngineChoice, as_json: bool
 ) -> None:
     startup_s = took_s = 0.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -113,7 +112,7 @@ def _target(deployment: Deployment, generation: Generation, left: str, right: st
     view = deployment.views.view(generation.source or generation.view)
     if view.declaration[1:] != list(generation.declaration[1:]):
         raise CannotDiff(left, right, f"{_name(generation)} is {generation.tag}: run the code of that version")
-    return Target(replace(view, name=generation.view), generation.generation)
+    return Target(view.named(generation.view), generation.generation)
 
 
 def _name(generation: Generation) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
+from projections.folding.engine import table_view
 from replay.deployment import open_deployment
 from replay.output import say
 
@@ -20,7 +21,7 @@ def explain(view: Annotated[str, typer.Argument(metavar="VIEW", help="The view."
     the state fields, in the order of the first comment.
     """
     with open_deployment(os.environ) as deployment:
-        declared = deployment.views.view(view)
+        declared = table_view(deployment.views.view(view))
         program = compiled(declared)
         fields = ", ".join(f"{at} {field.name}" for at, field in enumerate(program.fields))
         say(f"# the fields of a row: {fields}\n{decoders([declared]).source}\n\n{program.source}")

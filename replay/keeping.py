@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from projections.generations.rebuild import placeholder_view, publish_live
+from projections.generations.rebuild import publish_live
 from projections.generations.registry import Generation
+from projections.kinds import placeholder_view
 from replay.choosing import Everything, Views, check_choice, chosen
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NothingToDrop

@@ -16,7 +16,7 @@ from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
 from eventlog.topics import CAPTURED, COMMANDS, DEAD_LETTERS, PATCHES
 from projections.loading.dead_letters import DeadLetters
-from projections.table.view import TableView
+from projections.view import View
 from replay.choosing import check_choice
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NoSuchLetter
@@ -155,7 +155,7 @@ def _chosen(letters: Mapping[str, Letter], keys: Sequence[str] | None) -> list[s
     return list(keys)
 
 
-def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[TableView]:
+def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[View]:
     """The views that the letter affects; all views if this is unknown."""
     views = deployment.views.views
     if key.startswith(f"{PATCHES}/"):
@@ -166,13 +166,13 @@ def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[Tab
         yield from tagged or views.values()
         return
     if key.startswith(CAPTURED):
-        yield from (view for view in views.values() if key.partition("/")[0] in view.tables)
+        yield from (view for view in views.values() if view.reads(key.partition("/")[0]))
         return
     event_type = None
     with suppress(NotAnEnvelope):
         event_type = decode(letter.value).type
     for view in views.values():
-        if event_type is None or view.handles_every or event_type in view.events:
+        if event_type is None or view.handles(event_type):
             yield view
 
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.generations.rebuild import placeholder_view
 from projections.generations.registry import Generation
+from projections.kinds import placeholder_view
 from projections.stores.open import open_reader
 from projections.stores.row_reader import Size
 from projections.stores.store import Target

@@ -15,7 +15,7 @@ from projections.generations.registry import Generation
 from projections.generations.selection import ALL, Selection
 from projections.generations.sources import ends as ends_of
 from projections.generations.sources import sources
-from projections.table.view import TableView
+from projections.view import View
 from replay.choosing import ReadAll, Views, check_choice
 from replay.deployment import Deployment, open_deployment
 from replay.output import AsJson, Cell, print_json, show_notes, show_table
@@ -103,7 +103,7 @@ def plans(deployment: Deployment) -> list[Planned]:
     return found + [Planned(each.view, "left over", each.tag, None) for each in left]
 
 
-def _planned(deployment: Deployment, view: TableView, live: Generation | None) -> Planned:
+def _planned(deployment: Deployment, view: View, live: Generation | None) -> Planned:
     if live is None:
         return Planned(view.name, "build", None, view.tag, estimate(deployment, view))
     if live.fingerprint == view.fingerprint:
@@ -121,7 +121,7 @@ def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str
 
 def estimate(
     deployment: Deployment,
-    view: TableView,
+    view: View,
     selection: Selection = ALL,
     choice: EngineChoice = EngineChoice.AUTO,
 ) -> Estimate:

@@ -13,7 +13,7 @@ from projections.generations.lag import position
 from projections.generations.rebuild import Rebuilder
 from projections.stores.open import open_reader
 from projections.stores.store import Target, ViewStore
-from projections.table.view import TableView
+from projections.view import View
 from replay.comparison import Comparison, compare
 from replay.errors import CannotVerify
 
@@ -42,7 +42,7 @@ class Verified:
         return {"view": self.view, "generation": self.generation, "events": self.events, "stores": stores}
 
 
-def verify(rebuilder: Rebuilder, view: TableView, on_step: Callable[[Step], None] = lambda _: None) -> Verified:
+def verify(rebuilder: Rebuilder, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Verified:
     """Rebuild `view` separately, let it catch up, compare every row in every store, and drop the rebuild.
 
     Raises RebuildFailed if the rebuild fails; it wraps CannotVerify if the live generation cannot be compared.
@@ -75,7 +75,7 @@ def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Targ
     return compare(open_reader(store.name, rebuilder.stores), store.name, current, build.target, in_motion)
 
 
-def _touched(rebuilder: Rebuilder, view: TableView, starts: Mapping[int, int]) -> Set[str]:
+def _touched(rebuilder: Rebuilder, view: View, starts: Mapping[int, int]) -> Set[str]:
     """The keys of the rows that patches from these offsets on change."""
     prefix = f"{view.tag}/"
     return {

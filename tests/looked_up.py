@@ -1,10 +1,11 @@
 """Views that look columns up in each other: homes in every store, in cities of every store, over listings' events."""
 
 from commands.aggregates.listings.listing import Listed, PriceChanged, Sold
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Store
 from projections.table.expressions import envelope
 from projections.table.folds import count, first, last
 from projections.table.lookups import Lookup
-from projections.table.view import Cache, Elasticsearch, Postgres, Store, TableView
+from projections.table.view import TableView
 
 CITIES = ("postgres", "elasticsearch", "valkey", "both")
 

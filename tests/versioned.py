@@ -8,9 +8,10 @@ from typing import Any
 from commands.declaring.aggregate import Event
 from commands.declaring.steps import after, convert, default, rename, scaled
 from eventlog.envelope import Position, decode
+from projections.table.declared_stores import Postgres
 from projections.table.expressions import Source
 from projections.table.folds import last
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 
 FIRST_MS = 1_767_323_045_000
 

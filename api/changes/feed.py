@@ -19,7 +19,7 @@ from api.query import every_column
 from api.reading import KeyReaders
 from eventlog.source_positions import SourcePosition
 from projections.errors import ProjectionError
-from projections.table.view import TableView
+from projections.view import View
 
 LOOK_S: Final = 1.0
 """How often a feed checks whether its view has a new generation."""
@@ -36,9 +36,7 @@ logger = logging.getLogger(__name__)
 class ViewFeed:
     """The changes of one view, for all its followers; each row is read once for all of them."""
 
-    def __init__(
-        self, view: TableView, readers: KeyReaders, lookups: Lookups, generations: Generations, live: Live
-    ) -> None:
+    def __init__(self, view: View, readers: KeyReaders, lookups: Lookups, generations: Generations, live: Live) -> None:
         self.view, self.tag, self.generation = view, live.tag, live.generation
         self.followers: set[Subscription] = set()
         self.delivered: Mapping[int, int] = {}

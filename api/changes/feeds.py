@@ -20,7 +20,7 @@ from eventlog import topics
 from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.ports import EventLog
 from projections.errors import ProjectionError
-from projections.table.view import TableView
+from projections.view import View
 
 START_S: Final = 10.0
 MAX_CATCH_UP: Final = 200_000
@@ -66,7 +66,7 @@ class ChangeFeeds:
             for follower in feed.followers:
                 follower.end(reason)
 
-    async def follow(self, view: TableView, keys: frozenset[str] | None, held: bool) -> Subscription:
+    async def follow(self, view: View, keys: frozenset[str] | None, held: bool) -> Subscription:
         """Begin to follow; call `leave` at the end. held: until `catch_up`.
 
         Raises TooManyFollowers, GenerationMissing, StoreUnavailable or LogUnavailable.
@@ -94,7 +94,7 @@ class ChangeFeeds:
         subscription.position = feed.position
         return subscription
 
-    def leave(self, view: TableView, subscription: Subscription) -> None:
+    def leave(self, view: View, subscription: Subscription) -> None:
         """Stop following; the last follower ends the feed."""
         feed = self._feeds[view.name]
         feed.followers.discard(subscription)
@@ -103,7 +103,7 @@ class ChangeFeeds:
             self._running.pop(view.name).cancel()
             self._listen()
 
-    async def catch_up(self, view: TableView, subscription: Subscription, position: str) -> None:
+    async def catch_up(self, view: View, subscription: Subscription, position: str) -> None:
         """Send a follower the changes since `position`, or tell it to read all rows again."""
         feed = self._feeds[view.name]
         known = read_position(position, self.partitions)

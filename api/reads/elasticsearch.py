@@ -17,9 +17,11 @@ from projections.errors import StoreUnavailable
 from projections.stores.elasticsearch_answers import IndexGone, documents
 from projections.stores.elasticsearch_mapping import GUARD
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
+from projections.table.declared_stores import Elasticsearch
 from projections.table.patch import places_from_json
+from projections.table.shown import DELETED
 from projections.table.types import ColumnType
-from projections.table.view import DELETED, Elasticsearch, TableView
+from projections.view import View
 
 MAX_FACETS: Final = 100
 MILLISECOND: Final = timedelta(milliseconds=1)
@@ -167,13 +169,13 @@ class ElasticsearchReader:
             raise StoreUnavailable("Elasticsearch", str(error)) from error
 
 
-def _settings(view: TableView) -> Elasticsearch:
+def _settings(view: View) -> Elasticsearch:
     store = view.store("elasticsearch")
     assert isinstance(store, Elasticsearch)  # noqa: S101
     return store
 
 
-def _matching(view: TableView, query: Query) -> dict[str, Any]:
+def _matching(view: View, query: Query) -> dict[str, Any]:
     must: list[dict[str, Any]] = []
     if query.text:
         fields = [f"{column}.text" for column in _settings(view).text]
@@ -245,7 +247,7 @@ def _bound(operator: str, value: Any) -> Any:
     return value
 
 
-def _step(step: Order, view: TableView, query: Query) -> dict[str, Any]:
+def _step(step: Order, view: View, query: Query) -> dict[str, Any]:
     direction = "desc" if step.descending else "asc"
     if step.column == RELEVANCE:
         return {"_score": {"order": direction}}
@@ -272,5 +274,5 @@ def _match(query: Query, hit: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _row(view: TableView, document: Mapping[str, Any], columns: Sequence[str] = ()) -> Row:
+def _row(view: View, document: Mapping[str, Any], columns: Sequence[str] = ()) -> Row:
     return {name: document.get(name) for name in columns or view.types}

@@ -15,8 +15,9 @@ from api.query import Order, Query
 from api.reads.database import Database
 from projections.stores.names import LEDGER, table_key, table_name
 from projections.table.patch import places_from_json
+from projections.table.shown import DELETED
 from projections.table.types import ColumnType
-from projections.table.view import DELETED, TableView
+from projections.view import View
 
 LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
 NEXT_OFFSETS_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")
@@ -141,7 +142,7 @@ def beyond(order: Sequence[Order], values: Sequence[Any]) -> tuple[sql.Composabl
     return sql.SQL("({})").format(sql.SQL(" OR ").join(cases)), parameters
 
 
-def show(view: TableView, values: Sequence[Any], columns: Sequence[str] = ()) -> Row:
+def show(view: View, values: Sequence[Any], columns: Sequence[str] = ()) -> Row:
     """The columns (empty: all) in the order of `values`, in the JSON types of `projections.table.reference.finish`."""
     names = columns or tuple(view.types)
     return {name: _show(view.types[name], value) for name, value in zip(names, values, strict=False)}
@@ -162,8 +163,8 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _visible(view: TableView) -> sql.Composable:
-    return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.deleted_by else sql.SQL("true")
+def _visible(view: View) -> sql.Composable:
+    return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.layout.marks_deleted else sql.SQL("true")
 
 
 def matching(condition: Condition) -> tuple[sql.Composable, list[Any]]:
@@ -189,7 +190,7 @@ def matching(condition: Condition) -> tuple[sql.Composable, list[Any]]:
             return sql.SQL("{} {} %s").format(column, SIGNS[sign]), values
 
 
-def _step(step: Order, view: TableView) -> sql.Composable:
+def _step(step: Order, view: View) -> sql.Composable:
     direction = "{} DESC" if step.descending else "{} ASC"
     # the key is never null, and without NULLS LAST its index serves the order
     nulls = "" if step.column == view.key_name else " NULLS LAST"

@@ -11,7 +11,7 @@ from psycopg import sql
 from api.ports import GenerationGone, Live, Made
 from api.reads.database import Database
 from projections.errors import GenerationMissing
-from projections.table.view import TableView
+from projections.view import View
 
 CACHED_S = 0.25
 
@@ -36,7 +36,7 @@ class LiveGenerations:
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
 
-    async def live(self, view: TableView, fresh: bool = False) -> Live:
+    async def live(self, view: View, fresh: bool = False) -> Live:
         """The live generation; see `Generations`."""
         await self._know(view.name, fresh)
         # code reads the generation of its version; before that one is built, the previous version's

@@ -17,7 +17,7 @@ from api.changes.subscription import Delivery, Reason, Subscription
 from api.errors import BadParameter
 from api.parameters import check_names, read_integer
 from api.service import Service
-from projections.table.view import TableView
+from projections.view import View
 
 MEDIA_TYPE: Final = "text/event-stream"
 PARAMETERS: Final = ("key", "from", "for_ms")
@@ -44,7 +44,7 @@ automatically, other clients can use `from`.
 logger = logging.getLogger(__name__)
 
 
-def following(service: Service, view: TableView) -> Callable[[Request], Awaitable[Response]]:
+def following(service: Service, view: View) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint of one view."""
 
     async def follow(request: Request) -> Response:
@@ -69,7 +69,7 @@ class _EventStream(Response):
     media_type = MEDIA_TYPE
 
     def __init__(
-        self, service: Service, view: TableView, subscription: Subscription, since: str | None, for_s: float | None
+        self, service: Service, view: View, subscription: Subscription, since: str | None, for_s: float | None
     ) -> None:
         # else proxies that buffer answers would delay events
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})

@@ -24,7 +24,7 @@ from api.service import Service
 from api.waiting import After
 from projections.errors import GenerationMissing
 from projections.table.lookups import looked_up_types
-from projections.table.view import TableView
+from projections.view import View
 
 Answer = TypeVar("Answer")
 
@@ -64,7 +64,7 @@ def view_routes(service: Service) -> APIRouter:
 class ViewRoutes:
     """The endpoints of one view."""
 
-    def __init__(self, service: Service, view: TableView) -> None:
+    def __init__(self, service: Service, view: View) -> None:
         self.service, self.view = service, view
         self.by_key = KeyReaders(service.readers, view)
         finders = [service.readers[store.name] for store in view.stores if store.name != "valkey"]
@@ -160,7 +160,7 @@ class ViewRoutes:
         return {"next": cursor, "links": {"next": f"{request.url.path}?{urlencode([*kept, ('cursor', cursor)])}"}}
 
 
-async def _describe(service: Service, view: TableView, made: Made | None) -> dict[str, Any]:
+async def _describe(service: Service, view: View, made: Made | None) -> dict[str, Any]:
     try:
         generation = (await service.generations.live(view)).generation
     except GenerationMissing:

@@ -16,11 +16,12 @@ from typing import Any, Final
 from commands.declaring.aggregate import Event
 from projections.folding.decoders import is_raw
 from projections.table.expressions import Expression, Value, attribute
+from projections.table.fold_plan import Lift
 from projections.table.folds.fold import EVERY, Case, event_of
 from projections.table.items import items_function
 from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum
 from projections.table.types import ColumnType, is_required
-from projections.table.view import TableView, required_fields
+from projections.table.view import TableView
 
 HEADER: Final = '''\
 """{tag}: compiled by Headwater from the view's declaration. Do not edit."""
@@ -82,9 +83,9 @@ def combining(view: TableView) -> Program:
 
 
 def _compiled(view: TableView) -> Program:
-    events = list(view.events.values())
+    events = list(view.plan.events.values())
     names = {event.type: f"fold_{at}" for at, event in enumerate(events)}
-    every = "fold_every" if view.handles_every else None
+    every = "fold_every" if view.plan.handles_every else None
     monoids = view.layout.monoids
     parts = [HEADER.format(tag=view.tag)]
     parts += [_function(names[event.type], view, event) for event in events]
@@ -96,17 +97,18 @@ def _compiled(view: TableView) -> Program:
 
 def _function(name: str, view: TableView, case: Case) -> str:
     event = event_of(case)
-    lifted, condition, through = view.layout.lifted(case), view.condition(case), view.list_of(case)
+    lift = view.plan.lifts[case]
+    lifted, condition, through = lift.brings, lift.condition, lift.through
     values = {
         field.name: _value(lifted[field.name], event, field) for field in view.layout.fields if field.name in lifted
     }
     sums = {monoid.field.name for monoid in view.layout.monoids if isinstance(monoid, Sum)}
     constants = {name: text for name, text in values.items() if name in sums and isinstance(lifted[name], Value)}
     slots = {name: constants.get(name, f"v{at}") for at, name in enumerate(values)}
-    key = view.key_expression(case).python(event)
+    key = lift.key.python(event)
     lines = [f"def {name}(head, data, value, partition, offset, timestamp_ms, rows):"]
     if event is not None:
-        lines += _checks(view, event)
+        lines += _checks(lift, event)
     read = {slots[name]: text for name, text in values.items() if name not in constants}
     made = ", ".join([key, *read.values()])
     given = ", ".join(["key", *read])
@@ -131,14 +133,14 @@ def _function(name: str, view: TableView, case: Case) -> str:
     return "\n".join([*lines, *(indent + line for line in body)])
 
 
-def _checks(view: TableView, event: type[Event]) -> list[str]:
+def _checks(lift: Lift, event: type[Event]) -> list[str]:
     """The lines that refuse an event without a field that this view needs, if decoders accept it."""
     lines = []
-    for name in required_fields(view, event):
+    for name in lift.required:
         if not isinstance(name, str):
             continue
         field = f"data.{attribute(name)}"
-        if is_raw(view, event, name):
+        if is_raw(lift, event, name):
             lines.append(f"    if is_null({field}):\n        raise Unclear({name!r})")
         elif not is_required(event, name):
             lines.append(f"    if {field} is None:\n        raise Unclear({name!r})")

@@ -14,10 +14,11 @@ from commands.declaring.steps import Kind
 from commands.declaring.upcasting import Lineage
 from projections.table.changes import TableReader
 from projections.table.expressions import attribute
+from projections.table.fold_plan import Lift
 from projections.table.items import ItemField, items_function, items_read
 from projections.table.rows import Row
 from projections.table.types import ColumnType, field_types, is_required, item_types
-from projections.table.view import TableView, expressions_of, fields_read, required_fields
+from projections.table.view import TableView
 
 HEADER: Final = '''\
 """The events of {tags}: compiled by Headwater. Do not edit."""
@@ -74,10 +75,10 @@ class Decoders:
 
 def decoders(views: Sequence[TableView]) -> Decoders:
     """The decoders for these views."""
-    readers: dict[type[Event], list[TableView]] = {}
+    readers: dict[type[Event], list[Lift]] = {}
     for view in views:
-        for event in view.events.values():
-            readers.setdefault(event, []).append(view)
+        for event in view.plan.events.values():
+            readers.setdefault(event, []).append(view.plan.lifts[event])
     events = {event.type: event for event in readers}
     source = "\n\n".join(
         [
@@ -94,48 +95,47 @@ def decoders(views: Sequence[TableView]) -> Decoders:
     )
 
 
-def _tables(readers: Mapping[type[Event], Sequence[TableView]]) -> dict[str, TableReader]:
+def _tables(readers: Mapping[type[Event], Sequence[Lift]]) -> dict[str, TableReader]:
     return {
-        event.table.topic(): TableReader.of(event.table, {name for view in views for name in fields_read(view, event)})
-        for event, views in readers.items()
+        event.table.topic(): TableReader.of(event.table, {name for lift in lifts for name in lift.fields})
+        for event, lifts in readers.items()
         if issubclass(event, Row) and not event.deleted
     }
 
 
-def is_raw(view: TableView, event: type[Event], name: str) -> bool:
+def is_raw(lift: Lift, event: type[Event], name: str) -> bool:
     """Whether a field of the event stays JSON text: it is a list that the view goes through, or not a scalar."""
-    return name in _lists(view, event) or field_types(event)[name] is ColumnType.JSON
+    return name in _lists(lift) or field_types(event)[name] is ColumnType.JSON
 
 
-def _lists(view: TableView, event: type[Event]) -> dict[str, set[str]]:
+def _lists(lift: Lift) -> dict[str, set[str]]:
     """The lists that a view goes through, with the fields of their items that it reads."""
     found: dict[str, set[str]] = {}
-    for each in items_read(expressions_of(view, event)):
+    for each in items_read(lift.reads):
         found.setdefault(each.list, set()).add(each.name)
-    through = view.list_of(event)
-    return found if through is None else {through: set(), **found}
+    return found if lift.through is None else {lift.through: set(), **found}
 
 
-def _older(event: type[Event], views: Sequence[TableView]) -> Older:
-    names = tuple(sorted({name for view in views for name in fields_read(view, event)}))
+def _older(event: type[Event], lifts: Sequence[Lift]) -> Older:
+    names = tuple(sorted({name for lift in lifts for name in lift.fields}))
     changed = {version: event.history.changed(version, names) for version in range(1, event.version)}
     return Older(changed, dict(event.history.fields))
 
 
-def _struct(event: type[Event], views: Sequence[TableView]) -> str:
+def _struct(event: type[Event], readers: Sequence[Lift]) -> str:
     """The decoders of an event's data and of the lists in it."""
     kinds = field_types(event)
     lists: dict[str, set[str]] = {}
-    for view in views:
-        for name, items in _lists(view, event).items():
+    for lift in readers:
+        for name, items in _lists(lift).items():
             lists.setdefault(name, set()).update(items)
     fields = [
         (name, RAW if name in lists else PYTHON_TYPES[kinds[name]], is_required(event, name))
-        for name in sorted({name for view in views for name in fields_read(view, event)})
+        for name in sorted({name for lift in readers for name in lift.fields})
     ]
     data = _decoder(event).removesuffix("_of")
     parts = [_class(data, fields), f"{data}_of = Decoder({data}).decode"]
-    required = {each for view in views for each in required_fields(view, event) if isinstance(each, ItemField)}
+    required = {each for lift in readers for each in lift.required if isinstance(each, ItemField)}
     for name, read in sorted(lists.items()):
         inner = item_types(event, name)
         always = {each.name for each in required if each.list == name}

@@ -30,6 +30,7 @@ from projections.generations.selection import Selection
 from projections.stores.names import patch_key
 from projections.table.patch import Patch
 from projections.table.view import TableView
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +52,15 @@ class FoldingEngine:
     spark: Callable[[], SparkWorkers] | None
     slice_offsets: int = SLICE_OFFSETS
 
-    def bulk_load(self, loads: Sequence[Load]) -> list[BulkResult | Failure]:
+    def bulk_load(self, loads: Sequence[Load[View]]) -> list[BulkResult | Failure]:
         """See Engine.bulk_load."""
         results: dict[int, BulkResult | Failure] = {}
-        for numbers in _together(loads):
-            results |= zip(numbers, self._load([loads[number] for number in numbers]), strict=True)
+        folded = [_of_table(load) for load in loads]
+        for numbers in _together(folded):
+            results |= zip(numbers, self._load([folded[number] for number in numbers]), strict=True)
         return [results[number] for number in range(len(loads))]
 
-    def _load(self, loads: Sequence[Load]) -> list[BulkResult | Failure]:
+    def _load(self, loads: Sequence[Load[TableView]]) -> list[BulkResult | Failure]:
         """Load views that are folded together."""
         total = offsets_in({source: part for load in loads for source, part in load.ranges.items()})
         if not total:
@@ -76,7 +78,7 @@ class FoldingEngine:
             for number, (load, outcome) in enumerate(zip(loads, outcomes, strict=True))
         ]
 
-    def _folded(self, loads: Sequence[Load], total: int, programs: Sequence[Program]) -> list[Outcome]:
+    def _folded(self, loads: Sequence[Load[TableView]], total: int, programs: Sequence[Program]) -> list[Outcome]:
         try:
             with self.workers(total) as workers:
                 reasons = [workers.refuses(program) for program in programs]
@@ -88,7 +90,11 @@ class FoldingEngine:
             return [error] * len(loads)
 
     def _pass(
-        self, loads: Sequence[Load], workers: Workers, programs: Sequence[Program], patches: SparkWorkers | None = None
+        self,
+        loads: Sequence[Load[TableView]],
+        workers: Workers,
+        programs: Sequence[Program],
+        patches: SparkWorkers | None = None,
     ) -> list[Outcome]:
         """One pass; if it fails, one for each half of the views: one of them may be the reason."""
         if not loads:
@@ -114,7 +120,7 @@ class FoldingEngine:
             *self._pass(loads[half:], workers, programs[half:]),
         ]
 
-    def _settled(self, load: Load, outcome: Outcome | Program) -> BulkResult | Failure:
+    def _settled(self, load: Load[TableView], outcome: Outcome | Program) -> BulkResult | Failure:
         """The result of a load; if only Spark can read the events, that of a pass with Spark."""
         match outcome:
             case OnlySpark():
@@ -129,14 +135,15 @@ class FoldingEngine:
                 return outcome
         raise AssertionError(outcome)
 
-    def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """See Engine.patches."""
+        folded = table_view(view)
         if self.spark is not None and offsets_in(ranges) > MAX_PATCH_OFFSETS:
-            return self.spark().patches(view, ranges)
+            return self.spark().patches(folded, ranges)
         try:
-            return list(self._patches(view, ranges))
+            return list(self._patches(folded, ranges))
         except OnlySpark as error:
-            return self.spark_for(view, str(error)).patches(view, ranges)
+            return self.spark_for(folded, str(error)).patches(folded, ranges)
 
     def _patches(self, view: TableView, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
         for source, (start, end) in ranges.items():
@@ -168,9 +175,16 @@ class FoldingEngine:
             raise BulkLoadFailed(view.name, f"Spark does not start: {error}") from error
 
 
-def only_spark(view: TableView, selection: Selection) -> str | None:
+def table_view(view: View) -> TableView:
+    """The view itself; raises TypeError if it is of another kind, which is not folded."""
+    if isinstance(view, TableView):
+        return view
+    raise TypeError(f'view "{view.name}" is a {type(view).__name__}: only a TableView is folded')
+
+
+def only_spark(view: View, selection: Selection) -> str | None:
     """Why only Spark can read the events of a fold; None if compiled Python can."""
-    found = _program(view, selection)
+    found = _program(table_view(view), selection)
     return str(found) if isinstance(found, OnlySpark) else None
 
 
@@ -183,7 +197,12 @@ def _program(view: TableView, selection: Selection) -> Program | OnlySpark:
         return error
 
 
-def _together(loads: Sequence[Load]) -> list[list[int]]:
+def _of_table(load: Load[View]) -> Load[TableView]:
+    view = table_view(load.view)
+    return Load(view, load.ranges, load.writers, load.on_progress, load.selection, load.skip_poison)
+
+
+def _together(loads: Sequence[Load[TableView]]) -> list[list[int]]:
     """Numbers of the loads for each pass: with the same selection, ranges of each source, and class of each event."""
     found: list[list[int]] = []
     for number, load in enumerate(loads):
@@ -196,10 +215,10 @@ def _together(loads: Sequence[Load]) -> list[list[int]]:
     return found
 
 
-def _go_together(one: Load, other: Load) -> bool:
+def _go_together(one: Load[TableView], other: Load[TableView]) -> bool:
     """Whether both can be folded in one pass."""
     same_ranges = all(one.ranges[each] == other.ranges[each] for each in one.ranges.keys() & other.ranges.keys())
-    ours, theirs = one.view.events, other.view.events
+    ours, theirs = one.view.plan.events, other.view.plan.events
     same_events = all(ours[name] is theirs[name] for name in ours.keys() & theirs.keys())
     return one.selection == other.selection and same_ranges and same_events
 
@@ -209,7 +228,7 @@ def _log_is_away(error: Exception) -> bool:
     return isinstance(error, EventLogError) or LogUnavailable.__name__ in str(error)
 
 
-def _tags(loads: Sequence[Load]) -> str:
+def _tags(loads: Sequence[Load[TableView]]) -> str:
     return ", ".join(load.view.tag for load in loads)
 
 

@@ -57,7 +57,7 @@ class Pass:
     """
 
     settings: LogSettings
-    loads: Sequence[Load]
+    loads: Sequence[Load[TableView]]
     workers: Workers
     programs: Sequence[Program]
     decoders: Decoders

@@ -18,11 +18,12 @@ from projections.table import reference
 from projections.table.changes import NotAChange, Place, TableReader, envelope_of
 from projections.table.event_data import problem
 from projections.table.expressions import Source
+from projections.table.fold_plan import Lift
 from projections.table.items import items_read, list_in
 from projections.table.patch import Patch
 from projections.table.rows import row_of
 from projections.table.types import ColumnType, field_types
-from projections.table.view import TableView, expressions_of, fields_read
+from projections.table.view import TableView
 
 
 class Unreadable(ValueError):
@@ -37,14 +38,14 @@ def patches(view: TableView, record: UnclearRecord) -> list[Patch]:
     topic, partition = topic_and_partition(record.source)
     table = view.tables.get(topic)
     if table is not None:
-        names = fields_read(view, row_of(table))
+        names = view.plan.lifts[row_of(table)].fields
         envelope = _change_in(
             TableReader.of(table, names), record, Place(topic, partition, record.offset, record.timestamp_ms)
         )
     else:
         envelope = event_in(record)
         _check_times(view, envelope, record)
-    reason = problem([view], envelope)
+    reason = problem([view.plan], envelope)
     if reason is not None:
         raise Unreadable(reason)
     text = (record.value or b"").decode()
@@ -104,20 +105,20 @@ def _document(record: UnclearRecord, text: str) -> dict[str, Any]:
 
 def _check_times(view: TableView, envelope: Envelope, record: UnclearRecord) -> None:
     """Raise OnlySpark if a time is written in another way than RFC 3339: Spark reads some of these."""
-    event = view.events.get(envelope.type)
-    if event is None or envelope.data_version != event.version:
+    lift = view.plan.lift_of(envelope.type)
+    if lift is None or lift.event is None or envelope.data_version != lift.event.version:
         return
-    for path, found in _times(view, event, envelope.data):
+    for path, found in _times(lift, lift.event, envelope.data):
         if found is not None and not fits(found, datetime):
             raise OnlySpark(f'record {record.source}:{record.offset} has the time {found!r} in "{path}"')
 
 
-def _times(view: TableView, event: type[Event], data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _times(lift: Lift, event: type[Event], data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     kinds = field_types(event)
-    for name in fields_read(view, event):
+    for name in lift.fields:
         if kinds[name] is ColumnType.TIME:
             yield name, data.get(name)
-    for each in items_read(expressions_of(view, event)):
+    for each in items_read(lift.reads):
         if each.kind(event) is ColumnType.TIME:
             for item in list_in(data, each.list) or ():
                 yield f"{each.list}[].{each.name}", item.get(each.name) if isinstance(item, dict) else None

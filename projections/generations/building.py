@@ -25,7 +25,7 @@ from projections.loading.loader import Loader
 from projections.settings import StoreSettings
 from projections.stores.open import open_store
 from projections.stores.store import Target, ViewStore
-from projections.table.view import TableView
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class Build:
             for store in self.stores:
                 store.create(self.target, self.bulk_ends, self.patch_starts)
 
-    def bulk(self) -> Load | None:
+    def bulk(self) -> Load[View] | None:
         """The load of all events below `bulk_ends`; None if there are none."""
         # if there is little to read, checking it is faster than starting Spark
         if offsets_in(self.ranges) <= FEW_RECORDS and not holds_events(self.log, self.ranges):
@@ -183,7 +183,7 @@ class Build:
 
 
 @contextmanager
-def opened(view: TableView, settings: StoreSettings) -> Iterator[list[ViewStore]]:
+def opened(view: View, settings: StoreSettings) -> Iterator[list[ViewStore]]:
     """The stores of a view."""
     stores = [open_store(each.name, settings) for each in view.stores]
     try:

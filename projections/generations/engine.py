@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from eventlog.errors import EventLogError
 from eventlog.heartbeats import is_heartbeat_key
@@ -15,7 +15,7 @@ from eventlog.source_positions import topic_and_partition
 from projections.errors import ProjectionError
 from projections.generations.selection import ALL, Selection
 from projections.stores.store import BulkWriter
-from projections.table.view import TableView
+from projections.view import View
 
 LOOK_S: Final = 0.25
 """Time between progress reports."""
@@ -42,8 +42,11 @@ class BulkResult:
     skipped: int = 0
 
 
+Kind_co = TypeVar("Kind_co", bound=View, covariant=True)
+
+
 @dataclass(frozen=True)
-class Load:
+class Load(Generic[Kind_co]):
     """A bulk load: fold the events in `ranges`, and write the rows through `writers`, one per store.
 
     on_progress: called from another thread with (log records read, total offsets). selection: of the events.
@@ -51,7 +54,7 @@ class Load:
     written.
     """
 
-    view: TableView
+    view: Kind_co
     ranges: Ranges
     writers: Sequence[BulkWriter]
     on_progress: Callable[[int, int], None] = lambda _done, _total: None
@@ -65,14 +68,14 @@ Failure = ProjectionError | EventLogError | OSError
 class Engine(Protocol):
     """Reads events of the log and folds them."""
 
-    def bulk_load(self, loads: Sequence[Load]) -> list[BulkResult | Failure]:
+    def bulk_load(self, loads: Sequence[Load[View]]) -> list[BulkResult | Failure]:
         """Load several views; those with the same ranges and selection are folded in one pass over the log.
 
         Returns for each its result, or why it failed: for example PoisonEvent, BulkLoadFailed or LogUnavailable. A view
         that fails does not stop the others. The next load of the same views reuses what was folded of a long log.
         """
 
-    def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """Key, value and partition of the patches of these events, in the order of each log partition."""
 
 

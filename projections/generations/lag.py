@@ -22,7 +22,7 @@ from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.open import open_store
 from projections.stores.store import Ledger, Target
-from projections.table.view import TableView
+from projections.view import View
 
 COUNTED_RECORDS: Final = 20_000
 """Up to this distance, events between a position and the end are counted; beyond it, offsets are subtracted."""
@@ -103,9 +103,7 @@ class Lags:
         tails = {each: self._tail(each, starts[each], end) for each, end in ends.items()}
         return [self._lag(*each, tails, patches) for each in found]
 
-    def _ledgers(
-        self, view: TableView, store: str, live: Generation | None
-    ) -> dict[int, Ledger] | StoreUnavailable | None:
+    def _ledgers(self, view: View, store: str, live: Generation | None) -> dict[int, Ledger] | StoreUnavailable | None:
         if live is None:
             return None
         try:
@@ -116,7 +114,7 @@ class Lags:
 
     def _lag(
         self,
-        view: TableView,
+        view: View,
         store: str,
         live: Generation | None,
         ledgers: dict[int, Ledger] | StoreUnavailable | None,

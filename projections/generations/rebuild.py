@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from eventlog.errors import EventLogError
@@ -26,12 +26,12 @@ from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations, RebuildLock
 from projections.generations.sources import ends, sources
 from projections.generations.top_up import top_up
+from projections.kinds import placeholder_view
 from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
 from projections.stores.open import open_store
 from projections.stores.store import Target, ViewStore
-from projections.table.expressions import envelope
-from projections.table.view import Postgres, TableView
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +52,13 @@ class Noted(NamedTuple):
 class _Run:
     """The rebuild of one of several views. build: the generation. loaded: the result of its bulk load."""
 
-    view: TableView
+    view: View
     steps: Generator[Build, Loaded, Rebuilt]
     outcome: Rebuilt | Failed | None = None
     build: Build | None = None
     loaded: Loaded = None
 
-    def ended(self) -> list[tuple[TableView, Rebuilt | Failed]]:
+    def ended(self) -> list[tuple[View, Rebuilt | Failed]]:
         """The view and the outcome; empty if it has not ended."""
         return [] if self.outcome is None else [(self.view, self.outcome)]
 
@@ -84,7 +84,7 @@ class Rebuilder:
     engine: Engine
 
     def rebuild(
-        self, view: TableView, on_step: Callable[[Step], None] = lambda _: None, *, skip_poison: bool = False
+        self, view: View, on_step: Callable[[Step], None] = lambda _: None, *, skip_poison: bool = False
     ) -> Rebuilt:
         """Build the next generation of `view` and make it live.
 
@@ -98,11 +98,11 @@ class Rebuilder:
 
     def rebuild_all(
         self,
-        views: Sequence[TableView],
+        views: Sequence[View],
         on_step: Callable[[Step], None] = lambda _: None,
         *,
         skip_poison: bool = False,
-    ) -> Iterator[tuple[TableView, Rebuilt | Failed]]:
+    ) -> Iterator[tuple[View, Rebuilt | Failed]]:
         """Rebuild several views in one pass over the log; yields each with its result, or why it failed.
 
         See `rebuild`. A view that fails does not stop the others.
@@ -111,8 +111,8 @@ class Rebuilder:
             yield from self._rebuild_together(views[first : first + MAX_TOGETHER], on_step, skip_poison)
 
     def _rebuild_together(
-        self, views: Sequence[TableView], on_step: Callable[[Step], None], skip_poison: bool
-    ) -> Iterator[tuple[TableView, Rebuilt | Failed]]:
+        self, views: Sequence[View], on_step: Callable[[Step], None], skip_poison: bool
+    ) -> Iterator[tuple[View, Rebuilt | Failed]]:
         try:
             noted = self._noted(views)
         except EventLogError as error:
@@ -156,7 +156,7 @@ class Rebuilder:
             return [next(found) if isinstance(load, Load) else load for load in loads]
 
     def _steps(
-        self, view: TableView, noted: Noted, on_step: Callable[[Step], None], options: Options
+        self, view: View, noted: Noted, on_step: Callable[[Step], None], options: Options
     ) -> Generator[Build, Loaded, Rebuilt]:
         """Rebuild a view; waits twice for others: until its rows are written, and until running loaders take over."""
         began = time.monotonic()
@@ -189,7 +189,7 @@ class Rebuilder:
                 self._swap(build)
             yield
 
-    def _noted(self, views: Sequence[TableView]) -> Noted:
+    def _noted(self, views: Sequence[View]) -> Noted:
         """The ends of `patches`, then those of the sources.
 
         In this order, patches of events after the noted end of a source come after the noted end of `patches`.
@@ -210,14 +210,14 @@ class Rebuilder:
 
     def build_part(
         self,
-        view: TableView,
+        view: View,
         name: str,
         options: Options,
         on_step: Callable[[Step], None] = lambda _: None,
     ) -> Rebuilt:
         """Build a separate view, `name`, from selected events of `view`; it never changes afterwards."""
         began = time.monotonic()
-        with self.building(replace(view, name=name), on_step, options, source=view.name) as build:
+        with self.building(view.named(name), on_step, options, source=view.name) as build:
             self.load(build)
             with build.phase("swap"):
                 self._swap(build)
@@ -225,7 +225,7 @@ class Rebuilder:
             self._drop_if_possible(build.target.view, lambda: self._drop_old(build.target.view))
         return build.result
 
-    def roll_back(self, view: TableView, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
+    def roll_back(self, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
         """Make the previous generation live again, once it has caught up.
 
         Raises RebuildFailed if there is none, or if this code declares another version.
@@ -248,7 +248,7 @@ class Rebuilder:
                 raise RebuildFailed(view.name, build.doing, str(error)) from error
         return result
 
-    def _before(self, view: TableView) -> Generation:
+    def _before(self, view: View) -> Generation:
         """The generation to roll back to: the one with this declaration that was live last."""
         current = self.generations.live().get(view.name)
         others = [
@@ -272,7 +272,7 @@ class Rebuilder:
     @contextmanager
     def building(
         self,
-        view: TableView,
+        view: View,
         on_step: Callable[[Step], None],
         options: Options = DEFAULT,
         source: str | None = None,
@@ -346,27 +346,27 @@ class Rebuilder:
         publish_everywhere(build.target, build.stores, lambda done: build.on_step(Step(name, "swap", 1 + done, places)))
         self.generations.published(name, generation)
 
-    def _drop_if_possible(self, view: TableView, drop: Callable[[], None]) -> None:
+    def _drop_if_possible(self, view: View, drop: Callable[[], None]) -> None:
         """Drop what is no longer needed; if a store is unavailable, the next rebuild does it."""
         try:
             drop()
         except (ProjectionError, OSError) as error:
             log.warning('could not drop old generations of "%s", the next rebuild drops them: %s', view.name, error)
 
-    def _drop_leftovers(self, view: TableView) -> None:
+    def _drop_leftovers(self, view: View) -> None:
         self.drop(view, [each for each in self.generations.of(view.name) if each.state == "building"])
 
-    def _drop_old(self, view: TableView) -> None:
+    def _drop_old(self, view: View) -> None:
         """Keep the previous generation for a rollback; drop older ones."""
         retired = [each for each in self.generations.of(view.name) if each.state == "retired"]
         self.drop(view, sorted(retired, key=lambda each: each.live_at or each.created_at)[:-1])
 
-    def drop(self, view: TableView, generations: Sequence[Generation]) -> None:
+    def drop(self, view: View, generations: Sequence[Generation]) -> None:
         """Drop generations that are not current, in every store that they were built in."""
         drop(view, generations, self.generations, self.stores)
 
 
-def _load_of(build: Build) -> Load | Failure | None:
+def _load_of(build: Build) -> Load[View] | Failure | None:
     """Its load, or why there can be none; None if there is nothing to load."""
     try:
         return build.bulk()
@@ -374,7 +374,7 @@ def _load_of(build: Build) -> Load | Failure | None:
         return error
 
 
-def drop(view: TableView, dropped: Sequence[Generation], generations: Generations, settings: StoreSettings) -> None:
+def drop(view: View, dropped: Sequence[Generation], generations: Generations, settings: StoreSettings) -> None:
     """Drop generations of a view that are not current, in every store that they were built in."""
     # the registry first: from here on no reader finds them
     generations.retire(view.name, [each.generation for each in dropped])
@@ -402,12 +402,7 @@ def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
             )
 
 
-def placeholder_view(name: str) -> TableView:
-    """A view with only a name: stores drop by name, and the view may no longer be declared."""
-    return TableView(name=name, key=envelope("id"), key_name="id", columns={}, stores=(Postgres(),))
-
-
-def publish_live(view: TableView, generations: Generations, settings: StoreSettings) -> Generation:
+def publish_live(view: View, generations: Generations, settings: StoreSettings) -> Generation:
     """Point every plain name of `view` at its current generation.
 
     Raises GenerationMissing, NotPublished, and ViewDeclarationError if the current generation has another version.

@@ -23,7 +23,7 @@ from psycopg.types.json import Jsonb
 
 from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
 from projections.generations import registry_sql as statements
-from projections.table.view import TableView
+from projections.view import View
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Generations:
         """The current generation of each view, to which the plain names lead, by name."""
         return {each.view: each for each in self._generations(statements.LIVE)}
 
-    def serving(self, views: Iterable[TableView]) -> dict[str, Generation]:
+    def serving(self, views: Iterable[View]) -> dict[str, Generation]:
         """By name, the generation that code with these declarations reads, for views that have one."""
         live = self._generations(statements.SERVED)
         found = {view.name: served_by(view, live) for view in views}
@@ -111,7 +111,7 @@ class Generations:
 
     def begin(
         self,
-        view: TableView,
+        view: View,
         bulk_ends: Mapping[str, int],
         patch_starts: Mapping[int, int],
         source: str | None = None,
@@ -193,7 +193,7 @@ class Generations:
                 raise RebuildFailed(view, "start", f"another rebuild is running ({holder}): wait for it or stop it")
             yield RebuildLock(view, connection)
 
-    def check(self, view: TableView) -> Generation | None:
+    def check(self, view: View) -> Generation | None:
         """The generation that serves `view`, if any; raises ViewDeclarationError if it has another declaration.
 
         A generation of an earlier version is returned as well: it serves until the new version is built.
@@ -251,14 +251,14 @@ class Generations:
         return f"headwater/{self._environment}/{what}"
 
 
-def served_by(view: TableView, live: Iterable[Generation]) -> Generation | None:
+def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
     """Which of the `live` generations code with this declaration reads: that of its version, else of the latest earlier
     one. Never of a later version, because its columns may mean something else."""
     usable = [each for each in live if each.view == view.name and each.version <= view.version]
     return max(usable, key=lambda each: each.version, default=None)
 
 
-def _changed(view: TableView, live: Generation) -> str:
+def _changed(view: View, live: Generation) -> str:
     """Why a live generation of the same version, but with another declaration, cannot be this view's."""
     if live.source is not None:
         return f'a view of this name was made from "{live.source}" with --as: drop it with `replay drop {view.name}`'

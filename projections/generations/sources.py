@@ -7,21 +7,18 @@ from collections.abc import Iterable, Mapping
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.source_positions import sources_of, topic_and_partition
-from eventlog.topics import EVENTS
-from projections.table.view import TableView
+from projections.view import View
 
 
-def sources(views: Iterable[TableView], settings: LogSettings) -> list[str]:
+def sources(views: Iterable[View], settings: LogSettings) -> list[str]:
     """The ids of all sources of some views."""
     topics = {topic: None for view in views for topic in view.topics}
     return [source for topic in topics for source in sources_of(topic, settings.partitions)]
 
 
-def read_by(view: TableView, ranges: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+def read_by(view: View, ranges: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """Those of these ranges that a view reads: it may have captured rows only."""
-    return {
-        source: part for source, part in ranges.items() if view.reads_events or topic_and_partition(source)[0] != EVENTS
-    }
+    return {source: part for source, part in ranges.items() if view.reads(topic_and_partition(source)[0])}
 
 
 def ends(log: EventLog, sources: Iterable[str]) -> dict[str, int]:

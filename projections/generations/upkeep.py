@@ -21,7 +21,7 @@ from projections.generations.rates import Rates, bulk_rate, quicker_in_bulk
 from projections.generations.registry import Generation
 from projections.generations.stalls import Stalls
 from projections.parts import LIVE, NoParts, Parts
-from projections.table.view import TableView
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Upkeep:
     """
 
     lags: Lags
-    replaying: Callable[[], AbstractContextManager[Callable[[TableView], object]]]
+    replaying: Callable[[], AbstractContextManager[Callable[[View], object]]]
     rates: Rates
     parts: Parts = field(default_factory=NoParts)
     _before: list[Lag] = field(default_factory=list)

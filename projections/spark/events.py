@@ -24,7 +24,7 @@ from projections.table.expressions import Field, identifier, literal
 from projections.table.items import ItemField, missing_items
 from projections.table.rows import Row
 from projections.table.types import SPARK_TYPES, ColumnType, field_types
-from projections.table.view import TableView, fields_read
+from projections.table.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,9 +58,9 @@ class LogSchema:
         kinds: dict[str, set[ColumnType]] = {}
         read: dict[str, set[str]] = {}
         for view in views:
-            for event in view.events.values():
+            for event in view.plan.events.values():
                 events[event.type] = event
-                names = tuple(sorted(field_types(event))) if every_field else fields_read(view, event)
+                names = tuple(sorted(field_types(event))) if every_field else view.plan.lifts[event].fields
                 read.setdefault(event.type, set()).update(names)
                 for name in names:
                     kinds.setdefault(name, set()).add(field_types(event)[name])

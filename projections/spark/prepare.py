@@ -19,6 +19,7 @@ from projections.spark.session import SparkSettings, end, start_session
 from projections.spark.setup import class_archive
 from projections.spark.setup.java import locate_java
 from projections.table.expressions import literal
+from projections.table.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +60,7 @@ def make_archive() -> Path | None:
 
 def _exercise(session: SparkSession) -> None:
     """Fold and stream a little, without a server, so that the needed classes are loaded."""
-    views = list(ViewRegistry.load().views.values())
+    views = ViewRegistry.load().of_kind(TableView)
     session.sparkContext.parallelize(range(4), 4).map(str).collect()
     patch_records(_records(session.range(1000)), views, LogSettings()).rdd.count()
     with TemporaryDirectory(prefix="headwater-") as folder:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from commands.declaring.aggregate import Event
 from projections.spark.events import LogSchema, unchanged, unreadable
-from projections.table.folds.fold import EVERY, Case
+from projections.table.fold_plan import Lift
 from projections.table.items import ItemField, items_spark, single_item
 from projections.table.rows import is_row
-from projections.table.view import TableView, fields_read, item_kinds, required_fields
+from projections.table.types import ColumnType
+from projections.table.view import TableView
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,41 +34,30 @@ class Lifted:
     items: str | None = None
 
 
-def lift(view: TableView, event: type[Event] | None, schema: LogSchema) -> Lifted:
-    """The effect of `event` (None: any that the view does not name) on its row. `reference.lift` defines it."""
-    case: Case = EVERY if event is None else event
+def lifts(view: TableView, schema: LogSchema) -> dict[str | None, Lifted]:
+    """Every kind of event that the view handles, by type; None stands for all others, if it handles all events."""
+    kinds, found = view.plan.items, view.plan.lifts.values()
+    return {None if each.event is None else each.event.type: _lifted(each, kinds, schema) for each in found}
+
+
+def _lifted(lift: Lift, kinds: Mapping[str, ColumnType], schema: LogSchema) -> Lifted:
+    """As Spark SQL; `reference.lift` defines it. kinds: of the items of `each`."""
+    event, condition = lift.event, lift.condition
+    key = lift.key.spark(event, schema.parsed)
+    fields = {name: read.spark(event, schema.parsed) for name, read in lift.brings.items()}
     if event is not None and is_row(event):
-        return _lifted_row(view, event, schema)
-    condition, found = view.condition(case), view.list_of(case)
+        lacks = unchanged(event, lift.fields)
+        refused = unreadable(event, lift.fields, schema.parsed)
+        return Lifted(key, fields, event, lift.fields, refused, None if lacks is None else f"not {lacks}")
     items = None
-    if view.each:
-        items = single_item(item_kinds(view)) if found is None else items_spark(found, item_kinds(view))
-    required = required_fields(view, event) if event else ()
+    if kinds:
+        items = single_item(kinds) if lift.through is None else items_spark(lift.through, kinds)
     return Lifted(
-        key=view.key_expression(case).spark(event, schema.parsed),
-        fields={name: read.spark(event, schema.parsed) for name, read in view.layout.lifted(case).items()},
+        key=key,
+        fields=fields,
         event=event,
-        required=required,
-        unreadable=None if event is None else unreadable(event, required, schema.parsed),
+        required=lift.required,
+        unreadable=None if event is None else unreadable(event, lift.required, schema.parsed),
         condition=None if condition is None else f"coalesce({condition.spark(event, schema.parsed)}, false)",
         items=items,
     )
-
-
-def _lifted_row(view: TableView, event: type[Event], schema: LogSchema) -> Lifted:
-    names = fields_read(view, event)
-    lacks = unchanged(event, names)
-    return Lifted(
-        key=view.key_expression(event).spark(event, schema.parsed),
-        fields={name: read.spark(event, schema.parsed) for name, read in view.layout.lifted(event).items()},
-        event=event,
-        required=names,
-        unreadable=unreadable(event, names, schema.parsed),
-        condition=None if lacks is None else f"not {lacks}",
-    )
-
-
-def lifts(view: TableView, schema: LogSchema) -> dict[str | None, Lifted]:
-    """Every kind of event that the view handles, by type; None stands for all others, if it handles all events."""
-    found: dict[str | None, Lifted] = {name: lift(view, event, schema) for name, event in view.events.items()}
-    return found | {None: lift(view, None, schema)} if view.handles_every else found

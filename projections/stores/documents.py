@@ -10,7 +10,7 @@ from projections.table.monoids import State, row_value
 from projections.table.patch import Patch, Place
 from projections.table.shown import DELETED, Shown
 from projections.table.types import ColumnType
-from projections.table.view import TableView
+from projections.view import View
 
 Guard = dict[str, Place]
 """The highest place that was applied to one row, by source partition."""
@@ -28,7 +28,7 @@ class DocumentForm:
     columns: Mapping[str, Shown]
 
     @classmethod
-    def of(cls, view: TableView) -> DocumentForm:
+    def of(cls, view: View) -> DocumentForm:
         """The form of a view's documents."""
         kinds = {field.name: field.type for field in view.layout.fields}
         return cls(view.key_name, kinds, dict(view.layout.shown))

@@ -20,7 +20,6 @@ from projections.stores.names import alias_name, document_id, index_name, write_
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json
-from projections.table.reference import combine
 
 ATTEMPTS: Final = 20
 """How often a document is read again because another writer was faster; there are rarely two writers."""
@@ -133,7 +132,7 @@ class ElasticsearchStore:
         raise StoreUnavailable(NAME, f'the ledgers of "{target.view.name}" lost {ATTEMPTS} compare-and-set races')
 
     def _write_rows(self, target: Target, patches: dict[str, list[Patch]], versions: Mapping[int, Version]) -> None:
-        form = DocumentForm.of(target.view)
+        form, layout = DocumentForm.of(target.view), target.view.layout
         for _ in range(ATTEMPTS):
             found = self._read_rows(target, list(patches), versions)
             self._fault("rows read")
@@ -145,7 +144,7 @@ class ElasticsearchStore:
                     continue
                 with ledgers.loadable(NAME):
                     for patch in new:
-                        combine(target.view, state, patch.fields)
+                        layout.combine(state, patch.fields)
                     row = document(form, key, state, guard)
                 written.append(key)
                 operations += [create_row(key) if version is None else index_row(key, version), row]

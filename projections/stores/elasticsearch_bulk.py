@@ -16,7 +16,7 @@ from projections.stores.elasticsearch_mapping import GUARD, STATE
 from projections.stores.names import document_id, write_alias
 from projections.table.monoids import State
 from projections.table.patch import places_to_json
-from projections.table.view import DELETED
+from projections.table.shown import DELETED
 
 if TYPE_CHECKING:
     import pyarrow as pa

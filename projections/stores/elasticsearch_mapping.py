@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from projections.table.declared_stores import Elasticsearch
+from projections.table.shown import DELETED
 from projections.table.types import ELASTICSEARCH_TYPES, ColumnType
-from projections.table.view import DELETED, Elasticsearch, TableView
+from projections.view import View
 
 GUARD = "_guard"
 STATE = "_state"
@@ -29,7 +31,7 @@ LEDGER_SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "auto_expand_replic
 LEDGER_MAPPING: Mapping[str, Any] = {"dynamic": False, "properties": {}}
 
 
-def mapping(view: TableView) -> dict[str, Any]:
+def mapping(view: View) -> dict[str, Any]:
     """The mapping of a view's index: its columns by type; state and guard are stored, not indexed.
 
     A column for full-text search has a sub-field `text`, and is itself a keyword for filters and facets.

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 
 from projections.errors import GenerationMissing, LedgerWentBack, Unloadable
 from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
+from projections.table.layout import Layout
 from projections.table.monoids import State
 from projections.table.patch import Patch, Place
-from projections.table.reference import combine
-from projections.table.view import TableView
 
 
 def initial_ledger(bulk_ends: Mapping[str, int], next_offset: int) -> Ledger:
@@ -43,14 +42,14 @@ def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
     return fresh
 
 
-def combined(view: TableView, rows: Mapping[str, State], patches: Iterable[Patch]) -> dict[str, State]:
+def combined(layout: Layout, rows: Mapping[str, State], patches: Iterable[Patch]) -> dict[str, State]:
     """The rows that patches change, after them; `rows` are those before, and do not change."""
     changed: dict[str, State] = {}
     for patch in patches:
         state = changed.get(patch.key)
         if state is None:
             state = changed[patch.key] = dict(rows.get(patch.key, {}))
-        combine(view, state, patch.fields)
+        layout.combine(state, patch.fields)
     return changed
 
 

@@ -76,7 +76,7 @@ class MemoryStore:
             held = held.copy()
             for partition, batch in batches.items():
                 new = ledgers.take_new(held.ledgers[partition], batch, target.view.tag)
-                held.rows |= ledgers.combined(target.view, held.rows, new)
+                held.rows |= ledgers.combined(target.view.layout, held.rows, new)
             changed[_name(target)] = held
             self._fault("rows written")
         self._fault("ledger written")

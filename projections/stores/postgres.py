@@ -219,7 +219,7 @@ def _changed(target: Target, rows: Mapping[str, State], patches: Sequence[Patch]
     forms = {field.name: form for field in view.layout.fields if (form := _form(field)) is not None}
     listed = []
     # in the order of keys, so that two writers do not deadlock
-    for key, state in sorted(ledgers.combined(view, rows, patches).items()):
+    for key, state in sorted(ledgers.combined(view.layout, rows, patches).items()):
         changed = {name: form(state[name]) for name, form in forms.items() if state.get(name) is not None}
         derived = {name: shown.value(state) for name, shown in view.layout.derived.items()}
         listed.append({view.key_name: key, **state, **changed, **derived})

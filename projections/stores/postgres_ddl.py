@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from projections.stores.names import table_name
 from projections.stores.store import Target
+from projections.table.declared_stores import Postgres
 from projections.table.shown import DELETED
 from projections.table.types import POSTGRES_TYPES, ColumnType
-from projections.table.view import Postgres
 
 SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS {schema};
@@ -91,7 +91,7 @@ def publish_query(schema: str, target: Target) -> str:
     """The SQL view under the plain name: the visible columns of the rows that are not deleted."""
     view = target.view
     listed = ", ".join(f'"{name}"' for name in view.types)
-    where = f' WHERE NOT coalesce("{DELETED}", false)' if view.deleted_by else ""
+    where = f' WHERE NOT coalesce("{DELETED}", false)' if view.layout.marks_deleted else ""
     return f"SELECT {listed} FROM {_table(schema, target)}{where}"  # noqa: S608
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from projections.table.patch import Patch, Place
-from projections.table.view import TableView
+from projections.view import View
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Target:
     """One generation of a view, to which a store writes."""
 
-    view: TableView
+    view: View
     generation: int
 
 

@@ -26,7 +26,6 @@ from projections.stores.names import cache_key, cache_ledger, cache_pointer
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json, places_to_json
-from projections.table.reference import combine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,7 +137,7 @@ class ValkeyStore:
         return [{int(partition): _ledger_from_json(entry) for partition, entry in each.items()} for each in found]
 
     def _write_rows(self, target: Target, patches: dict[str, list[Patch]]) -> None:
-        form, environment = DocumentForm.of(target.view), self._settings.environment
+        form, layout, environment = DocumentForm.of(target.view), target.view.layout, self._settings.environment
         names = {key: cache_key(environment, target.view.name, target.generation, key) for key in patches}
         for _ in range(ATTEMPTS):
             found = self._read_rows([names[key] for key in patches])
@@ -153,7 +152,7 @@ class ValkeyStore:
                 state: State = orjson.loads(state_json) if state_json else {}
                 with ledgers.loadable(NAME):
                     for patch in new:
-                        combine(target.view, state, patch.fields)
+                        layout.combine(state, patch.fields)
                     row = _row(form, key, state, guard)
                 written.append(key)
                 calls.append((names[key], self._ledgers_key(target), guard_json or b"", *row))

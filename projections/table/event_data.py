@@ -12,8 +12,8 @@ from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import evaluate, fits, version_problem
 from eventlog.envelope import Envelope
 from projections.table.changes import Absent
+from projections.table.fold_plan import FoldPlan, Lift
 from projections.table.rows import Row, is_row
-from projections.table.view import TableView, fields_read, required_fields
 
 
 def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, Any]:
@@ -36,32 +36,32 @@ def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, 
     return made
 
 
-def rows_of(view: TableView, envelope: Envelope) -> tuple[str, ...]:
+def rows_of(plan: FoldPlan, envelope: Envelope) -> tuple[str, ...]:
     """Keys of the rows that the event changes, one per patch; empty if the view does not or cannot read it.
 
     The view's `where` is not applied: a row may be named that the event does not change.
     """
-    event = view.events.get(envelope.type)
-    if (event is None and not view.handles_every) or problem([view], envelope) is not None:
+    lift = plan.lift_of(envelope.type)
+    if lift is None or problem([plan], envelope) is not None:
         return ()
-    return view.keys_of(current_data(event, envelope), envelope)
+    return lift.keys(current_data(lift.event, envelope), envelope)
 
 
-def problem(views: Sequence[TableView], envelope: Envelope) -> str | None:
-    """Why some of `views`, which handle the event by name, cannot read it; None if all can."""
-    naming = [view for view in views if envelope.type in view.events]
-    if not naming:
+def problem(plans: Sequence[FoldPlan], envelope: Envelope) -> str | None:
+    """Why some of the views, which handle the event by name, cannot read it; None if all can."""
+    lifts = [plan.lifts[plan.events[envelope.type]] for plan in plans if envelope.type in plan.events]
+    event = lifts[0].event if lifts else None
+    if event is None:
         return None
-    event = naming[0].events[envelope.type]
     if issubclass(event, Row):
-        names = sorted({name for view in naming for name in fields_read(view, event)})
+        names = sorted({name for lift in lifts for name in lift.fields})
         unfit = [name for name in names if envelope.data.get(name) is Absent.UNFIT]
         return lacking_columns(event.type, ", ".join(unfit)) if unfit else None
     reason = version_problem(event.type, envelope.data_version, event.version)
     if reason is not None:
         return reason
     data = current_data(event, envelope)
-    required = sorted({name for view in naming for name in required_fields(view, event)}, key=str)
+    required = sorted({name for lift in lifts for name in lift.required}, key=str)
     lacking = [
         str(each) for each in required if (data.get(each) is None if isinstance(each, str) else each.is_missing(data))
     ]
@@ -75,11 +75,6 @@ def lacking_columns(event_type: str, names: str) -> str:
     return f'"{event_type}" lacks a column, or has it with another type: {names}'
 
 
-def is_partial(view: TableView, envelope: Envelope) -> bool:
+def is_partial(lift: Lift, envelope: Envelope) -> bool:
     """Whether the record of a row lacks a value that the view reads: another record of the row follows."""
-    event = view.events.get(envelope.type)
-    return (
-        event is not None
-        and is_row(event)
-        and any(envelope.data.get(name) is Absent.UNCHANGED for name in fields_read(view, event))
-    )
+    return is_row(lift.event) and any(envelope.data.get(name) is Absent.UNCHANGED for name in lift.fields)

@@ -1,43 +1,26 @@
-"""The layout of a row: folds become monoids, and each event contributes to their fields."""
+"""The layout of a row: its state fields, how two states combine, and the visible columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from commands.declaring.aggregate import Event
-from projections.table.expressions import Expression, Value
-from projections.table.folds.current import BEFORE_ALL, CHANGES
-from projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored, folds_of
-from projections.table.folds.picks import Latest, stored_together
-from projections.table.monoids import Monoid, Pick, StateField
-from projections.table.rows import Row, is_row, row_of
+from projections.table.monoids import Monoid, State, StateField
 from projections.table.shown import DELETED, Itself, Shown
 from projections.table.types import ColumnType
 
 
-class WrongColumn(ValueError):
-    """A column is declared wrong."""
-
-    def __init__(self, column: str, problem: str) -> None:
-        super().__init__(f'column "{column}": {problem}')
-
-
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a row: groups of state fields, the contributions of events to them, and the visible columns."""
+    """The layout of a row.
 
-    stored: tuple[Stored, ...]
+    monoids: the groups of state fields. shown: how each visible column is computed. types: of the visible columns.
+    """
+
+    monoids: tuple[Monoid, ...]
     shown: Mapping[str, Shown]
-    """By visible column."""
     types: Mapping[str, ColumnType]
-    """Of the visible columns."""
-
-    @cached_property
-    def monoids(self) -> tuple[Monoid, ...]:
-        """The groups of state fields."""
-        return tuple(each.monoid for each in self.stored)
 
     @cached_property
     def fields(self) -> tuple[StateField, ...]:
@@ -49,79 +32,12 @@ class Layout:
         """The visible columns that are not state fields."""
         return {name: shown for name, shown in self.shown.items() if not isinstance(shown, Itself)}
 
-    def lifted(self, case: Case) -> dict[str, Expression]:
-        """The contribution of one event to each state field, in the order of `fields`; unchanged fields are absent."""
-        lifted: dict[str, Expression] = {}
-        for stored in self.stored:
-            lifted |= stored.lifted.get(case, stored.lifted.get(EVERY, {}))
-        return {field.name: lifted[field.name] for field in self.fields if field.name in lifted}
+    @cached_property
+    def marks_deleted(self) -> bool:
+        """Whether a state field says that a row is deleted."""
+        return any(field.name == DELETED for field in self.fields)
 
-
-def arrange(
-    columns: Mapping[str, Column],
-    ordering: Ordering,
-    deleted_by: Sequence[type[Event]] = (),
-    restored_by: Sequence[type[Event]] = (),
-) -> Layout:
-    """The layout of rows with these columns; raises WrongColumn.
-
-    `last`s (or `first`s) over the same events share one ordering key.
-    """
-    own = {id(column): name for name, column in columns.items() if not isinstance(column, Derived)}
-    folds: dict[int, tuple[str, str, Fold]] = {}
-    for column, declared in columns.items():
-        for fold in folds_of(declared):
-            name = own.get(id(fold), f"_state{len(folds)}")
-            folds.setdefault(id(fold), (name, column, fold))
-    types = {column: _kind(column, declared) for column, declared in columns.items()}
-    picks: dict[object, list[tuple[str, Latest]]] = {}
-    stored: list[Stored] = []
-    for name, column, fold in folds.values():
-        try:
-            if isinstance(fold, Latest):
-                fold.kind()
-                picks.setdefault(fold.together, []).append((name, fold))
-            else:
-                stored.append(fold.stored(name, ordering))
-        except ValueError as error:
-            raise WrongColumn(column, str(error)) from error
-    for number, group in enumerate(picks.values()):
-        try:
-            stored.append(stored_together(group, f"_order{number}", ordering))
-        except ValueError as error:
-            raise WrongColumn(group[0][0], str(error)) from error
-    if deleted_by:
-        cases = {case for *_, fold in folds.values() for case in fold.cases if not is_row(case)}
-        stored.append(_deletion(ordering, deleted_by, restored_by, cases))
-    names = {key: name for key, (name, _, _) in folds.items()}
-    return Layout(tuple(stored), {column: _shown(declared, names) for column, declared in columns.items()}, types)
-
-
-def _kind(column: str, declared: Column) -> ColumnType:
-    try:
-        if isinstance(declared, Derived):
-            declared.check()
-            return declared.column_kind
-        return declared.kind()
-    except ValueError as error:
-        raise WrongColumn(column, str(error)) from error
-
-
-def _shown(declared: Column, names: Mapping[int, str]) -> Shown:
-    fields = [names[id(fold)] for fold in folds_of(declared)]
-    return declared.shown(*fields) if isinstance(declared, Derived) else Itself(*fields)
-
-
-def _deletion(
-    ordering: Ordering, deleted_by: Sequence[type[Event]], restored_by: Sequence[type[Event]], cases: Set[Case]
-) -> Stored:
-    """cases: events that the folds read. If a table decides, an event does not make a row that the table lacks."""
-    order = "_order_deleted"
-    rows = [row_of(each.table) for each in deleted_by if issubclass(each, Row)]
-    absent: dict[Case, dict[str, Expression]] = {}
-    if rows:
-        ordering, restored_by = CHANGES, rows
-        absent = {case: {order: Value(BEFORE_ALL), DELETED: Value(value=True)} for case in cases}
-    monoid = Pick(ordering.fields(order), (StateField(DELETED, ColumnType.BOOLEAN),), highest=True)
-    marks = [(each, True) for each in deleted_by] + [(each, False) for each in restored_by]
-    return Stored(monoid, absent | {event: ordering.lifted(order) | {DELETED: Value(mark)} for event, mark in marks})
+    def combine(self, row: State, patch: State) -> None:
+        """Combine a patch into a row, in place."""
+        for monoid in self.monoids:
+            monoid.combine(row, patch)

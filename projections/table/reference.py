@@ -10,11 +10,11 @@ from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS
 from projections.table.event_data import current_data, is_partial, problem
 from projections.table.expressions import Source
-from projections.table.folds.fold import EVERY, Case
 from projections.table.items import items_of
 from projections.table.monoids import State
 from projections.table.patch import Patch, Place
-from projections.table.view import DELETED, TableView
+from projections.table.shown import DELETED
+from projections.table.view import TableView
 
 
 def lift(view: TableView, source: Source) -> list[Patch]:
@@ -22,34 +22,24 @@ def lift(view: TableView, source: Source) -> list[Patch]:
 
     None if the view does not handle it, or cannot read it: then it becomes a dead letter (see `event_data.problem`).
     """
-    event = view.events.get(source.envelope.type)
-    handled = event is not None or (view.handles_every and source.topic == EVENTS)
-    if not handled or problem([view], source.envelope) is not None:
+    effect = view.plan.lift_of(source.envelope.type)
+    if effect is None or (effect.event is None and source.topic != EVENTS):
         return []
-    if is_partial(view, source.envelope):
+    if problem([view.plan], source.envelope) is not None or is_partial(effect, source.envelope):
         return []
-    case: Case = EVERY if event is None else event
-    source = replace(source, envelope=source.envelope._replace(data=current_data(event, source.envelope)))
-    key, condition, found = view.key_expression(case), view.condition(case), view.list_of(case)
-    lifted = view.layout.lifted(case)
+    source = replace(source, envelope=source.envelope._replace(data=current_data(effect.event, source.envelope)))
     fields = {field.name: field for field in view.layout.fields}
     place = source.position
     return [
         Patch(
-            str(key.evaluate(each)),
+            str(effect.key.evaluate(each)),
             source_id(source.topic, place.partition),
             Place(place.offset, each.index),
-            {name: fields[name].canonical(read.evaluate(each)) for name, read in lifted.items()},
+            {name: fields[name].canonical(read.evaluate(each)) for name, read in effect.brings.items()},
         )
-        for each in ([source] if found is None else items_of(source, found))
-        if condition is None or condition.evaluate(each)
+        for each in ([source] if effect.through is None else items_of(source, effect.through))
+        if effect.condition is None or effect.condition.evaluate(each)
     ]
-
-
-def combine(view: TableView, row: State, patch: State) -> None:
-    """Combine a patch into a row, in place."""
-    for monoid in view.layout.monoids:
-        monoid.combine(row, patch)
 
 
 def is_deleted(row: State) -> bool:
@@ -67,7 +57,7 @@ def states(view: TableView, sources: Iterable[Source]) -> dict[str, State]:
     rows: dict[str, State] = {}
     for source in sources:
         for patch in lift(view, source):
-            combine(view, rows.setdefault(patch.key, {}), patch.fields)
+            view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
     return rows
 
 

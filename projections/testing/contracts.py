@@ -41,11 +41,12 @@ def contracts_of_views(*modules: str) -> type:
     Raises UnknownModule or ModuleBroken if a module cannot be imported, ViewDeclarationError if a declaration is wrong,
     and ValueError if there is no view, or no event for one.
     """
-    views = ViewRegistry(find(modules, TableView, ROOM)).views
+    views = {view.name: view for view in ViewRegistry(find(modules, TableView, ROOM)).of_kind(TableView)}
     if not views:
         raise ValueError(f"no view in {', '.join(modules) or 'no module'}: name modules that declare views")
     every = list(CommandRegistry.load(modules).events.values())
-    events = {view.name: every if view.handles_every else list(view.events.values()) for view in views.values()}
+    plans = {name: view.plan for name, view in views.items()}
+    events = {name: every if plan.handles_every else list(plan.events.values()) for name, plan in plans.items()}
     if lacking := [name for name, found in events.items() if not found]:
         raise ValueError(f'"{lacking[0]}" handles every event: also name modules that declare aggregates')
 

@@ -12,7 +12,7 @@ import orjson
 from commands.testing.past import Happened
 from projections.table.expressions import Source
 from projections.table.monoids import State
-from projections.table.reference import combine, finish, is_deleted, lift, states
+from projections.table.reference import finish, is_deleted, lift, states
 from projections.table.view import TableView
 from projections.testing.rows import sources_of
 
@@ -59,11 +59,11 @@ def combined_anyhow(view: TableView, sources: Iterable[Source], chance: random.R
         right = next((at for at, (other, _) in enumerate(parts) if other == key), None)
         whole: State = {}
         for part in (left, *([] if right is None else [parts.pop(right)[1]])):
-            combine(view, whole, part)
+            view.layout.combine(whole, part)
         parts.insert(chance.randrange(len(parts) + 1), (key, whole))
     rows: dict[str, State] = {}
     for key, part in parts:
-        combine(view, rows.setdefault(key, {}), part)
+        view.layout.combine(rows.setdefault(key, {}), part)
     return rows
 
 

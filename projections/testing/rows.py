@@ -58,7 +58,7 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Captured]
         record = past.add(event)
         envelope = decode(record.value)
         for view in views:
-            if reason := problem([view], envelope):
+            if reason := problem([view.plan], envelope):
                 raise ValueError(f'"{view.name}" cannot read the event, which would be a dead letter: {reason}')
         text = (record.value or b"").decode()
         sources.append(Source(envelope, Position(record.partition, record.offset), record.timestamp_ms, text))

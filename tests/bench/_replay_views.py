@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from commands.aggregates.listings.listing import PriceChanged
+from projections.table.declared_stores import Postgres
 from projections.table.expressions import minus
 from projections.table.folds import Column, add, count, last
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 
 PRICES: Mapping[str, Column] = {
     "city": last({PriceChanged: "city"}),

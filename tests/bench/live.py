@@ -27,9 +27,10 @@ from projections.registry import ViewRegistry
 from projections.service import LIVE_HELD_BY, Service
 from projections.settings import StoreSettings
 from projections.stores.names import table_name
+from projections.table.declared_stores import Postgres
 from projections.table.expressions import envelope, minus
 from projections.table.folds import add, count, last, maximum
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 from tests.bench._deployment import own_environment, process
 from tests.bench._waiting import eventually
 from tests.bench.replay import fill

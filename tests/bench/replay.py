@@ -23,9 +23,10 @@ from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.settings import StoreSettings
 from projections.spark.session import SparkSettings, start_session
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope
 from projections.table.folds import Column, last
-from projections.table.view import Cache, Elasticsearch, Postgres, TableView
+from projections.table.view import TableView
 from tests.bench import _replay_by_hand
 from tests.bench._deployment import own_environment
 from tests.bench._replay_views import PRICES

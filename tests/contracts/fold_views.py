@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
 from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope, negative, point, value
 from projections.table.expressions import field as read
 from projections.table.folds import (
@@ -29,7 +30,7 @@ from projections.table.folds import (
     top,
 )
 from projections.table.items import item
-from projections.table.view import Cache, Elasticsearch, Postgres, TableView
+from projections.table.view import TableView
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
 
 STORES = (Postgres(), Elasticsearch(), Cache())

@@ -19,8 +19,9 @@ from projections.stores.names import alias_name, cache_key, cache_pointer, index
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target, ViewStore, no_fault
 from projections.stores.valkey import ValkeyStore
+from projections.table.shown import DELETED
 from projections.table.types import ColumnType
-from projections.table.view import DELETED, TableView
+from projections.view import View
 
 Fault = Callable[[str], None]
 Rows = dict[str, dict[str, Any]]
@@ -50,7 +51,7 @@ class Server(ABC):
     def store(self, fault: Fault) -> ViewStore: ...
 
     @abstractmethod
-    def rows(self, view: TableView) -> Rows:
+    def rows(self, view: View) -> Rows:
         """What a reader finds under the view's plain name, as `reference.fold` gives it."""
 
     def remains(self, target: Target) -> bool:
@@ -73,7 +74,7 @@ class OnMemory(Server):
     def store(self, fault: Fault) -> ViewStore:
         return MemoryStore(self.memory, fault)
 
-    def rows(self, view: TableView) -> Rows:
+    def rows(self, view: View) -> Rows:
         return MemoryStore(self.memory).rows(Target(view, self.memory.published[view.name]))
 
     def clean(self) -> None:
@@ -88,7 +89,7 @@ class OnPostgres(Server):
     def store(self, fault: Fault) -> ViewStore:
         return PostgresStore(self.settings, fault)
 
-    def rows(self, view: TableView) -> Rows:
+    def rows(self, view: View) -> Rows:
         with psycopg.connect(self.settings.postgres, row_factory=psycopg.rows.dict_row) as connection:
             found = connection.execute(f'SELECT * FROM "{self.settings.environment}"."{view.name}"').fetchall()
         return {
@@ -113,7 +114,7 @@ class OnElasticsearch(Server):
     def store(self, fault: Fault) -> ViewStore:
         return ElasticsearchStore(self.settings, fault)
 
-    def rows(self, view: TableView) -> Rows:
+    def rows(self, view: View) -> Rows:
         alias = alias_name(self.settings.environment, view.name)
         with Elasticsearch(self.settings.elasticsearch) as client:
             client.indices.refresh(index=alias)
@@ -144,7 +145,7 @@ class OnValkey(Server):
     def store(self, fault: Fault) -> ViewStore:
         return ValkeyStore(self.settings, fault)
 
-    def rows(self, view: TableView) -> Rows:
+    def rows(self, view: View) -> Rows:
         with valkey.Valkey.from_url(self.settings.valkey) as client:
             client_: Any = client
             generation = int(client_.get(cache_pointer(self.settings.environment, view.name)))
@@ -164,7 +165,7 @@ class OnValkey(Server):
                 client.delete(key)
 
 
-def _shown(view: TableView, document: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(view: View, document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: document[name] for name in view.types}
 
 

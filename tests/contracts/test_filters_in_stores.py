@@ -22,11 +22,12 @@ from eventlog.envelope import Envelope, Position, encode, partition_of, timestam
 from projections.settings import StoreSettings
 from projections.stores.names import patch_key
 from projections.stores.store import Batch, Target
+from projections.table.declared_stores import Elasticsearch, Postgres
 from projections.table.expressions import Source, point
 from projections.table.folds import last
 from projections.table.reference import fold, lift
 from projections.table.types import ColumnType
-from projections.table.view import Elasticsearch, Postgres, TableView
+from projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres
 from tests.contracts.view_histories import Put, Removed
 from tests.filtered import fulfils

@@ -15,9 +15,10 @@ from compose.settings import StackSettings
 from projections.errors import CannotPublish, StillUsed
 from projections.settings import StoreSettings
 from projections.stores.store import Batch, Target
+from projections.table.declared_stores import Postgres
 from projections.table.folds import add
 from projections.table.patch import Patch, Place
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 from projections.testing.histories import PARTITIONS
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import BY_THING, Put

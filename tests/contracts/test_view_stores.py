@@ -19,7 +19,6 @@ from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from compose.ports import free_port
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
-from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.store import Batch, Target
 from projections.table.monoids import State, StateField
@@ -31,14 +30,16 @@ from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.contracts import load
 from projections.testing.histories import PARTITIONS, SOURCES, history
+from projections.view import View
 from projections.views.listings.city_market import city_market
 from projections.views.streams import streams
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Removed, Restored
 from tests.domains import COVERED
+from tests.table_views import table_views
 
-REGISTERED = ViewRegistry.load(COVERED).views
+REGISTERED = table_views(COVERED)
 VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP, **FOLD_VIEWS}
 SERVERS = {"postgres": OnPostgres, "elasticsearch": OnElasticsearch, "valkey": OnValkey}
 MOMENTS = {
@@ -75,12 +76,12 @@ def server(store_name: str, request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def events_of(view: TableView) -> list[type[Event]]:
-    if view.handles_every:
+    if view.plan.handles_every:
         return list(CommandRegistry.load(COVERED).events.values())
-    return list(view.events.values())
+    return list(view.plan.events.values())
 
 
-def created(server: Server, view: TableView, base: Mapping[str, int] | None = None, generation: int = 1) -> Target:
+def created(server: Server, view: View, base: Mapping[str, int] | None = None, generation: int = 1) -> Target:
     target, store = Target(view, generation), server.open()
     store.create(target, base or {}, START)
     store.finish(target)

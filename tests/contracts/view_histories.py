@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from commands.declaring.aggregate import Event
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope, minus, negative, point, when
 from projections.table.expressions import field as read
 from projections.table.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
-from projections.table.view import Cache, Elasticsearch, Postgres, TableView
+from projections.table.view import TableView
 
 
 class Put(Event, type="thing.put"):

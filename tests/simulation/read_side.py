@@ -13,11 +13,11 @@ import psutil
 
 from compose.stack import Stack
 from eventlog.settings import LogSettings
-from projections.registry import ViewRegistry
 from projections.service import EVERYTHING, ready_file
 from projections.stores.open import STORES
 from tests.simulation.faults import Fault
 from tests.simulation.tally import Added
+from tests.table_views import table_views
 from tests.waiting import eventually
 
 START_S, STOP_S, VERIFY_S = 400.0, 60.0, 600.0
@@ -38,8 +38,8 @@ class ReadSide:
             "HEADWATER_MODULES": ",".join(settings.modules),
             "HEADWATER_STATE": str(settings.state),
         }  # fmt: skip
-        views = ViewRegistry.load(settings.modules).views.values()
-        self._views = [view.name for view in views if view.handles_every or Added.type in view.events]
+        views = table_views(settings.modules).values()
+        self._views = [view.name for view in views if view.plan.handles_every or Added.type in view.plan.events]
         self._log, self._ready = settings.state / "projections.log", ready_file(settings, EVERYTHING)
         self._process: subprocess.Popen[bytes] | None = None
 

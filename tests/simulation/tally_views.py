@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.folds import count, distinct, last, maximum
-from projections.table.view import Cache, Elasticsearch, Postgres, TableView
+from projections.table.view import TableView
 from tests.simulation.tally import Added
 
 EVERYWHERE = (Postgres(), Elasticsearch(), Cache())

@@ -17,6 +17,7 @@ from eventlog.settings import LogSettings
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from tests.domains import SHIPPED
+from tests.table_views import table_views
 
 LISTINGS = {"listings", "listing_search", "listing_card", "city_market"}
 DOMAIN = """
@@ -136,7 +137,7 @@ def test_the_user_s_order_is_the_one_that_decides() -> None:
     assert registry.command("order.place").command is domain.Place
     assert registry.command("order.place").aggregate is domain.order
     assert "order.pay" not in registry.commands
-    assert ViewRegistry.load(["kiosk"]).view("orders_placed").events == {"order.placed": domain.Placed}
+    assert table_views(["kiosk"])["orders_placed"].plan.events == {"order.placed": domain.Placed}
 
 
 @pytest.mark.usefixtures("kiosk")

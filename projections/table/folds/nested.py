@@ -10,10 +10,10 @@ from typing import Final
 from commands.declaring.aggregate import Event
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, Value, expression
+from projections.table.folds.arranging import Arrangement, arrange
 from projections.table.folds.fold import Case, Derived, Fold, Ordering, Stored, entry_name, event_of, one_kind, positive
 from projections.table.folds.values import countable
 from projections.table.items import Entries, Item, ItemIndex
-from projections.table.layout import Layout, arrange
 from projections.table.monoids import Keyed, StateField
 from projections.table.shown import Values
 from projections.table.types import ColumnType
@@ -63,16 +63,17 @@ class Parts:
             # an event may change one part twice
             ordering = ordering.within((ColumnType.INTEGER, ItemIndex()))
         columns = {entry_name(column): fold for column, fold in self.columns.items()}
-        layout = arrange(columns, ordering, self.deleted_by, self.restored_by)
+        arranged = arrange(columns, ordering, self.deleted_by, self.restored_by)
+        layout = arranged.layout
         if any(field.entry for field in layout.fields) or len(layout.types) > len({*map(id, columns.values())}):
             raise ValueError(PLAIN)
         field = StateField(name, ColumnType.ENTRIES, entry=(key, *layout.fields))
         monoid = Keyed(field, key, layout.monoids, limit)
-        return Stored(monoid, {case: {name: self._brought(case, field, layout)} for case in self.key})
+        return Stored(monoid, {case: {name: self._brought(case, field, arranged)} for case in self.key})
 
-    def _brought(self, case: Case, field: StateField, layout: Layout) -> Entries:
+    def _brought(self, case: Case, field: StateField, arranged: Arrangement) -> Entries:
         key, name = self.key[case], field.entry[0].name
-        part = {name: key, **layout.lifted(case)}
+        part = {name: key, **arranged.lifted(case)}
         if isinstance(key, Item):
             return Entries(field.entry, (part,), (name,), key.list)
         # one part, so there is no index

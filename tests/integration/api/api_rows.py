@@ -11,13 +11,13 @@ from api_deployment import Deployment
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.generations.registry import Generations
-from projections.registry import ViewRegistry
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Batch, Target
 from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.view import TableView
+from tests.table_views import table_views
 from tests.waiting import eventually
 
 CITIES = ("SACRAMENTO", "GALT", "ELK GROVE", "Zürich/West 100%", "o'hara")
@@ -61,7 +61,7 @@ SOURCES = sources(60)
 
 def load(deployment: Deployment, name: str, found: list[Source]) -> Target:
     """Make a new generation of a shipped view, apply every event to it, and make it live."""
-    return load_view(deployment, ViewRegistry.load().views[name], found)
+    return load_view(deployment, table_views()[name], found)
 
 
 def load_view(
@@ -100,7 +100,7 @@ def batches_of(view: TableView, found: list[Source], end: int) -> dict[int, Batc
 
 def expected(name: str) -> dict[str, dict[str, Any]]:
     """The rows of a view as the reference folds them."""
-    return reference.fold(ViewRegistry.load().views[name], SOURCES)
+    return reference.fold(table_views()[name], SOURCES)
 
 
 def wait_for_generation(api: httpx.Client, name: str, target: Target) -> None:

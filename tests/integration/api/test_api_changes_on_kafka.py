@@ -17,14 +17,15 @@ from confluent_kafka import Producer
 from compose.ports import free_port
 from eventlog.envelope import partition_of
 from eventlog.topics import PATCHES
+from projections.folding.engine import table_view
 from projections.loading.loader import Loader
-from projections.registry import ViewRegistry
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Target
 from projections.table import reference
 from projections.table.expressions import Source
 from tests.background import running
+from tests.table_views import table_views
 from tests.waiting import eventually
 
 VIEWS = ("listings", "listing_search", "listing_card")
@@ -33,7 +34,7 @@ EVENT_S = 300
 
 def emit(deployment: Deployment, name: str, sources: list[Source]) -> None:
     """Write the patches of events, as the live query does."""
-    view = ViewRegistry.load().views[name]
+    view = table_views()[name]
     producer = Producer({"bootstrap.servers": deployment.log.bootstrap})
     for source in sources:
         for patch in reference.lift(view, source):
@@ -100,7 +101,7 @@ def following(api: httpx.Client, view: str, query: str = "", **headers: str) -> 
 @pytest.mark.parametrize("name", VIEWS)
 def test_whoever_follows_has_the_rows_in_the_end(api: httpx.Client, deployment: Deployment, name: str) -> None:
     target = load(deployment, name, [])
-    view, half = target.view, len(SOURCES) // 2
+    view, half = table_view(target.view), len(SOURCES) // 2
     touched = {patch.key for source in SOURCES for patch in reference.lift(view, source)}
 
     def expected(sources: list[Source], keys: set[str]) -> dict[str, Any]:

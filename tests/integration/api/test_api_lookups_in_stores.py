@@ -15,12 +15,13 @@ from confluent_kafka import Message, Producer
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from eventlog.topics import EVENTS
-from projections.registry import ViewRegistry
+from projections.folding.engine import table_view
 from projections.stores.open import open_store
 from projections.stores.store import Target
 from projections.table import reference
 from projections.table.expressions import Source
 from tests.looked_up import CITIES
+from tests.table_views import table_views
 
 STORES = ("postgres", "elasticsearch", "valkey")
 STRANGE = "Zürich/West 100%"
@@ -39,7 +40,7 @@ class World:
         data = {"sold_for": 1, "price": 1, "square_feet": 500}
         self.sources = [*listed, self.happened("H4", 2, "listing.sold", city="SOLD OUT", **data)]
         known = [each for each in self.sources if each.envelope.data["city"] != "UNKNOWN"]  # type: ignore[index]
-        views = ViewRegistry.load(["listings", "tests.looked_up"]).views
+        views = table_views(["listings", "tests.looked_up"])
         names = [f"homes_in_{store}" for store in STORES] + [f"cities_in_{name}" for name in CITIES]
         self.known = {name: self.sources if name.startswith("homes") else known for name in names}
         self.targets = {name: load_view(deployment, views[name], self.known[name]) for name in names}
@@ -71,7 +72,7 @@ class World:
         target: Target = self.targets[name]
         for declared in target.view.stores:
             store = open_store(declared.name, self._deployment.stores)
-            store.apply([target], batches_of(target.view, [source], 1_000 + self._happened))
+            store.apply([target], batches_of(table_view(target.view), [source], 1_000 + self._happened))
             store.close()  # type: ignore[attr-defined]
         self.known[name] = [*self.known[name], source]
 
@@ -86,7 +87,7 @@ class World:
         return homes
 
     def folded(self, name: str) -> dict[str, dict[str, Any]]:
-        return reference.fold(self.targets[name].view, self.known[name])
+        return reference.fold(table_view(self.targets[name].view), self.known[name])
 
 
 @pytest.fixture(scope="module")

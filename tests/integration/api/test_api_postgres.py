@@ -17,12 +17,14 @@ from api.reads.database import Database
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
 from compose.ports import free_port
+from projections.folding.engine import table_view
 from projections.registry import ViewRegistry
 from projections.stores.names import table_name
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target
 from projections.table import reference
-from projections.table.view import Cache, Postgres
+from projections.table.declared_stores import Cache, Postgres
+from tests.table_views import table_views
 from tests.waiting import eventually
 
 VIEWS = ("listings", "city_market", "streams")
@@ -103,13 +105,13 @@ def test_a_swap_shows_and_the_old_generation_s_end_is_survived(api: httpx.Client
     store.close()
     answer = api.get("/views/listings?limit=1000")  # the cached generation is gone: the registry is asked anew
     assert answer.headers["headwater-generation"] == str(after.generation)
-    assert len(answer.json()["rows"]) == len(reference.fold(after.view, SOURCES[:10]))
+    assert len(answer.json()["rows"]) == len(reference.fold(table_view(after.view), SOURCES[:10]))
 
 
 def test_a_view_made_of_some_events_stands_beside_the_others(
     api: httpx.Client, deployment: Deployment, loaded: dict[str, Target]
 ) -> None:
-    then = replace(ViewRegistry.load().views["listings"], name="listings_then")
+    then = table_views()["listings"].named("listings_then")
     load_view(deployment, then, SOURCES[:10], source="listings", selection="until 2026-01-31T12:00:00Z")
     rows = every_row(api, "/views/listings_then?sort=price&limit=3&city.is_null=false")
     assert {row["listing_id"]: row for row in rows} == reference.fold(then, SOURCES[:10])
@@ -174,7 +176,7 @@ def test_pages_stay_right_while_rows_come_and_go(api: httpx.Client, deployment: 
 def test_a_key_is_found_while_the_cache_is_away(deployment: Deployment) -> None:
     """A view in two stores, read through the real readers; the cache's port is one that nobody listens on."""
     name, stores = "listings", deployment.stores
-    view = replace(ViewRegistry.load().views[name], stores=(Postgres(), Cache()))
+    view = replace(table_views()[name], stores=(Postgres(), Cache()))
     target = load(deployment, name, SOURCES)
     key, row = next(iter(expected(name).items()))
 

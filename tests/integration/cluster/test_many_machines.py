@@ -27,9 +27,9 @@ from projections.spark.session import SparkSettings, lazy_session
 from projections.stores.store import Target
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
+from projections.table.declared_stores import Postgres
 from projections.table.expressions import Source
 from projections.table.reference import fold
-from projections.table.view import Postgres
 from projections.testing.histories import history
 from tests.background import running
 from tests.contracts.opened_stores import OnPostgres
@@ -106,7 +106,7 @@ def _rebuild_once(settings: LogSettings, spark: SparkSettings) -> None:
 
 
 def _sources(settings: LogSettings) -> list[Source]:
-    made = history(VIEW, list(VIEW.events.values()), 5, length=600).sources
+    made = history(VIEW, list(VIEW.plan.events.values()), 5, length=600).sources
     return [each for each in made if each.position.partition < settings.partitions]
 
 

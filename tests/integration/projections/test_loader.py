@@ -35,7 +35,7 @@ from tests.waiting import BOUND_S, eventually
 
 
 def told_of(view: Any, seed: int = 1) -> History:
-    return history(view, list(view.events.values()), seed, length=200)
+    return history(view, list(view.plan.events.values()), seed, length=200)
 
 
 def test_patches_become_rows_in_every_store(

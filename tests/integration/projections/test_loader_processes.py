@@ -70,7 +70,7 @@ def test_a_store_whose_loaders_are_killed_paused_and_joined_loses_and_doubles_no
     producer: Producer,
     start: Start,
 ) -> None:
-    told = history(BY_GROUP, list(BY_GROUP.events.values()), seed=7, length=400)
+    told = history(BY_GROUP, list(BY_GROUP.plan.events.values()), seed=7, length=400)
     targets = {name: create(server, BY_GROUP) for name, server in servers.items()}
 
     def reached(share: float) -> None:

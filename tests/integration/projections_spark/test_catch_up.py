@@ -70,7 +70,7 @@ def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
 ) -> None:
     one, servers = deployment
     sources = [
-        each for each in history(BY_GROUP, list(BY_GROUP.events.values()), 3, length=300).sources
+        each for each in history(BY_GROUP, list(BY_GROUP.plan.events.values()), 3, length=300).sources
         if each.position.partition < one.settings.partitions
     ]  # fmt: skip
     upkeep = Upkeep(one.lags, lambda: nullcontext(one.rebuilder.rebuild), Rates(tmp_path / "rates"))

@@ -31,7 +31,6 @@ from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
 from projections.folding.folder import ALWAYS
 from projections.generations.engine import BulkResult, Load, Ranges
-from projections.registry import ViewRegistry
 from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.view import TableView
@@ -41,11 +40,12 @@ from tests.contracts.fold_views import FOLD_VIEWS
 from tests.spark_histories import history
 from tests.spark_rows import Patches, expected_patches, patches, session, states
 from tests.states import differences, expected_states
+from tests.table_views import table_views
 from tests.waiting import eventually
 
 DOMAINS = ("listings", "orders")
 """Those without captured tables."""
-VIEWS = list(ViewRegistry.load(DOMAINS).views.values())
+VIEWS = list(table_views(DOMAINS).values())
 AGGREGATES = list(CommandRegistry.load(DOMAINS).aggregates.values())
 HEARTBEAT = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
 BOUND_S = 300
@@ -278,7 +278,7 @@ def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engin
     view, events = VIEWS[0], history(AGGREGATES, 3, 240, log.settings.partitions)
     sources = log.append(events)
     log.append_raw("bad", b"{", 0)
-    gone = [each for each in sources if each.envelope.type in view.events][::2]
+    gone = [each for each in sources if each.envelope.type in view.plan.events][::2]
     for each in gone:
         log.append_raw(each.envelope.id, None, each.position.partition)
     log.append_raw("bad", None, 0)
@@ -361,7 +361,7 @@ def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
 
 def folded_events(partitions: int) -> list[Source]:
     """Events for every fold, `where` and `each`."""
-    kinds = {event.type: event for view in FOLD_VIEWS.values() for event in view.events.values()}
+    kinds = {event.type: event for view in FOLD_VIEWS.values() for event in view.plan.events.values()}
     return [
         replace(each, position=Position(each.position.partition % partitions, each.position.offset))
         for each in random_history(FOLD_VIEWS["lists_by_group"], list(kinds.values()), 7, length=60).sources

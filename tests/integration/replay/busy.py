@@ -8,9 +8,10 @@ from itertools import count as numbers
 
 from commands.aggregates.listings.listing import PriceChanged
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import Source
 from projections.table.folds import count, last
-from projections.table.view import Cache, Elasticsearch, Postgres, TableView
+from projections.table.view import TableView
 
 BUSY = 0
 """The partition."""

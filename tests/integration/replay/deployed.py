@@ -24,6 +24,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
 from projections.engines import EngineChoice, new_engine
+from projections.folding.engine import table_view
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.loading.loader import Loader
@@ -175,7 +176,7 @@ class Deployed:
 
     def generation_becomes_the_references(self, target: Target, timeout_s: float = BOUND_S) -> None:
         """Wait until every store has, in one generation, what the reference folds of all events."""
-        expected = {key: without_empty(row) for key, row in states(target.view, self.sources).items()}
+        expected = {key: without_empty(row) for key, row in states(table_view(target.view), self.sources).items()}
         for name in self.servers:
             reader = open_reader(name, self.stores)
             eventually(

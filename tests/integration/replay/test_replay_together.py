@@ -22,12 +22,13 @@ from projections.folding.workers import SparkWorkers, Workers
 from projections.generations.engine import BulkResult, Load, Ranges
 from projections.spark.setup.java import JavaError
 from projections.spark.workers import SparkTasks
+from projections.table.declared_stores import Postgres
 from projections.table.expressions import Source
 from projections.table.folds import Column, add, count, last
 from projections.table.folds.fold import Cases, Ordering, Stored, one_kind, read
 from projections.table.monoids import State, StateField
 from projections.table.types import ColumnType
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 from tests.contracts.view_histories import Put, Taken
 from tests.integration.projections_spark.test_spark_on_kafka import ToFiles
 from tests.integration.replay.deployed import Deployed

@@ -32,11 +32,11 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, PATCHES, SNAPSHOTS
 from projections.loading.dead_letters import DeadLetters
-from projections.registry import ViewRegistry
 from projections.spark.kafka_source import read_ranges
 from projections.spark.live import start_live
 from projections.supervision.supervisor import Supervisor
 from tests.spark_rows import session
+from tests.table_views import table_views
 from tests.waiting import eventually
 
 USER, PASSWORD = "ada", 'pass "word" \\ with = all; of it'
@@ -159,7 +159,7 @@ def test_spark_reads_the_log_and_writes_patches(secured: Secured, tmp_path: Path
         log.submit(Entry(EVENTS, event.id, encode(event), 1), 0).result(10)
         records = read_ranges(session(), settings, {"0": (0, 1)}).collect()
         assert [bytes(row.key) for row in records] == [b"listing/L1/2"]
-        views = [ViewRegistry.load().view("streams")]
+        views = [table_views()["streams"]]
         query = start_live(session(), views, settings, checkpoint=tmp_path / "checkpoint")
         try:
             eventually(lambda: list(log.read(PATCHES, 0, 0)) or query.exception(), "a patch is written", BOUND_S)

@@ -26,11 +26,10 @@ from eventlog.envelope import Envelope, Position
 from eventlog.memory import MemoryLog
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition, sources_of
-from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
 from projections.table.patch import Place
-from projections.table.view import TableView
+from projections.view import View
 from tests.domains import SHIPPED
 from tests.filtered import fulfils
 
@@ -112,8 +111,7 @@ class FakeEvents:
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         if self.error is not None:
             raise self.error
-        assert tuple(topics) == (EVENTS,)
-        ends = dict.fromkeys(sources_of(EVENTS, PARTITIONS), 0)
+        ends = dict.fromkeys((source for topic in topics for source in sources_of(topic, PARTITIONS)), 0)
         for position in self.events:
             source = str(position.partition)
             ends[source] = max(ends[source], position.offset + 1)
@@ -131,7 +129,7 @@ class FakeGenerations:
     tag: str = ""
     error: Exception | None = None
 
-    async def live(self, view: TableView, fresh: bool = False) -> Live:
+    async def live(self, view: View, fresh: bool = False) -> Live:
         if self.error is not None:
             raise self.error
         if view.name in self.missing:

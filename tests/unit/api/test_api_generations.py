@@ -11,9 +11,9 @@ import pytest
 from api.ports import GenerationGone
 from api.reads.registry import LiveGenerations
 from projections.errors import GenerationMissing
-from projections.registry import ViewRegistry
+from tests.table_views import table_views
 
-LISTINGS = ViewRegistry.load().view("listings")
+LISTINGS = table_views()["listings"]
 ROWS = [
     ("listings", 1, 3, "listings@1", {"0": 10}, None, None, None),
     ("listings", 2, 4, "listings@2", {"0": 20}, None, None, None),

@@ -14,7 +14,8 @@ from api.app import create_app
 from api.service import Service
 from eventlog.envelope import Position
 from projections.errors import StoreUnavailable
-from projections.table.view import Cache, Postgres
+from projections.table.declared_stores import Cache, Postgres
+from tests.table_views import table_views
 
 ROW = {"listing_id": "L1", "city": "GALT", "price": 1}
 
@@ -74,7 +75,7 @@ def test_a_search_tells_how_each_row_matches(client: AppClient, service: Service
 @pytest.fixture
 def cached(service: Service, stored: MemoryReader) -> Service:
     """The view `listings`, in PostgreSQL and in the cache."""
-    view = replace(service.views["listings"], stores=(Postgres(), Cache()))
+    view = replace(table_views()["listings"], stores=(Postgres(), Cache()))
     cache: Any = service.readers["valkey"]
     cache.rows["listings"] = {"L1": {"listing_id": "L1", "city": "cached"}}
     object.__setattr__(service, "views", service.views | {"listings": view})

@@ -105,7 +105,7 @@ def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
             if topic_and_partition(each.source)[0] in view.topics:
                 try:
                     for patch in unclear.patches(view, each):
-                        reference.combine(view, rows.setdefault(patch.key, {}), patch.fields)
+                        view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
                 except Unreadable:
                     assert each in fold.unclear
         names = [field.name for field in view.layout.fields]
@@ -113,11 +113,11 @@ def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
         for each in fold.unclear:
             try:
                 for patch in unclear.patches(view, each):
-                    reference.combine(view, left.setdefault(patch.key, {}), patch.fields)
+                    view.layout.combine(left.setdefault(patch.key, {}), patch.fields)
             except Unreadable:
                 pass
         for key, row in fold.drain().items():
-            reference.combine(view, left.setdefault(key, {}), dict(zip(names, row, strict=True)))
+            view.layout.combine(left.setdefault(key, {}), dict(zip(names, row, strict=True)))
         plain = [{key: touched(state) for key, state in each.items()} for each in (left, rows)]
         assert differences(*plain) == []
 
@@ -157,8 +157,8 @@ def test_a_view_reads_events_and_a_table_in_one_row() -> None:
         "mixed", "listing_id", {"name": current(Thing, "name"), "renamed": count(PriceChanged)}, (Postgres(),)
     )
     assert view.topics == ("events", "cdc.things.public.things")
-    assert view.reads_events
-    assert not by_id.reads_events
+    assert view.plan.reads_events
+    assert not by_id.plan.reads_events
 
 
 def test_events_alone_make_no_row_that_the_table_lacks() -> None:
@@ -170,12 +170,12 @@ def test_events_alone_make_no_row_that_the_table_lacks() -> None:
     changed = Source(event, Position(0, 7), 0, "")
     rows: dict[str, State] = {}
     for patch in reference.lift(view, changed):
-        reference.combine(view, rows.setdefault(patch.key, {}), patch.fields)
+        view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
     assert reference.is_deleted(rows["1"])
     value = {"op": "c", "after": random_row(random.Random(0), 0.0) | {"name": "Ann"}}
     there = UnclearRecord(f"{Thing.topic()}/0", 0, 0, b'{"id":1}', json.dumps(value).encode())
     for patch in unclear.patches(view, there):
-        reference.combine(view, rows["1"], patch.fields)
+        view.layout.combine(rows["1"], patch.fields)
     assert not reference.is_deleted(rows["1"])
     assert reference.finish(view, "1", rows["1"]) == {"listing_id": "1", "name": "Ann", "changes": 1}
 

@@ -14,10 +14,10 @@ from projections.registry import ViewRegistry
 from projections.table import folds
 from projections.table.conditions import all_of, at_least, equals, negated
 from projections.table.declared import described, storage_word
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope, minus, point, value, when
 from projections.table.folds.fold import EVERY
 from projections.table.items import item
-from projections.table.view import Cache, Elasticsearch, Postgres
 from tests.domains import SHIPPED
 
 FINGERPRINTS = {

@@ -31,12 +31,12 @@ from projections.folding.states import States
 from projections.folding.tasks import divided, share_of
 from projections.folding.unclear import Unreadable, patches
 from projections.folding.workers import TaskFailed
-from projections.registry import ViewRegistry
 from projections.stores.documents import DocumentForm
+from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.folds import count, last
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 from projections.testing.histories import history as random_history
 from tests.bad_records import BAD
 from tests.contracts.fold_views import FOLD_VIEWS
@@ -45,9 +45,10 @@ from tests.domains import SHIPPED
 from tests.event_histories import ANNOTATIONS, events, recorded
 from tests.spark_histories import history
 from tests.states import differences, expected_states, touched
+from tests.table_views import table_views
 from tests.versioned import REASONS, readable, source, unreadable, weighed
 
-SHIPPED_VIEWS = ViewRegistry.load(SHIPPED).views
+SHIPPED_VIEWS = table_views(SHIPPED)
 AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())
 FOLDED = {view.name: view for view in (BY_THING, BY_GROUP, *FOLD_VIEWS.values())}
 
@@ -146,7 +147,7 @@ def check(view: TableView, sources: Sequence[Source], seed: int = 1) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_every_fold_over_every_type_is_the_references(name: str, seed: int) -> None:
     view = FOLDED[name]
-    events = list(view.events.values()) if name in FOLD_VIEWS else [Put, Taken, Removed, Restored]
+    events = list(view.plan.events.values()) if name in FOLD_VIEWS else [Put, Taken, Removed, Restored]
     check(view, random_history(view, events, seed, length=150).sources, seed)
 
 
@@ -159,7 +160,7 @@ def test_rows_of_random_histories_are_the_references(name: str) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_views_that_are_folded_together_have_the_rows_of_each_alone(seed: int) -> None:
     views = [*FOLDED.values(), *SHIPPED_VIEWS.values()]
-    events = list({event.type: event for view in FOLDED.values() for event in view.events.values()}.values())
+    events = list({event.type: event for view in FOLDED.values() for event in view.plan.events.values()}.values())
     sources = [*random_history(BY_GROUP, events, seed, length=100).sources, *history(AGGREGATES, seed, 100, 3)]
     folder = folder_for(*views)
     for each in sources:
@@ -197,7 +198,7 @@ def test_every_version_and_every_wrong_value_is_the_references(data: st.DataObje
     assert len(others) < len(sources) / 2
     sources = [each for each in sources if each.position.offset not in others]  # with times that only Spark reads
     assert differences(states(view, found), expected_states(view, sources)) == []
-    problems = {each.position.offset: problem([view], each.envelope) for each in sources}
+    problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
     assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}
 
 

@@ -14,7 +14,8 @@ from eventlog.envelope import Envelope, Position
 from projections.errors import ViewDeclarationError
 from projections.table import reference
 from projections.table.conditions import equals
-from projections.table.event_data import problem, rows_of
+from projections.table.declared_stores import Elasticsearch, Postgres
+from projections.table.event_data import problem
 from projections.table.expressions import Expression, Source, envelope, field, value
 from projections.table.folds import (
     EVERY,
@@ -32,7 +33,7 @@ from projections.table.folds import (
     top,
 )
 from projections.table.items import item
-from projections.table.view import Elasticsearch, Postgres, TableView
+from projections.table.view import TableView
 from projections.testing.histories import history
 from projections.testing.orders import check_sources
 from tests.contracts.fold_views import (
@@ -64,7 +65,7 @@ def packed(*lines: Mapping[str, Any], **more: Any) -> Source:
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(list(FOLD_VIEWS.values())), st.integers(0, 10_000))
 def test_any_split_of_a_history_in_any_order_makes_the_same_rows(view: TableView, seed: int) -> None:
-    check_sources(view, history(view, list(view.events.values()), seed, length=40).sources, seed)
+    check_sources(view, history(view, list(view.plan.events.values()), seed, length=40).sources, seed)
 
 
 def test_each_item_makes_a_patch_of_its_own_row_with_its_own_number() -> None:
@@ -75,8 +76,8 @@ def test_each_item_makes_a_patch_of_its_own_row_with_its_own_number() -> None:
         ("B", 1, 2),
         ("A", 2, 3),
     ]
-    assert rows_of(BY_SKU, source.envelope) == ("A", "B", "A")
-    assert rows_of(BY_PACKED_GROUP, source.envelope) == ("g", "g", "g")
+    assert BY_SKU.rows_of(source.envelope) == ("A", "B", "A")
+    assert BY_PACKED_GROUP.rows_of(source.envelope) == ("g", "g", "g")
     rows = reference.fold(BY_SKU, [source])
     assert (rows["A"]["pieces"], rows["A"]["packed"], rows["B"]["pieces"]) == (5, 2, 2)
 
@@ -101,9 +102,9 @@ def test_events_and_items_that_are_filtered_out_make_no_patch() -> None:
 def test_an_event_whose_items_lack_what_the_view_reads_is_a_dead_letter(lines: Any, lacking: tuple[str, ...]) -> None:
     source = packed(lines=lines)
     told = f'"thing.packed" lacks a field, or has it with another type: {", ".join(lacking)}' if lacking else None
-    assert problem([BY_SKU], source.envelope) == told
+    assert problem([BY_SKU.plan], source.envelope) == told
     assert reference.lift(BY_SKU, source) == []
-    assert rows_of(BY_SKU, source.envelope) == ()
+    assert BY_SKU.rows_of(source.envelope) == ()
 
 
 def test_of_two_items_with_one_key_the_later_in_the_list_is_last() -> None:

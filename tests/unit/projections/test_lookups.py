@@ -10,10 +10,11 @@ import pytest
 from commands.aggregates.listings.listing import Listed
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
+from projections.table.declared_stores import Postgres
 from projections.table.folds import collect, last
 from projections.table.lookups import Lookup, looked_up_types
 from projections.table.types import ColumnType
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 
 SHIPPED = ViewRegistry.load().views
 PRICE = {"city_price": "average_price"}

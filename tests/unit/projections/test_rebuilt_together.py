@@ -26,7 +26,9 @@ from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import BulkWriter, Target
-from projections.table.view import Postgres, TableView
+from projections.table.declared_stores import Postgres
+from projections.table.view import TableView
+from projections.view import View
 from tests.contracts.view_histories import BY_GROUP
 
 AWAY = StoreUnavailable("PostgreSQL", "gone")
@@ -118,7 +120,7 @@ class Folded:
     failing: Mapping[str, Exception]
     passes: list[list[str]] = field(default_factory=list)
 
-    def bulk_load(self, loads: Sequence[Load]) -> list[Any]:
+    def bulk_load(self, loads: Sequence[Load[View]]) -> list[Any]:
         self.passes.append([load.view.name for load in loads])
         return [self.failing.get(load.view.name, BulkResult(1, 1, 0.1)) for load in loads]
 
@@ -161,7 +163,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, tuple[str, Ba
     return stage
 
 
-def _load(build: Build) -> Load:
+def _load(build: Build) -> Load[View]:
     """That of a log with events."""
     return Load(build.target.view, build.ranges, [each.bulk_writer(build.target) for each in build.stores])
 

@@ -20,7 +20,7 @@ from projections.registry import ViewRegistry
 from projections.service import EVERYTHING, REPLAYING, Service, ready_file
 from projections.settings import StoreSettings
 from projections.supervision.process import ProcessSpec
-from projections.table.view import TableView
+from projections.view import View
 from tests.background import running
 from tests.contracts.view_histories import BY_GROUP
 from tests.waiting import eventually
@@ -145,7 +145,7 @@ class FakeRegistry(Generations):
     def live(self) -> dict[str, Generation]:
         return {each.view: each for each in self._live}
 
-    def serving(self, views: Iterable[TableView]) -> dict[str, Generation]:
+    def serving(self, views: Iterable[View]) -> dict[str, Generation]:
         found = {view.name: served_by(view, self._live) for view in views}
         return {name: each for name, each in found.items() if each is not None}
 

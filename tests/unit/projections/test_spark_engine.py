@@ -20,20 +20,19 @@ from eventlog.envelope import Envelope, Position, encode, partition_of
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, MAX_RECORD_BYTES
 from projections.loading.decoding import NotAPatch, read_into
-from projections.registry import ViewRegistry
 from projections.spark.erasing import remaining, tombstones
 from projections.spark.events import LogSchema
 from projections.spark.live import checkpoint_directory
 from projections.spark.patch_sql import SENDABLE_BYTES, sendable
 from projections.stores.store import Batch
-from projections.table import reference
+from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.expressions import Source, envelope, minus, negative, point, value, when
 from projections.table.folds import EVERY, add, count, last, maximum, members, minimum
 from projections.table.folds import lowest as lowest_of
 from projections.table.monoids import State
 from projections.table.types import ColumnType
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 from projections.testing.histories import history as random_history
 from tests.bad_records import BAD
 from tests.contracts.fold_views import FOLD_VIEWS
@@ -42,10 +41,11 @@ from tests.domains import SHIPPED
 from tests.spark_histories import history
 from tests.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, record, records_of, session
 from tests.states import differences, expected_states, touched
+from tests.table_views import table_views
 
 pytestmark = pytest.mark.jvm
 
-VIEWS = list(ViewRegistry.load(SHIPPED).views.values())
+VIEWS = list(table_views(SHIPPED).values())
 AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())
 
 
@@ -186,7 +186,7 @@ def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
 @pytest.mark.parametrize("name", ["lists_by_group", "by_sku", "by_packed_group", "with_own_fold"])
 def test_every_list_where_and_each_are_the_references(name: str) -> None:
     view = FOLD_VIEWS[name]
-    sources = random_history(view, list(view.events.values()), 2, length=150).sources
+    sources = random_history(view, list(view.plan.events.values()), 2, length=150).sources
     _check([view], sources)
 
 
@@ -215,10 +215,10 @@ def _recombined(view: TableView, made: Sequence[Row]) -> dict[str, dict[str, Any
             at = chance.randrange(len(changes) - 1)
             left: State = {}
             for each in changes[at : at + 2]:
-                reference.combine(view, left, each)
+                view.layout.combine(left, each)
             changes[at : at + 2] = [left]
         whole: State = {}
-        reference.combine(view, whole, changes[0])
+        view.layout.combine(whole, changes[0])
         found[key] = touched(whole)
     return found
 
@@ -260,7 +260,7 @@ def test_an_event_that_some_views_cannot_read_makes_the_others_patches_and_a_dea
         '"listing.withdrawn" lacks a field, or has it with another type: price'
     ]
     # the market alone reads the price of a withdrawal
-    reading = {view.name for view in VIEWS if view.handles_every or given.type in view.events}
+    reading = {view.name for view in VIEWS if view.plan.handles_every or given.type in view.plan.events}
     assert tags == reading - {"city_market"}
 
 
@@ -287,7 +287,8 @@ def test_an_event_with_a_bad_item_is_a_dead_letter_as_a_whole() -> None:
         sources.append(Source(made, Position(0, at), 1_767_323_045_000, encode(made).decode()))
     rows = made_of(records_of(sources), views, SETTINGS)
     letters = {row.key: json.loads(row.value)["reason"] for row in rows if row.topic.endswith("dead-letters")}
-    told = {f"events/0/{at}": problem(views, source.envelope) for at, source in enumerate(sources)}
+    plans = [view.plan for view in views]
+    told = {f"events/0/{at}": problem(plans, source.envelope) for at, source in enumerate(sources)}
     assert letters == {key: reason for key, reason in told.items() if reason is not None}
     assert len(letters) == 7
     found = patches((row.key, row.value) for row in rows if row.topic.endswith("patches"))

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from commands.declaring.aggregate import Event
 from projections.spark.events import LogSchema, parse
 from projections.spark.upcasting import current_data, recorded_columns
+from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.folds import count, last
-from projections.table.view import Postgres, TableView
+from projections.table.view import TableView
 from tests.event_histories import ANNOTATIONS, events, recorded
 from tests.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, records_of
 from tests.states import differences
@@ -52,7 +53,7 @@ def test_every_version_reads_the_same_in_spark_and_in_python(data: st.DataObject
     found = patches((row.key, row.value) for row in made if row.topic.endswith("patches"))
     assert differences(_plain(found), _plain(expected_patches([view], sources))) == []
     letters = [json.loads(row.value) for row in made if row.topic.endswith("dead-letters")]
-    problems = {each.position.offset: problem([view], each.envelope) for each in sources}
+    problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
     assert {letter["offset"]: letter["reason"] for letter in letters} == {
         offset: reason for offset, reason in problems.items() if reason is not None
     }
@@ -99,7 +100,7 @@ def test_one_field_may_have_had_another_type_or_unit_in_each_version() -> None:
     assert differences(found, expected_patches([weighed], sources)) == []
     letters = [json.loads(row.value)["reason"] for row in made if row.topic.endswith("dead-letters")]
     assert letters == list(REASONS)
-    assert [problem([weighed], each.envelope) for each in unreadable()] == list(REASONS)
+    assert [problem([weighed.plan], each.envelope) for each in unreadable()] == list(REASONS)
 
 
 def test_an_event_s_past_is_part_of_what_a_view_means_where_the_view_reads_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from projections.folding.engine import table_view
 from projections.registry import ViewRegistry
 from tests.unit.replay.played import Stage
 
@@ -14,7 +15,7 @@ def test_the_source_of_a_view_is_shown_as_it_runs(stage: Stage, shipped: ViewReg
     assert first == "# the fields of a row: " + ", ".join(f"{at} {name}" for at, name in enumerate(names))
     found: dict[str, object] = {f"monoid_{at}": None for at in range(9)}
     exec(compile("\n".join(rest), "shown", "exec", dont_inherit=True), found)  # noqa: S102
-    events = shipped.views["city_market"].events
+    events = table_view(shipped.view("city_market")).plan.events
     assert [name for name in found if name.startswith("fold_")] == [f"fold_{at}" for at in range(len(events))]
 
 

@@ -1,0 +1,110 @@
+"""Checks of a declaration; each raises ValueError that says what to change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from commands.declaring.aggregate import Event
+from eventlog.capturing.declaring import Captured
+from projections.table.conditions import must_be_condition
+from projections.table.declared_stores import Store
+from projections.table.fold_plan import FoldPlan
+from projections.table.folds.fold import event_of
+from projections.table.items import Item, items_read
+from projections.table.rows import is_row
+from projections.table.types import ColumnType, item_model
+
+NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
+RESERVED: Final = re.compile(r"ledger|generations|generation_numbers|live_views|.*__g\d+")
+"""Names of Headwater's own tables, which a view cannot have."""
+
+
+def check_name(name: str) -> None:
+    """Check the name of a view."""
+    if not NAME.fullmatch(name):
+        raise ValueError("invalid name: use a-z, 0-9 and _, at most 41 characters")
+    if RESERVED.fullmatch(name):
+        raise ValueError("this name is reserved by Headwater: use another name")
+
+
+def check_columns(names: Iterable[str]) -> None:
+    """Check the names of columns."""
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise ValueError(f'"{name}" is not a column name: use a-z, 0-9 and _')
+
+
+def check_stores(stores: Sequence[Store], types: Mapping[str, ColumnType]) -> None:
+    """Check the stores of a view with these columns."""
+    if not stores:
+        raise ValueError("it has no store: add stores=(Postgres(),)")
+    for store in stores:
+        named = [*getattr(store, "text", ()), *getattr(store, "facets", ())]
+        named += [column for index in getattr(store, "indexes", ()) for column in index]
+        unknown = [column for column in named if column not in types]
+        if unknown:
+            raise ValueError(f'{store.name} names the unknown column "{unknown[0]}"')
+        lists = [column for column in named if types[column] is ColumnType.LIST]
+        if lists:
+            raise ValueError(f'{store.name} cannot index "{lists[0]}": it is a list')
+
+
+def check_plan(plan: FoldPlan) -> None:
+    """Check what a table view reads of events, and its columns."""
+    _check_rows(plan)
+    _check_events(plan)
+    _check_items(plan)
+
+
+def _check_rows(plan: FoldPlan) -> None:
+    """A captured table has current rows only, so nothing but current() and deleted_by can read it."""
+    marks = {*plan.deleted_by, *plan.restored_by}
+    for case in {*plan.cases, *_named(plan)}:
+        if isinstance(case, type) and issubclass(case, Captured):
+            raise ValueError(
+                f'"{case.__name__}" is a captured table, of which only current rows are known: read a value with '
+                f'current({case.__name__}, "…"), and let deleted_by=(Deleted({case.__name__}),) delete rows; what '
+                "needs earlier changes needs events"
+            )
+    if any(map(is_row, marks)) and (len(marks) > 1 or plan.restored_by):
+        raise ValueError("deleted_by=(Deleted(…),) stands alone: the row is there while that table's row is")
+
+
+def _check_events(plan: FoldPlan) -> None:
+    for event in _named(plan):
+        if event not in plan.cases:
+            raise ValueError(f'no column reads "{event.type}", which `where` or `each` names')
+    for case in plan.cases:
+        subject, found, condition = event_of(case), plan.list_of(case), plan.condition(case)
+        try:
+            if condition is not None:
+                must_be_condition(condition, subject)
+            if isinstance(plan.key, Item) and found not in (None, plan.key.list):
+                raise ValueError(f'it is an item of "{plan.key.list}", but `each` goes through "{found}"')
+            kind = plan.key_expression(case).kind(subject)
+            if subject is not None and found is not None:
+                item_model(subject, found)
+        except ValueError as error:
+            raise ValueError(f"its key or condition: {error}") from error
+        if kind is not ColumnType.TEXT:
+            raise ValueError(f"its key must be text, not {kind.value}")
+
+
+def _named(plan: FoldPlan) -> list[type[Event]]:
+    """The events that `each` and `where` name."""
+    return [*plan.each, *(plan.where if isinstance(plan.where, Mapping) else ())]
+
+
+def _check_items(plan: FoldPlan) -> None:
+    """Columns read items of a list if and only if something goes through it."""
+    for lift in plan.lifts.values():
+        for read in lift.reads:
+            through = (lift.through, getattr(read, "each", None))
+            lost = [each for each in items_read([read]) if each.list not in through]
+            if lost:
+                name = lost[0].list
+                raise ValueError(f'items of "{name}" are read, but nothing goes through them: use `each` or nested()')
+    if plan.each and not plan.items:
+        raise ValueError("`each` goes through a list, but no column reads its items: use item()")

@@ -1,0 +1,179 @@
+"""The compiled form of a table view: what follows from its declaration, computed once.
+
+The reference, the folding processes and the live query start from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from commands.declaring.aggregate import Event
+from eventlog.capturing.declaring import Captured
+from eventlog.envelope import Envelope
+from projections.table.expressions import Expression, Field, FromEnvelope
+from projections.table.folds.arranging import Arrangement, arrange
+from projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
+from projections.table.items import Item, ItemField, ItemIndex, LogPlace, items_read, items_required, list_in
+from projections.table.layout import Layout
+from projections.table.rows import Row, is_row, row_of
+from projections.table.types import ColumnType, is_required
+
+
+@dataclass(frozen=True, eq=False)
+class Lift:
+    """How one event becomes patches of a view.
+
+    event: None: any that the view does not name. key: of the row. condition: whether the event counts (None: always).
+    through: the list whose items make a patch each (None: the event makes one). brings: by state field, in the layout's
+    order; unchanged fields are absent.
+    """
+
+    event: type[Event] | None
+    key: Field | FromEnvelope | Item
+    condition: Expression | None
+    through: str | None
+    brings: Mapping[str, Expression]
+
+    @cached_property
+    def reads(self) -> list[Expression]:
+        """Everything that is read of the event."""
+        return [self.key, *self.brings.values(), *([] if self.condition is None else [self.condition])]
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of the event that are read, including the key, sorted by name."""
+        names = {name for read in self.reads for name in read.fields()}
+        return tuple(sorted(names | ({self.through} if self.through else set())))
+
+    @cached_property
+    def required(self) -> tuple[str | ItemField, ...]:
+        """Those of `fields` that every such event must have: the key, and those that may not be null or missing."""
+        if self.event is None:
+            return ()
+        always = self.key.fields() | ({self.through} if self.through else set())
+        names = tuple(name for name in self.fields if name in always or is_required(self.event, name))
+        return (*names, *items_required(items_read(self.reads), self.event, self.key))
+
+    def keys(self, data: Mapping[str, Any], envelope: Envelope) -> tuple[str, ...]:
+        """The rows that an event changes, from its data in the current version: a key for each of its patches."""
+        items = [data] if self.through is None else list_in(data, self.through) or ()
+        if isinstance(self.key, Item):
+            return tuple(str(each[self.key.name]) for each in items)
+        key = getattr(envelope, self.key.name) if isinstance(self.key, FromEnvelope) else data[self.key.name]
+        return (str(key),) * len(items)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldPlan:
+    """The plan of a table view. The fields are those of the TableView."""
+
+    key: str | FromEnvelope | Item
+    columns: Mapping[str, Column]
+    deleted_by: tuple[type[Event], ...]
+    restored_by: tuple[type[Event], ...]
+    where: Expression | Mapping[type[Event], Expression]
+    each: Mapping[type[Event], str]
+
+    @cached_property
+    def folds(self) -> tuple[Fold, ...]:
+        """The distinct folds behind the columns, in the columns' order."""
+        found = {id(fold): fold for column in self.columns.values() for fold in folds_of(column)}
+        return tuple(found.values())
+
+    @cached_property
+    def cases(self) -> frozenset[Case]:
+        """The events of the folds, and those that delete and restore rows."""
+        return frozenset({case for fold in self.folds for case in fold.cases} | {*self.deleted_by, *self.restored_by})
+
+    @cached_property
+    def events(self) -> Mapping[str, type[Event]]:
+        """The event classes that it handles, by type; empty if it handles EVERY."""
+        handled = (event_of(case) for fold in self.folds for case in fold.cases)
+        marks = [*self.deleted_by, *(row_of(each.table) for each in self.deleted_by if issubclass(each, Row))]
+        return {event.type: event for event in (*handled, *marks, *self.restored_by) if event is not None}
+
+    @cached_property
+    def handles_every(self) -> bool:
+        """Whether it handles any event."""
+        return any(EVERY in fold.cases for fold in self.folds)
+
+    @cached_property
+    def tables(self) -> Mapping[str, type[Captured]]:
+        """The captured tables that it reads, by topic."""
+        return {event.table.topic(): event.table for event in self.events.values() if issubclass(event, Row)}
+
+    @cached_property
+    def reads_events(self) -> bool:
+        """Whether it handles events, and not only captured rows."""
+        return self.handles_every or not all(map(is_row, self.events.values()))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How its rows are stored and combined; raises WrongColumn."""
+        return self._arrangement.layout
+
+    @cached_property
+    def lifts(self) -> Mapping[Case, Lift]:
+        """What each event that it handles changes; raises WrongColumn."""
+        every: list[Case] = [EVERY] if self.handles_every else []
+        return {case: self._lift(case) for case in [*every, *self.events.values()]}
+
+    @cached_property
+    def items(self) -> Mapping[str, ColumnType]:
+        """What it reads of the items of `each`, by name; raises ValueError if events differ."""
+        kinds: dict[str, ColumnType] = {}
+        for event, name in self.each.items():
+            for read in items_read(self._lift(event).reads):
+                if read.list == name and kinds.setdefault(read.name, read.kind(event)) is not read.kind(event):
+                    raise ValueError(f'items have "{read.name}" of different types: read events of one type only')
+        return kinds
+
+    def lift_of(self, event_type: str) -> Lift | None:
+        """What an event of this type changes; None if the view does not handle it."""
+        event = self.events.get(event_type)
+        return self.lifts.get(EVERY if event is None else event)
+
+    def key_expression(self, case: Case) -> Field | FromEnvelope | Item:
+        """The key as an expression of this event."""
+        if is_row(case):
+            return FromEnvelope("stream")
+        if isinstance(self.key, Item) and event_of(case) not in self.each:
+            return Field(self.key.name)
+        return Field(self.key) if isinstance(self.key, str) else self.key
+
+    def condition(self, case: Case) -> Expression | None:
+        """The condition whether this event counts; None if it always does."""
+        if not isinstance(self.where, Mapping):
+            return None if is_row(case) else self.where
+        event = event_of(case)
+        return None if event is None else self.where.get(event)
+
+    def list_of(self, case: Case) -> str | None:
+        """The list of this event whose items make a patch each; None if the event makes one."""
+        event = event_of(case)
+        return None if event is None else self.each.get(event)
+
+    @cached_property
+    def _arrangement(self) -> Arrangement:
+        return arrange(self.columns, self._ordering(), self.deleted_by, self.restored_by)
+
+    def _lift(self, case: Case) -> Lift:
+        brings = self._arrangement.lifted(case)
+        return Lift(event_of(case), self.key_expression(case), self.condition(case), self.list_of(case), brings)
+
+    def _ordering(self) -> Ordering:
+        place: tuple[ColumnType, Expression] = (ColumnType.TEXT, LogPlace())
+        if self._is_per_stream():
+            place = (ColumnType.INTEGER, FromEnvelope("sequence"))
+        ordering = Ordering((place,))
+        return ordering.within((ColumnType.INTEGER, ItemIndex())) if self.each else ordering
+
+    def _is_per_stream(self) -> bool:
+        """Whether all events of a row come from one stream, so that its version orders them."""
+        if isinstance(self.key, FromEnvelope):
+            return self.key.name in ("id", "stream")
+        events = (event for event in self.events.values() if not is_row(event))
+        return all(getattr(event, "id_field", None) == self.key for event in events)

@@ -1,0 +1,96 @@
+"""What every kind of view has, and all that stores, loaders, generations, the API and `replay` know of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from commands.declaring.aggregate import Event
+from eventlog.capturing.declaring import Captured
+from eventlog.envelope import Envelope
+from projections.table.declared_stores import Store
+from projections.table.layout import Layout
+from projections.table.lookups import Lookup
+from projections.table.types import ColumnType
+
+
+class View(Protocol):
+    """A declared view. `projections.kinds` has the kinds.
+
+    How its patches come about is the matter of its kind: a patch names a row, and brings values of the layout's fields.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of the table, index and API path."""
+
+    @property
+    def version(self) -> int:
+        """Another declaration has another version."""
+
+    @property
+    def tag(self) -> str:
+        """`name@version`, part of the keys of the view's patches."""
+
+    @property
+    def doc(self) -> str:
+        """One line for users."""
+
+    @property
+    def key_name(self) -> str:
+        """The name of the key column."""
+
+    @property
+    def types(self) -> Mapping[str, ColumnType]:
+        """The type of every visible stored column, the key first."""
+
+    @property
+    def lookups(self) -> Sequence[Lookup]:
+        """What it looks up in other views."""
+
+    @property
+    def looked_up(self) -> Mapping[str, Lookup]:
+        """The lookup of each looked-up column."""
+
+    @property
+    def layout(self) -> Layout:
+        """How its rows are stored, and how patches combine with them."""
+
+    @property
+    def stores(self) -> Sequence[Store]:
+        """Where it is stored; the first one answers queries."""
+
+    @property
+    def declaration(self) -> list[str]:
+        """Everything that determines the rows, as lines to compare; the tag first."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the declaration; if it changes, the version must change."""
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics whose offsets are its position."""
+
+    @property
+    def sources(self) -> Sequence[type[Event] | type[Captured]]:
+        """The events and captured tables that it names, which a deployment must declare."""
+
+    @property
+    def tables(self) -> Mapping[str, type[Captured]]:
+        """By topic, the captured tables of which a row changes only the row of the same key."""
+
+    def store(self, name: str) -> Store | None:
+        """The view's store with this name, or None if it has none."""
+
+    def named(self, name: str) -> View:
+        """The same view under another name."""
+
+    def reads(self, topic: str) -> bool:
+        """Whether records of this topic, other than heartbeats, can change its rows."""
+
+    def handles(self, event_type: str) -> bool:
+        """Whether events of this type can change its rows."""
+
+    def rows_of(self, envelope: Envelope) -> Sequence[str] | None:
+        """Keys of the rows that the event may change, one per patch; None if the event alone does not tell."""

@@ -1,0 +1,47 @@
+"""Stores know what every view has: a view of another kind is stored, loaded and read as a table view is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from projections.loading.decoding import read_into
+from projections.stores.names import patch_key
+from projections.stores.store import Batch
+from projections.table.shown import DELETED
+from tests.contracts.opened_stores import Server
+from tests.contracts.test_view_stores import created, server, store_name
+from tests.whole_rows import BATCH, BUSIEST
+
+__all__ = ["server", "store_name"]  # fixtures
+
+NINE, TEN = "2026-01-01T09", "2026-01-01T10"
+AT = "2026-01-01T10:59:00.000Z"
+
+
+def batch_of(start: int, *rows: tuple[str, int, int, dict[str, Any]]) -> Batch:
+    """Patches: key, source partition, number of the batch that made the row, and the row."""
+    batch = Batch(start, first_offset=start)
+    for key, partition, number, row in rows:
+        fields = {BATCH: number, DELETED: False, **row}
+        value = {"p": f"observations/{partition}", "o": number, "i": 0, "t": 0, "c": fields}
+        read_into(batch, patch_key(BUSIEST.tag, key).encode(), orjson.dumps(value))
+        batch.next_offset += 1
+    return batch
+
+
+def test_whole_rows_replace_each_other_in_the_order_of_their_batches(server: Server) -> None:
+    target, store = created(server, BUSIEST), server.open()
+    first = {"listing": "L1", "views": 3, "at": AT}
+    store.apply([target], {0: batch_of(0, (TEN, 0, 4, first), (NINE, 0, 5, first))})
+    later = {"listing": "L2", "views": 5, "at": None}
+    store.apply([target], {0: batch_of(2, (TEN, 0, 7, later), (TEN, 1, 6, first))})
+    store.settle()
+    assert server.rows(BUSIEST) == {TEN: {"hour": TEN, **later}, NINE: {"hour": NINE, **first}}
+    store.apply([target], {0: batch_of(4, (NINE, 0, 8, {DELETED: True}))})
+    again = server.open()
+    again.apply([target], {0: batch_of(0, (TEN, 0, 4, first), (NINE, 0, 5, first))})
+    assert server.rows(BUSIEST) == {TEN: {"hour": TEN, **later}}
+    again.drop(target)
+    assert again.ledgers(target) == {}

@@ -1,0 +1,95 @@
+"""A second kind of view: its patches bring whole rows, and an event does not tell which rows it changes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from commands.declaring.aggregate import Event
+from eventlog.capturing.declaring import Captured
+from eventlog.envelope import Envelope
+from eventlog.topics import EVENTS, OBSERVATIONS
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Store
+from projections.table.layout import Layout
+from projections.table.lookups import Lookup, by_column
+from projections.table.monoids import Pick, StateField
+from projections.table.shown import DELETED, Itself
+from projections.table.types import ColumnType
+from projections.table.view import TableView
+from projections.view import View
+
+BATCH = "_batch"
+
+
+@dataclass(frozen=True)
+class WholeRows:
+    """A row of a later batch replaces one of an earlier batch."""
+
+    name: str
+    key_name: str
+    columns: Mapping[str, ColumnType]
+    stores: tuple[Store, ...]
+    version: int = 1
+    doc: str = ""
+    lookups: tuple[Lookup, ...] = ()
+    sources: tuple[type[Event] | type[Captured], ...] = ()
+
+    @property
+    def tag(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @property
+    def types(self) -> Mapping[str, ColumnType]:
+        return {self.key_name: ColumnType.TEXT, **self.columns}
+
+    @property
+    def looked_up(self) -> Mapping[str, Lookup]:
+        return by_column(self.lookups, self.types)
+
+    @property
+    def layout(self) -> Layout:
+        order = StateField(BATCH, ColumnType.INTEGER, ordering=True)
+        values = [StateField(name, kind) for name, kind in self.columns.items()]
+        row = Pick((order,), (*values, StateField(DELETED, ColumnType.BOOLEAN)), highest=True)
+        return Layout((row,), {name: Itself(name) for name in self.columns}, self.columns)
+
+    @property
+    def declaration(self) -> list[str]:
+        return [self.tag, *map(str, self.columns.items())]
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (EVENTS, OBSERVATIONS)
+
+    @property
+    def tables(self) -> Mapping[str, type[Captured]]:
+        return {}
+
+    def store(self, name: str) -> Store | None:
+        return next((store for store in self.stores if store.name == name), None)
+
+    def named(self, name: str) -> WholeRows:
+        return replace(self, name=name)
+
+    def reads(self, topic: str) -> bool:
+        return topic in self.topics
+
+    def handles(self, event_type: str) -> bool:
+        return True
+
+    def rows_of(self, envelope: Envelope) -> None:
+        return None
+
+
+BUSIEST = WholeRows(
+    "busiest",
+    "hour",
+    {"listing": ColumnType.TEXT, "views": ColumnType.INTEGER, "at": ColumnType.TIME},
+    (Postgres(indexes=(("views",),)), Elasticsearch(facets=("listing",)), Cache()),
+)
+KINDS: tuple[type[View], ...] = (TableView, WholeRows)
