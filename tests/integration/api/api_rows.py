@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
-from api_deployment import Deployment
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.generations.registry import Generations
@@ -18,6 +17,7 @@ from projections.stores.store import Batch, Target
 from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.view import TableView
+from tests.integration.api.api_deployment import Deployment
 from tests.waiting import eventually
 
 CITIES = ("SACRAMENTO", "GALT", "ELK GROVE", "Zürich/West 100%", "o'hara")

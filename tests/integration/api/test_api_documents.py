@@ -9,14 +9,14 @@ from urllib.parse import quote
 import httpx
 import orjson
 import pytest
-from api_deployment import Deployment
-from api_rows import SOURCES, every_row, expected, load, wait_for_generation
 from elasticsearch import Elasticsearch
 
 from eventlog.envelope import Envelope, Position, partition_of
 from projections.stores.names import index_name
 from projections.stores.store import Target
 from projections.table.expressions import Source
+from tests.integration.api.api_deployment import Deployment
+from tests.integration.api.api_rows import SOURCES, every_row, expected, load, wait_for_generation
 
 VIEWS = ("listing_search", "listing_card")
 

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from api_deployment import START_S, Deployment, stop
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import CHECKS, load_all_checks
@@ -19,6 +18,7 @@ from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target
+from tests.integration.api.api_deployment import START_S, Deployment, stop
 from tests.waiting import eventually
 
 load_all_checks()

@@ -9,8 +9,6 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from api_deployment import Deployment, serving
-from api_rows import batches_of, every_row, load_view
 from confluent_kafka import Message, Producer
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
@@ -20,6 +18,8 @@ from projections.stores.open import open_store
 from projections.stores.store import Target
 from projections.table import reference
 from projections.table.expressions import Source
+from tests.integration.api.api_deployment import Deployment, serving
+from tests.integration.api.api_rows import batches_of, every_row, load_view
 from tests.looked_up import CITIES
 
 STORES = ("postgres", "elasticsearch", "valkey")

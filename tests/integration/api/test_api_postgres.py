@@ -8,8 +8,6 @@ from dataclasses import replace
 import httpx
 import psycopg
 import pytest
-from api_deployment import Deployment
-from api_rows import SOURCES, every_row, expected, load, load_view, wait_for_generation
 
 from api.ports import Live, Row
 from api.reading import KeyReaders
@@ -23,6 +21,8 @@ from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target
 from projections.table import reference
 from projections.table.view import Cache, Postgres
+from tests.integration.api.api_deployment import Deployment
+from tests.integration.api.api_rows import SOURCES, every_row, expected, load, load_view, wait_for_generation
 from tests.waiting import eventually
 
 VIEWS = ("listings", "city_market", "streams")

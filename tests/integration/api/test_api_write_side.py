@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from api_deployment import START_S, Deployment, is_ready, stop
 
 from commands.aggregates.listings.listing import ChangePrice, ListProperty
 from commands.errors import Rejected
@@ -21,6 +20,7 @@ from compose.ports import free_port
 from eventlog.kafka import KafkaLog
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
+from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop
 from tests.waiting import eventually
 
 DETAILS = {

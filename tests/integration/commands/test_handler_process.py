@@ -13,7 +13,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from handler_process import REGISTRY, handler, output, start_handler, stored_events, with_gateway
 
 from commands.declaring.registry import CommandRegistry
 from commands.errors import Unanswered
@@ -32,6 +31,14 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
 from tests.badly_behaved import BAD, BAD_COMMANDS, CODES
+from tests.integration.commands.handler_process import (
+    REGISTRY,
+    handler,
+    output,
+    start_handler,
+    stored_events,
+    with_gateway,
+)
 from tests.listed import LISTING
 from tests.waiting import eventually
 
