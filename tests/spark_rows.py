@@ -35,7 +35,9 @@ def session() -> SparkSession:
 def record(partition: int, offset: int, key: str, value: bytes | None, timestamp_ms: int = 1_767_323_045_678) -> Row:
     """One record of `events` as Spark's Kafka source gives it."""
     time = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    return Row(SETTINGS.topic(EVENTS), key.encode(), value, partition, offset, time)
+    return Row(
+        topic=SETTINGS.topic(EVENTS), key=key.encode(), value=value, partition=partition, offset=offset, timestamp=time
+    )
 
 
 def records_of(sources: Iterable[Source]) -> list[Row]:

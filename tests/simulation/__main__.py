@@ -12,11 +12,11 @@ from pathlib import Path
 from tests.simulation.run import simulate
 
 
-def main(seconds: float = 900.0, seed: int | None = None) -> int:
+def main(length: str = "900", number: str = "") -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     # so that nothing that it started outlives it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+    seconds, seed = float(length), int(number or random.SystemRandom().randrange(2**32))
     print(f"seed {seed}, {seconds:g} s", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         outcome = simulate(seed, seconds, Path(folder), views=True)
@@ -27,4 +27,4 @@ def main(seconds: float = 900.0, seed: int | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*(float(text) for text in sys.argv[1:2]), *(int(text) for text in sys.argv[2:3])))
+    sys.exit(main(*sys.argv[1:3]))
