@@ -84,7 +84,7 @@ def load_view(
         store.finish(target)
         store.apply([target], batches)
         store.publish(target)
-        store.close()  # type: ignore[attr-defined]
+        store.close()
     registry.swap(view.name, begun.generation)
     return target
 

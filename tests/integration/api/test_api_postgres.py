@@ -9,7 +9,7 @@ import httpx
 import psycopg
 import pytest
 
-from api.ports import Live, Row
+from api.ports import Live, Row, ViewReader
 from api.reading import KeyReaders
 from api.reads.database import Database
 from api.reads.postgres import PostgresReader
@@ -182,7 +182,7 @@ def test_a_key_is_found_while_the_cache_is_away(deployment: Deployment) -> None:
         database = Database(stores.postgres, stores.environment)
         cache = ValkeyReader(cache_url, stores.environment)
         await database.open()
-        readers = {"postgres": PostgresReader(database, stores.environment), "valkey": cache}
+        readers: dict[str, ViewReader] = {"postgres": PostgresReader(database, stores.environment), "valkey": cache}
         live = Live(view, target.generation, view.tag, {})
         try:
             return await KeyReaders(readers, view).ask(lambda reader: reader.get(live, key))
