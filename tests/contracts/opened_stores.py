@@ -81,6 +81,8 @@ class OnMemory(Server):
 
 
 class RealServer(Server):
+    """A server of the stack, which is reached with these settings."""
+
     def __init__(self, settings: StoreSettings) -> None:
         super().__init__()
         self.settings = settings

@@ -12,11 +12,11 @@ from pathlib import Path
 from tests.simulation.run import simulate
 
 
-def main(length: str = "900", number: str = "") -> int:
+def main(seconds: float, seed: int | None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     # so that nothing that it started outlives it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    seconds, seed = float(length), int(number or random.SystemRandom().randrange(2**32))
+    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     print(f"seed {seed}, {seconds:g} s", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         outcome = simulate(seed, seconds, Path(folder), views=True)
@@ -27,4 +27,4 @@ def main(length: str = "900", number: str = "") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    sys.exit(main(float(sys.argv[1]) if sys.argv[1:] else 900.0, int(sys.argv[2]) if sys.argv[2:] else None))

@@ -367,17 +367,18 @@ def test_a_deleted_row_leaves_a_tombstone(connector: Connector, connection: psyc
     assert topic.records[-1].value is None
 
 
+def transaction(record: Record) -> int:
+    """The number of the transaction that changed the row."""
+    assert record.change.position is not None
+    return record.change.position.transaction
+
+
 def test_a_transaction_of_100_000_rows(connector: Connector, connection: psycopg.Connection[Any]) -> None:
     topic = connector.topic(Many)
     connection.execute(f"INSERT INTO many SELECT n, n FROM generate_series(1, {MANY}) n")
     eventually(lambda: len(topic.read()) >= MANY, "all rows come", every_s=1.0)
     connector.wait_equal(topic)
     assert len({transaction(each) for each in topic.records}) == 1
-
-
-def transaction(record: Record) -> int:
-    assert record.change.position is not None
-    return record.change.position.transaction
 
 
 def test_columns_that_change_while_it_runs(connector: Connector, connection: psycopg.Connection[Any]) -> None:
