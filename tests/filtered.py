@@ -18,7 +18,7 @@ def fulfils(row: Row, condition: Condition) -> bool:
         return any(fulfils(row, each) for each in condition.filters)
     value, wanted = row[condition.column], condition.values
     if condition.operator == "is_null":
-        return (value is None) == wanted[0]
+        return bool((value is None) == wanted[0])
     if value is None:
         return False
     if isinstance(wanted[0], datetime):

@@ -38,11 +38,7 @@ class Failing:
     """A writer whose next transaction fails at its append, at its commit, or after it."""
 
     def __init__(self, writer: MemoryWriter, at: str | None) -> None:
-        self._writer, self._at = writer, at
-
-    @property
-    def partition(self) -> int:
-        return self._writer.partition
+        self._writer, self._at, self.partition = writer, at, writer.partition
 
     def begin(self) -> Failing:
         self._transaction: MemoryTransaction = self._writer.begin()

@@ -32,10 +32,19 @@ def session() -> SparkSession:
     return start_session(SparkSettings(master="local[2]"), name="tests", threads=2)
 
 
-def record(partition: int, offset: int, key: str, value: bytes | None, timestamp_ms: int = 1_767_323_045_678) -> Row:
+def record(
+    partition: int, offset: int, key: str | None, value: bytes | None, timestamp_ms: int = 1_767_323_045_678
+) -> Row:
     """One record of `events` as Spark's Kafka source gives it."""
     time = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    return Row(SETTINGS.topic(EVENTS), key.encode(), value, partition, offset, time)
+    return Row(
+        topic=SETTINGS.topic(EVENTS),
+        key=None if key is None else key.encode(),
+        value=value,
+        partition=partition,
+        offset=offset,
+        timestamp=time,
+    )
 
 
 def records_of(sources: Iterable[Source]) -> list[Row]:

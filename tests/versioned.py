@@ -38,8 +38,9 @@ weighed = TableView(
 
 def source(number: int, version: Any, data: Any, partition: int = 0) -> Source:
     """A record of `probe.probed`, as a handler of that version would have written it; `version` None: none is told."""
-    document = {"specversion": "1.0", "id": f"probe/1/{number + 1}", "source": "/t", "type": "probe.probed"}
-    document |= {"subject": "probe/1", "time": "2026-01-01T00:00:00Z", "sequence": number + 1, "data": data}
+    named = {"specversion": "1.0", "id": f"probe/1/{number + 1}", "source": "/t", "type": "probe.probed"}
+    time = "2026-01-01T00:00:00Z"
+    document = {**named, "subject": "probe/1", "time": time, "sequence": number + 1, "data": data}
     if version is not None:
         document["dataversion"] = version
     text = json.dumps(document, ensure_ascii=number % 2 == 0)

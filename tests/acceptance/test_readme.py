@@ -36,7 +36,8 @@ def test_the_python_samples_declare_an_aggregate_and_a_view() -> None:
     assert isinstance(owners, TableView)
     assert isinstance(accounts, TableView)
     assert set(ViewRegistry([("readme", owners), ("readme", accounts)]).views) == {"owners", "accounts"}
-    opened = account.decide(account.commands["account.open"](account_id="a", owner="Ada"), account.initial)
+    opening = account.commands["account.open"].model_validate({"account_id": "a", "owner": "Ada"})
+    opened = account.decide(opening, account.initial)
     assert [event.type for event in opened] == ["account.opened"]
 
 

@@ -31,18 +31,19 @@ def fold(settings: LogSettings, stores: StoreSettings, partitions: list[int]) ->
     rows: dict[str, list[object]] = {}
     while left:
         for message in consumer.consume(5_000, 0.1):
-            event = orjson.loads(message.value())
+            event = orjson.loads(message.value() or b"")
             if event["type"] == "listing.price_changed":
                 data, version = event["data"], event["sequence"]
                 row = rows.get(data["listing_id"])
                 if row is None:
                     row = rows[data["listing_id"]] = ["", 0, 0, 0, 0]
-                if version >= row[4]:  # type: ignore[operator]
+                if version >= row[4]:
                     row[0], row[1], row[4] = data["city"], data["price"], version
                 row[2] += 1  # type: ignore[operator]
                 row[3] += data["price"] - data["previous_price"]
-            if message.offset() == ends[message.partition()] - 1:
-                left.discard(message.partition())
+            partition = message.partition()
+            if partition is not None and message.offset() == ends[partition] - 1:
+                left.discard(partition)
     consumer.close()
     text = f'COPY "{stores.environment}".{TABLE} FROM STDIN'
     with psycopg.connect(stores.postgres) as connection, connection.cursor() as cursor, cursor.copy(text) as copy:

@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
@@ -103,7 +103,8 @@ def cpu_seconds(deployment: Deployment) -> float:
 def commands() -> list[bytes]:
     """The body of one client, in chunks of complete lines."""
     name, lines = uuid.uuid4().hex[:12], []
-    steps = [("list_property", LISTING), *(("change_price", {"price": price}) for price in (58_000, 57_000, 56_000))]
+    steps: list[tuple[str, Mapping[str, object]]] = [("list_property", LISTING)]
+    steps += [("change_price", {"price": price}) for price in (58_000, 57_000, 56_000)]
     for step, body in steps:
         for number in range(STREAMS):
             command = {"type": f"listing.{step}", "body": {"listing_id": f"{name}-{number}", **body}}

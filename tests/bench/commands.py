@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -69,8 +69,9 @@ def submit_commands(settings: LogSettings) -> None:
     now = datetime.now(UTC)
     listed = {"city": "Sacramento", "zip": "z95838", "property_type": "Residential", "beds": 2, "baths": 1.0}
     listed |= {"square_feet": 836, "price": 59_222, "latitude": 38.631913, "longitude": -121.434879}
-    changed = [("listing.change_price", {"price": price}) for price in (58_000, 57_000, 56_000)]
-    steps = [("listing.list_property", listed), *changed, ("listing.put_under_offer", {"offer": 55_500})]
+    steps: list[tuple[str, Mapping[str, object]]] = [("listing.list_property", listed)]
+    steps += [("listing.change_price", {"price": price}) for price in (58_000, 57_000, 56_000)]
+    steps.append(("listing.put_under_offer", {"offer": 55_500}))
     producer = Producer(client_config(settings, **{"linger.ms": 5, "queue.buffering.max.messages": 1_000_000}))
     for step, (command_type, body) in enumerate(steps):
         for number in range(STREAMS):
@@ -129,7 +130,7 @@ def process_cpu_seconds(pid: int) -> float:
 
     process = psutil.Process(pid)
     times = [each.cpu_times() for each in (process, *process.children())]
-    return sum(each.user + each.system for each in times)
+    return float(sum(each.user + each.system for each in times))
 
 
 def by_hand(source: LogSettings, target: LogSettings) -> tuple[float, float]:

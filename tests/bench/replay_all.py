@@ -52,4 +52,5 @@ def _rebuilt(words: list[str], views: list[str], env: Mapping[str, str]) -> floa
     rebuilt = orjson.loads(output)["views"]
     if sorted(each["view"] for each in rebuilt) != sorted(views) or any(each["events"] < EVENTS for each in rebuilt):
         raise AssertionError(rebuilt)
-    return seconds - min(each["phases"].get("hand-over", 0.0) for each in rebuilt)
+    hand_over: float = min(each["phases"].get("hand-over", 0.0) for each in rebuilt)
+    return seconds - hand_over

@@ -249,7 +249,7 @@ def finders(stores: StoreSettings, views: Mapping[str, TableView], stack: ExitSt
         return {each["_id"] for each in found["docs"] if each.get("found")}
 
     def valkey_(keys: list[str]) -> set[str]:
-        generation = int(cache.get(cache_pointer(environment, hashes.name)))  # type: ignore[arg-type]
+        generation = int(cache.get(cache_pointer(environment, hashes.name)))
         with cache.pipeline(transaction=False) as pipeline:
             for key in keys:
                 pipeline.hexists(cache_key(environment, hashes.name, generation, key), "doc")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import orjson
 import psycopg
@@ -39,7 +39,7 @@ class Server(ABC):
         self._opened.append(store)
         return store
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,11 +81,15 @@ class OnMemory(Server):
         pass
 
 
-class OnPostgres(Server):
+class RealServer(Server):
+    """A server of the stack, which is reached with these settings."""
+
     def __init__(self, settings: StoreSettings) -> None:
         super().__init__()
         self.settings = settings
 
+
+class OnPostgres(RealServer):
     def store(self, fault: Fault) -> ViewStore:
         return PostgresStore(self.settings, fault)
 
@@ -106,11 +110,7 @@ class OnPostgres(Server):
             connection.execute(f'DROP SCHEMA IF EXISTS "{self.settings.environment}" CASCADE')
 
 
-class OnElasticsearch(Server):
-    def __init__(self, settings: StoreSettings) -> None:
-        super().__init__()
-        self.settings = settings
-
+class OnElasticsearch(RealServer):
     def store(self, fault: Fault) -> ViewStore:
         return ElasticsearchStore(self.settings, fault)
 
@@ -137,11 +137,7 @@ class OnElasticsearch(Server):
                 client.indices.delete(index=index)
 
 
-class OnValkey(Server):
-    def __init__(self, settings: StoreSettings) -> None:
-        super().__init__()
-        self.settings = settings
-
+class OnValkey(RealServer):
     def store(self, fault: Fault) -> ViewStore:
         return ValkeyStore(self.settings, fault)
 

@@ -205,7 +205,8 @@ def pages(
 def test_every_store_finds_the_same_rows(loaded: tuple[str, StoreSettings, Target]) -> None:
     wanted = asked()
     assert {operator for ((name, _), *_) in wanted for operator in [name.rpartition(".")[2]]} >= {*RANGES, *TEXTS, "or"}
-    wrong, matched = [], 0
+    wrong: list[tuple[object, ...]] = []
+    matched = 0
     for asks, page in zip(wanted, pages(loaded, wanted), strict=True):
         filters = read_query(VIEW, asks).filters
         expected = sorted(key for key, row in ROWS.items() if all(fulfils(row, each) for each in filters))

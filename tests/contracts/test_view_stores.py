@@ -6,7 +6,7 @@ import pickle
 import random
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
@@ -34,14 +34,18 @@ from projections.view import View
 from projections.views.listings.city_market import city_market
 from projections.views.streams import streams
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING
-from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, Server
+from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, RealServer, Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Removed, Restored
 from tests.domains import COVERED
 from tests.table_views import table_views
 
 REGISTERED = table_views(COVERED)
 VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP, **FOLD_VIEWS}
-SERVERS = {"postgres": OnPostgres, "elasticsearch": OnElasticsearch, "valkey": OnValkey}
+SERVERS: dict[str, Callable[[StoreSettings], RealServer]] = {
+    "postgres": OnPostgres,
+    "elasticsearch": OnElasticsearch,
+    "valkey": OnValkey,
+}
 MOMENTS = {
     "memory": ("rows written", "ledger written"),
     "postgres": ("rows written", "ledger written", "committed"),
@@ -328,7 +332,7 @@ def test_a_patch_that_a_store_cannot_hold_is_told_apart(server: Server, store_na
         pytest.skip("Python's numbers have no end")
     target, store = created(server, BY_THING), server.open()
     store.apply([target], {0: Batch(1, {BY_THING.tag: [Patch("a", "0", Place(1, 0), {"total": 1})]})})
-    wrong = [{"total": 2**70}, {"total": "many"}, {"text": {"a": 1}} | order_of(BY_THING, "text", 1)]
+    wrong: list[State] = [{"total": 2**70}, {"total": "many"}, {"text": {"a": 1}} | order_of(BY_THING, "text", 1)]
     for fields in wrong[: 2 if store_name == "valkey" else 3]:  # Valkey holds any JSON
         with pytest.raises(Unloadable):
             store.apply([target], {0: Batch(2, {BY_THING.tag: [Patch("b", "0", Place(2, 0), fields)]})})
@@ -393,9 +397,9 @@ def test_columns_that_an_earlier_release_let_postgresql_derive_are_written_from_
     averages = [name for name, shown in BY_GROUP.layout.derived.items() if isinstance(shown, Quotient)]
     with psycopg.connect(server.settings.postgres, autocommit=True) as connection:
         for name in averages:
-            connection.execute(f'ALTER TABLE {table} DROP COLUMN "{name}" CASCADE')  # type: ignore[arg-type]
+            connection.execute(f'ALTER TABLE {table} DROP COLUMN "{name}" CASCADE')
             column = f'"{name}" double precision GENERATED ALWAYS AS (0) STORED'
-            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")  # type: ignore[arg-type]
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
     assert averages
     store.publish(target)
     told = history(BY_GROUP, events_of(BY_GROUP), 1)

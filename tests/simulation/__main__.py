@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.simulation.run import simulate
 
 
-def main(seconds: float = 900.0, seed: int | None = None) -> int:
+def main(seconds: float, seed: int | None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     # so that nothing that it started outlives it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
@@ -27,4 +27,4 @@ def main(seconds: float = 900.0, seed: int | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*(float(text) for text in sys.argv[1:2]), *(int(text) for text in sys.argv[2:3])))
+    sys.exit(main(float(sys.argv[1]) if sys.argv[1:] else 900.0, int(sys.argv[2]) if sys.argv[2:] else None))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from compose.ports import free_ports
 from compose.settings import Ports, StackSettings
 from tests.bench import __main__ as bench
 from tests.bench import _servers
@@ -59,7 +60,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> list[Ports]:
 
 def free_port_variables() -> dict[str, str]:
     """Variables of a stack on ports at which nothing listens."""
-    ports = _servers.free_ports()
+    ports = free_ports()
     return {
         Ports.variable(name): str(getattr(ports, name)) for name in ("kafka", "postgres", "elasticsearch", "valkey")
     }
@@ -81,7 +82,7 @@ def test_servers_that_run_are_used(
 ) -> None:
     monkeypatch.setattr(os, "environ", dict(listening))
     with _servers.servers() as stack:
-        assert (stack, own, os.environ) == ("running", [], listening)
+        assert (stack, own, dict(os.environ)) == ("running", [], listening)
 
 
 def test_without_servers_its_own_are_started_and_all_processes_led_there(

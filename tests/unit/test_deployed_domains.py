@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def kiosk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def deployed(value: str | None) -> tuple[set[str], set[str], set[str], set[str]]:
+def deployed(value: str | None) -> Names:
     """The names of the aggregates, observations, processes and views of a deployment with this HEADWATER_MODULES."""
     modules = LogSettings.from_environment({} if value is None else {"HEADWATER_MODULES": value}).modules
     return (
@@ -88,9 +89,11 @@ def deployed(value: str | None) -> tuple[set[str], set[str], set[str], set[str]]
     )
 
 
-ONLY_LISTINGS = ({"listing"}, {"listing_viewed"}, set(), {"streams", *LISTINGS})
-ONLY_ORDERS = ({"order", "refund", "stock"}, set(), {"order_fulfilment"}, {"streams"})
-ONLY_SHOP = ({"payment"}, set(), set(), {"streams", "customer_360", "product_search"})
+Names = tuple[set[str], ...]
+"""Of aggregates, observations, processes and views."""
+ONLY_LISTINGS: Names = ({"listing"}, {"listing_viewed"}, set(), {"streams", *LISTINGS})
+ONLY_ORDERS: Names = ({"order", "refund", "stock"}, set(), {"order_fulfilment"}, {"streams"})
+ONLY_SHOP: Names = ({"payment"}, set(), set(), {"streams", "customer_360", "product_search"})
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
 ALL = tuple(one | other for one, other in zip(BOTH, ONLY_SHOP, strict=True))
 
@@ -115,7 +118,7 @@ ALL = tuple(one | other for one, other in zip(BOTH, ONLY_SHOP, strict=True))
     ],
 )
 @pytest.mark.usefixtures("kiosk")
-def test_a_deployment_has_what_it_names_and_streams(value: str | None, expected: tuple[set[str], ...]) -> None:
+def test_a_deployment_has_what_it_names_and_streams(value: str | None, expected: Names) -> None:
     assert deployed(value) == expected
 
 
@@ -131,7 +134,7 @@ def test_what_a_registry_loads_by_itself_is_what_a_deployment_has_that_names_not
 
 @pytest.mark.usefixtures("kiosk")
 def test_the_user_s_order_is_the_one_that_decides() -> None:
-    from kiosk import domain
+    domain = import_module("kiosk.domain")
 
     registry = CommandRegistry.load(["kiosk"])
     assert registry.command("order.place").command is domain.Place

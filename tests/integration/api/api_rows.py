@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
-from api_deployment import Deployment
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.generations.registry import Generations
@@ -17,6 +16,7 @@ from projections.stores.store import Batch, Target
 from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.view import TableView
+from tests.integration.api.api_deployment import Deployment
 from tests.table_views import table_views
 from tests.waiting import eventually
 
@@ -84,7 +84,7 @@ def load_view(
         store.finish(target)
         store.apply([target], batches)
         store.publish(target)
-        store.close()  # type: ignore[attr-defined]
+        store.close()
     registry.swap(view.name, begun.generation)
     return target
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from api_deployment import Deployment, serving
 
 from compose.settings import StackSettings
 from eventlog import admin
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
 from tests.domains import SHIPPED
+from tests.integration.api.api_deployment import Deployment, serving
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,6 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from api_deployment import START_S, Deployment, is_ready, stop
-from api_rows import SOURCES, load
 from confluent_kafka import Producer
 
 from compose.ports import free_port
@@ -25,6 +23,8 @@ from projections.stores.store import Target
 from projections.table import reference
 from projections.table.expressions import Source
 from tests.background import running
+from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop
+from tests.integration.api.api_rows import SOURCES, load
 from tests.table_views import table_views
 from tests.waiting import eventually
 

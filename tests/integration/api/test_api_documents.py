@@ -9,14 +9,14 @@ from urllib.parse import quote
 import httpx
 import orjson
 import pytest
-from api_deployment import Deployment
-from api_rows import SOURCES, every_row, expected, load, wait_for_generation
 from elasticsearch import Elasticsearch
 
 from eventlog.envelope import Envelope, Position, partition_of
 from projections.stores.names import index_name
 from projections.stores.store import Target
 from projections.table.expressions import Source
+from tests.integration.api.api_deployment import Deployment
+from tests.integration.api.api_rows import SOURCES, every_row, expected, load, wait_for_generation
 
 VIEWS = ("listing_search", "listing_card")
 
@@ -96,11 +96,10 @@ def test_words_in_any_text_column(search: httpx.Client) -> None:
 
 def test_filters_place_and_facets(search: httpx.Client) -> None:
     rows = expected("listing_search")
-    wanted = {"city": ["GALT", "o'hara"], "price.gte": 200, "price.lt": 450, "beds.in": [1, 2, 3]}
+    cities = ["GALT", "o'hara"]
+    wanted = {"city": cities, "price.gte": 200, "price.lt": 450, "beds.in": [1, 2, 3]}
     matching = [
-        row
-        for row in rows.values()
-        if row["city"] in wanted["city"] and 200 <= row["price"] < 450 and row["beds"] in (1, 2, 3)
+        row for row in rows.values() if row["city"] in cities and 200 <= row["price"] < 450 and row["beds"] in (1, 2, 3)
     ]
     page = found(search, **wanted, near="38.5,-121.25", within_km=1)
     assert sorted(row["listing_id"] for row in page["rows"]) == sorted(row["listing_id"] for row in matching)
@@ -133,7 +132,17 @@ def test_a_forged_cursor(search: httpx.Client) -> None:
     query = "/views/listing_search?sort=price&limit=2"
     cursor = search.get(query).json()["next"]
     document = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    for values in (["x", "L1"], [1], [1, 2, 3], [{}, "L1"], [[], []], [None, None], [1.5, "L1"], [True, 1e300]):
+    wrong: list[list[object]] = [
+        ["x", "L1"],
+        [1],
+        [1, 2, 3],
+        [{}, "L1"],
+        [[], []],
+        [None, None],
+        [1.5, "L1"],
+        [True, 1e300],
+    ]
+    for values in wrong:
         forged = base64.urlsafe_b64encode(orjson.dumps([document[0], *values])).rstrip(b"=").decode()
         assert search.get(f"{query}&cursor={forged}").status_code in (200, 422), values
 
@@ -152,7 +161,7 @@ def test_a_key_longer_than_an_id_may_be(api: httpx.Client, deployment: Deploymen
     key = "ü" * 400
     first = SOURCES[0]
     stream = f"listing/{key}"
-    data = dict(first.envelope.data) | {"listing_id": key}  # type: ignore[arg-type]
+    data = dict(first.envelope.data) | {"listing_id": key}
     envelope = Envelope(f"{stream}/1", first.envelope.type, stream, first.envelope.time, data, sequence=1)
     source = Source(envelope, Position(partition_of(stream, 4), 900), first.timestamp_ms, "")
     load(deployment, "listing_search", [source])

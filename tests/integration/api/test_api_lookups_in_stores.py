@@ -9,8 +9,6 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from api_deployment import Deployment, serving
-from api_rows import batches_of, every_row, load_view
 from confluent_kafka import Message, Producer
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
@@ -20,6 +18,8 @@ from projections.stores.open import open_store
 from projections.stores.store import Target
 from projections.table import reference
 from projections.table.expressions import Source
+from tests.integration.api.api_deployment import Deployment, serving
+from tests.integration.api.api_rows import batches_of, every_row, load_view
 from tests.looked_up import CITIES
 from tests.table_views import table_views
 
@@ -39,7 +39,7 @@ class World:
         listed = [self.listed(key, city) for key, city in HOMES.items()]
         data = {"sold_for": 1, "price": 1, "square_feet": 500}
         self.sources = [*listed, self.happened("H4", 2, "listing.sold", city="SOLD OUT", **data)]
-        known = [each for each in self.sources if each.envelope.data["city"] != "UNKNOWN"]  # type: ignore[index]
+        known = [each for each in self.sources if each.envelope.data["city"] != "UNKNOWN"]
         views = table_views(["listings", "tests.looked_up"])
         names = [f"homes_in_{store}" for store in STORES] + [f"cities_in_{name}" for name in CITIES]
         self.known = {name: self.sources if name.startswith("homes") else known for name in names}
@@ -63,7 +63,7 @@ class World:
             stored.append(message.offset() or 0)
 
         topic, time_ms = self._deployment.log.topic(EVENTS), timestamp_ms(time)
-        self._producer.produce(topic, value, envelope.id, partition, on_delivery, time_ms)
+        self._producer.produce(topic, value, envelope.id, partition, on_delivery=on_delivery, timestamp=time_ms)
         assert self._producer.flush(30) == 0
         return Source(envelope, Position(partition, stored[0]), time_ms, value.decode())
 
@@ -73,7 +73,7 @@ class World:
         for declared in target.view.stores:
             store = open_store(declared.name, self._deployment.stores)
             store.apply([target], batches_of(table_view(target.view), [source], 1_000 + self._happened))
-            store.close()  # type: ignore[attr-defined]
+            store.close()
         self.known[name] = [*self.known[name], source]
 
     def rows(self, store: str) -> dict[str, dict[str, Any]]:
@@ -136,7 +136,7 @@ def test_after_waits_for_both(api: httpx.Client, world: World, store: str, citie
         behind.append(answer.json()["detail"].split('"')[1])
         world.apply(name, listed)
     assert behind == [f"homes_in_{store}", f"cities_in_{cities}"]
-    price = listed.envelope.data["price"]  # type: ignore[index]
+    price = listed.envelope.data["price"]
     assert api.get(asked).json() == {"price": price, f"{cities}_price": price}
 
 

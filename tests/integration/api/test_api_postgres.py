@@ -8,10 +8,8 @@ from dataclasses import replace
 import httpx
 import psycopg
 import pytest
-from api_deployment import Deployment
-from api_rows import SOURCES, every_row, expected, load, load_view, wait_for_generation
 
-from api.ports import Live, Row
+from api.ports import Live, Row, ViewReader
 from api.reading import KeyReaders
 from api.reads.database import Database
 from api.reads.postgres import PostgresReader
@@ -24,6 +22,8 @@ from projections.stores.postgres import PostgresStore
 from projections.stores.store import Target
 from projections.table import reference
 from projections.table.declared_stores import Cache, Postgres
+from tests.integration.api.api_deployment import Deployment
+from tests.integration.api.api_rows import SOURCES, every_row, expected, load, load_view, wait_for_generation
 from tests.table_views import table_views
 from tests.waiting import eventually
 
@@ -184,7 +184,7 @@ def test_a_key_is_found_while_the_cache_is_away(deployment: Deployment) -> None:
         database = Database(stores.postgres, stores.environment)
         cache = ValkeyReader(cache_url, stores.environment)
         await database.open()
-        readers = {"postgres": PostgresReader(database, stores.environment), "valkey": cache}
+        readers: dict[str, ViewReader] = {"postgres": PostgresReader(database, stores.environment), "valkey": cache}
         live = Live(view, target.generation, view.tag, {})
         try:
             return await KeyReaders(readers, view).ask(lambda reader: reader.get(live, key))

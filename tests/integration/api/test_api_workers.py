@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from api_deployment import Deployment, stop
 
 from compose.ports import free_port
+from tests.integration.api.api_deployment import Deployment, stop
 from tests.waiting import eventually
 
 WORKERS = 2

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from api_deployment import START_S, Deployment, is_ready, stop
 
 from commands.aggregates.listings.listing import ChangePrice, ListProperty
 from commands.errors import Rejected
@@ -21,6 +20,7 @@ from compose.ports import free_port
 from eventlog.kafka import KafkaLog
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
+from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop
 from tests.waiting import eventually
 
 DETAILS = {
@@ -196,12 +196,13 @@ def test_a_receipt_is_found_by_an_api_that_started_later(
 
 def test_a_service_beside_kafka_needs_no_http(client: httpx.Client, deployment: Deployment) -> None:
     with open_blocking_client(deployment.variables) as beside:
-        listing = ListProperty(listing_id=f"beside-{uuid.uuid4().hex}", **DETAILS)
+        listing = ListProperty.model_validate({"listing_id": f"beside-{uuid.uuid4().hex}", **DETAILS})
         receipt = beside.send(listing, command_id=uuid.uuid4().hex, expected_version=0)
         prices = [ChangePrice(listing_id=listing.listing_id, price=price) for price in range(1, 101)]
         outcomes = list(beside.send_many(prices))
         assert sorted(each.receipt.version for each in outcomes if each.receipt) == list(range(2, 102))
-        assert beside.position == str(max(each.receipt.position for each in outcomes if each.receipt))
+        positions = [each.receipt.position for each in outcomes if each.receipt and each.receipt.position]
+        assert beside.position == str(max(positions))
         with pytest.raises(Rejected):
             beside.send(listing)
     assert client.get(f"/receipts/{receipt.command_id}").json()["events"][0]["id"] == f"listing/{listing.listing_id}/1"

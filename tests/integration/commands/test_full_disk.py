@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from handler_process import REGISTRY, handler, output, stored_events, with_gateway
-from small_disk import fill, free, small_disk
 
 from commands.errors import LocalStateError, Unanswered
 from commands.handling.command_task import CommandTask
@@ -24,6 +22,8 @@ from eventlog.ports import HANDLER
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from tests.background import running
+from tests.integration.commands.handler_process import REGISTRY, handler, output, stored_events, with_gateway
+from tests.integration.commands.small_disk import fill, free, small_disk
 from tests.listed import LISTING
 from tests.waiting import eventually
 

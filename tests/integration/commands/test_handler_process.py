@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from handler_process import REGISTRY, handler, output, start_handler, stored_events, with_gateway
 
 from commands.declaring.registry import CommandRegistry
 from commands.errors import Unanswered
@@ -28,10 +28,18 @@ from eventlog import admin
 from eventlog.envelope import HEARTBEAT, decode, partition_of
 from eventlog.errors import EventLogError, TopicMismatch
 from eventlog.kafka import KafkaLog
-from eventlog.ports import Entry
+from eventlog.ports import Entry, Record
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
 from tests.badly_behaved import BAD, BAD_COMMANDS, CODES
+from tests.integration.commands.handler_process import (
+    REGISTRY,
+    handler,
+    output,
+    start_handler,
+    stored_events,
+    with_gateway,
+)
 from tests.listed import LISTING
 from tests.waiting import eventually
 
@@ -78,9 +86,9 @@ def test_a_retry_after_a_restart_is_given_the_first_receipt_and_adds_nothing(
     # around the gateway, which would answer from what it has read
     log.submit(Entry(COMMANDS, command.key, command.value, command.timestamp_ms), partition).result(10)
     with handler(log_settings):
-        receipts = eventually(lambda: two(list(log.read(RECEIPTS, partition, 0))))
+        receipts = eventually(lambda: two(log.read(RECEIPTS, partition, 0)))
     log.close()
-    assert [Receipt.from_json(record.value) for record in receipts] == [first, first]
+    assert [Receipt.from_json(record.value or b"") for record in receipts] == [first, first]
     assert len(stored_events(log_settings)["listing/L1"]) == 1
     monkeypatch.setattr(receipt_follower, "START_OFFSETS", 0)  # all receipts are older ones
     for _ in range(2):  # the second finds its index again
@@ -104,8 +112,10 @@ async def looked_up(settings: LogSettings, command_id: str) -> Receipt | None:
     return found
 
 
-def two(records: list[object]) -> list[object] | None:
-    return records if len(records) >= 2 else None
+def two(records: Iterable[Record]) -> list[Record]:
+    """All records once there are two, else none."""
+    found = list(records)
+    return found if len(found) >= 2 else []
 
 
 def test_an_unreadable_command_is_a_dead_letter_and_the_next_is_answered(log_settings: LogSettings) -> None:
@@ -159,9 +169,13 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogS
 
 def test_each_partition_has_a_heartbeat(log_settings: LogSettings) -> None:
     log = KafkaLog(log_settings)
+
+    def beats_of(partition: int) -> list[Record]:
+        return two(log.read(EVENTS, partition, 0))
+
     with handler(log_settings):
         for partition in range(log_settings.partitions):
-            beats = eventually(lambda p=partition: two(list(log.read(EVENTS, p, 0))))
+            beats = eventually(partial(beats_of, partition))
             assert {record.key for record in beats} == {f"heartbeat/{partition}"}
             first, second = (decode(record.value) for record in beats[:2])
             assert first.type == HEARTBEAT

@@ -30,7 +30,12 @@ def test_a_tail_goes_on_where_it_was(log_settings: LogSettings, monkeypatch: pyt
     monkeypatch.setattr(kafka, "Consumer", first_is_lost(Consumer))
     tail = log.tail(COMMANDS, {0: 1})
     seen: list[str] = []
-    eventually(lambda: seen.extend(record.key for record in tail.poll(10, 0.1)) or len(seen) == 2)
+
+    def two_came() -> bool:
+        seen.extend(record.key for record in tail.poll(10, 0.1))
+        return len(seen) == 2
+
+    eventually(two_came)
     assert seen == ["k1", "k2"]
     assert tail.position(0) == 3
     tail.close()

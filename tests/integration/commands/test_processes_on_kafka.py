@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from handler_process import REGISTRY, output, send, start_handler
 
 from commands.codec import fold
 from commands.processes.orders.order_fulfilment import PAY_WITHIN
@@ -19,6 +18,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import NEXT_OFFSET
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
+from tests.integration.commands.handler_process import REGISTRY, output, send, start_handler
 from tests.waiting import eventually
 
 ORDERS, IN_STOCK = 24, 15

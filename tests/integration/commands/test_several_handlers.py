@@ -9,11 +9,11 @@ import sys
 from functools import partial
 
 import psutil
-from handler_process import handler, output, stored_events, with_gateway
 
 from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
 from eventlog.settings import LogSettings
+from tests.integration.commands.handler_process import handler, output, stored_events, with_gateway
 from tests.listed import LISTING
 from tests.waiting import eventually
 

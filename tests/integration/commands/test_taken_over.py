@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from handler_process import REGISTRY, handler, send, start_handler, stored_events
 
 from commands.aggregates.listings.listing import ListProperty
 from commands.errors import IdempotencyKeyReused
@@ -18,6 +17,7 @@ from commands.sending.client import BlockingCommandClient
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import RECEIPTS
+from tests.integration.commands.handler_process import REGISTRY, handler, send, start_handler, stored_events
 from tests.listed import LISTING
 from tests.waiting import eventually
 

@@ -1,5 +1,7 @@
 """The local stack on ports of its own: up, crash, restart, down and up again, and a supervisor that is killed."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -15,7 +17,7 @@ import psycopg
 import pytest
 import valkey
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from elasticsearch import Elasticsearch
 
 from compose.ports import free_ports
@@ -49,24 +51,24 @@ def read_kafka(endpoints: Endpoints) -> str:
         message = consumer.poll(20)
         assert message is not None
         assert message.error() is None
-        return message.value().decode()
+        return (message.value() or b"").decode()
     finally:
         consumer.close()
 
 
 def read_postgres(endpoints: Endpoints) -> str:
     with psycopg.connect(endpoints.postgres) as connection:
-        return connection.execute("select value from kept").fetchone()[0]
+        return str(connection.execute("select value from kept").fetchall()[0][0])
 
 
 def read_elasticsearch(endpoints: Endpoints) -> str:
     with Elasticsearch(endpoints.elasticsearch) as client:
-        return client.get(index="kept", id="1")["_source"]["value"]
+        return str(client.get(index="kept", id="1")["_source"]["value"])
 
 
 def read_valkey(endpoints: Endpoints) -> str:
     with valkey.Valkey.from_url(endpoints.valkey, decode_responses=True) as client:
-        return client.get("kept")
+        return str(client.get("kept"))
 
 
 READERS = {
@@ -84,14 +86,14 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
-def test_all_servers_are_healthy_and_hold_data(stack):
+def test_all_servers_are_healthy_and_hold_data(stack: Stack) -> None:
     assert {one.name: one.state for one in stack.status()} == dict.fromkeys(PARTS, State.HEALTHY)
     for read in READERS.values():
         assert read(stack.endpoints) == "value"
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_killed_server_comes_back_with_its_data(stack, part):
+def test_a_killed_server_comes_back_with_its_data(stack: Stack, part: str) -> None:
     before = {one.name: one.pid for one in stack.status()}
     stack.kill(part)
     stack.wait_healthy(part)
@@ -100,7 +102,7 @@ def test_a_killed_server_comes_back_with_its_data(stack, part):
     assert READERS[part](stack.endpoints) == "value"
 
 
-def test_data_survives_down_and_up(stack):
+def test_data_survives_down_and_up(stack: Stack) -> None:
     stack.stop()
     assert stack.status() == []
     stack.start()
@@ -108,13 +110,13 @@ def test_data_survives_down_and_up(stack):
         assert read(stack.endpoints) == "value"
 
 
-def test_postgres_is_ready_for_logical_replication(stack):
+def test_postgres_is_ready_for_logical_replication(stack: Stack) -> None:
     with psycopg.connect(stack.endpoints.postgres) as connection:
         assert connection.execute("show wal_level").fetchone() == ("logical",)
 
 
 @pytest.fixture
-def compose() -> Iterator["Compose"]:
+def compose() -> Iterator[Compose]:
     """The command line on a state directory and ports of its own, stopped at the end whatever happened."""
     environ = {Ports.variable(name): str(port) for name, port in asdict(free_ports()).items()}
     with own_folder() as folder:
@@ -134,10 +136,10 @@ class Compose:
     def processes(self) -> list[psutil.Process]:
         """The supervisor's whole family: guards, servers and what these started."""
         owner = json.loads((self.state / "stack.json").read_text())["owner"]
-        return psutil.Process(owner).children(recursive=True)
+        return list(psutil.Process(owner).children(recursive=True))
 
 
-def test_a_killed_supervisor_leaves_no_orphans_and_the_next_one_starts(compose):
+def test_a_killed_supervisor_leaves_no_orphans_and_the_next_one_starts(compose: Compose) -> None:
     up = compose("up", "--detach")
     assert up.returncode == 0, up.stderr
     assert f"HEADWATER_VALKEY=valkey://127.0.0.1:{compose.environ['HEADWATER_VALKEY_PORT']}" in up.stdout
@@ -161,7 +163,7 @@ def test_a_killed_supervisor_leaves_no_orphans_and_the_next_one_starts(compose):
     assert "no stack is running" in compose("down").stderr
 
 
-def test_a_taken_port_is_reported_at_once(compose):
+def test_a_taken_port_is_reported_at_once(compose: Compose) -> None:
     with socket.create_server(("127.0.0.1", int(compose.environ["HEADWATER_POSTGRES_PORT"]))):
         up = compose("up", "--detach")
     assert up.returncode == 1

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from compose.settings import StackSettings
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
-from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def settings(log_settings: LogSettings) -> LogSettings:
 
 
 @pytest.fixture
-def servers(settings: LogSettings, stack: StackSettings) -> Iterator[dict[str, Server]]:
+def servers(settings: LogSettings, stack: StackSettings) -> Iterator[dict[str, RealServer]]:
     at = stack.endpoints
     stores = StoreSettings(settings.environment, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions)
     with OnPostgres(stores) as postgres, OnElasticsearch(stores) as elasticsearch, OnValkey(stores) as valkey:

@@ -10,7 +10,7 @@ from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing
 from projections.generations.registry import Generations
 from projections.table.view import TableView
-from tests.contracts.opened_stores import Server
+from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP
 
 V1, V2, V3 = (replace(BY_GROUP, version=version) for version in (1, 2, 3))
@@ -31,7 +31,7 @@ class Registry:
     def served(self) -> list[int | None]:
         """The generation that code of versions 1, 2 and 3 reads, then the current one."""
         found = [self.generations.serving([view]).get(BY_GROUP.name) for view in (V1, V2, V3)]
-        return [each and each.generation for each in (*found, self.generations.live().get(BY_GROUP.name))]
+        return [each.generation if each else None for each in (*found, self.generations.live().get(BY_GROUP.name))]
 
     @property
     def states(self) -> list[str]:
@@ -39,7 +39,7 @@ class Registry:
 
 
 @pytest.fixture
-def registry(servers: dict[str, Server], settings: LogSettings) -> Registry:
+def registry(servers: dict[str, RealServer], settings: LogSettings) -> Registry:
     return Registry(Generations(servers["postgres"].settings.postgres, settings.environment))
 
 

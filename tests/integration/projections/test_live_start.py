@@ -14,12 +14,12 @@ from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.stores.store import Target
-from tests.contracts.opened_stores import Server
+from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 
 
 def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_built_waits_for(
-    servers: dict[str, Server], settings: LogSettings
+    servers: dict[str, RealServer], settings: LogSettings
 ) -> None:
     stores = servers["postgres"].settings
     generations, start = Generations(stores.postgres, settings.environment), dict.fromkeys(range(4), 0)
@@ -52,7 +52,7 @@ def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_b
 
 
 def test_while_a_store_is_away_the_live_query_goes_on_from_its_checkpoint_or_where_it_began(
-    servers: dict[str, Server], settings: LogSettings, tmp_path: Path
+    servers: dict[str, RealServer], settings: LogSettings, tmp_path: Path
 ) -> None:
     stores, checkpoint = servers["postgres"].settings, tmp_path / "live" / "digest"
     generations = Generations(stores.postgres, settings.environment)

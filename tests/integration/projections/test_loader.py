@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from compose.settings import StackSettings
 from eventlog import kafka_client
@@ -26,7 +27,7 @@ from projections.stores.store import Target
 from projections.table.reference import fold
 from projections.testing.histories import PARTITIONS, History, history
 from tests.background import running
-from tests.contracts.opened_stores import Server
+from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 from tests.integration.projections.cut_proxy import CutProxy
 from tests.integration.projections.loading import create, rows_become, send
@@ -38,13 +39,17 @@ def told_of(view: Any, seed: int = 1) -> History:
     return history(view, list(view.plan.events.values()), seed, length=200)
 
 
+def always(target: Target) -> Callable[[], list[Target]]:
+    return lambda: [target]
+
+
 def test_patches_become_rows_in_every_store(
-    servers: dict[str, Server], settings: LogSettings, producer: Producer
+    servers: dict[str, RealServer], settings: LogSettings, producer: Producer
 ) -> None:
     told = told_of(BY_GROUP)
     targets = {name: create(server, BY_GROUP) for name, server in servers.items()}
     # more than one loader a store: they share the partitions, and move them when one comes or goes
-    loaders = [Loader(servers[n].open(), lambda t=t: [t], settings) for n, t in targets.items() for _ in range(2)]
+    loaders = [Loader(servers[n].open(), always(t), settings) for n, t in targets.items() for _ in range(2)]
     with running(*(loader.run for loader in loaders[::2])):
         send(producer, settings, told)
         with running(*(loader.run for loader in loaders[1::2])):
@@ -54,7 +59,7 @@ def test_patches_become_rows_in_every_store(
 
 
 def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
-    servers: dict[str, Server], settings: LogSettings, producer: Producer
+    servers: dict[str, RealServer], settings: LogSettings, producer: Producer
 ) -> None:
     told, server = told_of(BY_THING), servers["postgres"]
     for key, value in (("by_thing@1/x", b"{"), ("by_thing@1/x", b'{"p":0}'), ("", b"{}"), ("by_thing@1/x", None)):
@@ -76,7 +81,7 @@ def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
 
 
 def test_a_loader_whose_client_knows_no_broker_any_more_goes_on_with_a_new_one(
-    servers: dict[str, Server], settings: LogSettings, producer: Producer, monkeypatch: pytest.MonkeyPatch
+    servers: dict[str, RealServer], settings: LogSettings, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, server = told_of(BY_GROUP), servers["postgres"]
     monkeypatch.setattr(kafka_client, "LOST_S", 0.5)
@@ -89,7 +94,7 @@ def test_a_loader_whose_client_knows_no_broker_any_more_goes_on_with_a_new_one(
 
 
 def test_a_generation_that_appears_is_loaded_from_its_start(
-    servers: dict[str, Server], settings: LogSettings, producer: Producer
+    servers: dict[str, RealServer], settings: LogSettings, producer: Producer
 ) -> None:
     told, server = told_of(BY_GROUP), servers["valkey"]
     targets: list[Target] = []
@@ -107,7 +112,7 @@ def test_a_generation_that_appears_is_loaded_from_its_start(
 
 
 def test_a_generation_whose_patches_are_deleted_is_named_and_the_others_go_on(
-    servers: dict[str, Server], settings: LogSettings, producer: Producer, caplog: pytest.LogCaptureFixture
+    servers: dict[str, RealServer], settings: LogSettings, producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:
     told, server = told_of(BY_GROUP), servers["postgres"]
     late = create(server, BY_THING)
@@ -130,7 +135,7 @@ def test_a_generation_whose_patches_are_deleted_is_named_and_the_others_go_on(
 
 
 def test_a_store_that_was_emptied_is_named(
-    servers: dict[str, Server], settings: LogSettings, producer: Producer, caplog: pytest.LogCaptureFixture
+    servers: dict[str, RealServer], settings: LogSettings, producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:
     told, server = told_of(BY_GROUP), servers["valkey"]
     target = create(server, BY_GROUP)
@@ -145,7 +150,7 @@ def test_a_store_that_was_emptied_is_named(
 
 
 def test_loaders_that_die_and_come_back_leave_exact_sums(
-    servers: dict[str, Server], settings: LogSettings, producer: Producer
+    servers: dict[str, RealServer], settings: LogSettings, producer: Producer
 ) -> None:
     told, chance = told_of(BY_GROUP), random.Random(1)
     for server in servers.values():
@@ -160,7 +165,7 @@ def test_loaders_that_die_and_come_back_leave_exact_sums(
                     died.set()
                     raise _Death(moment)
 
-            loader = Loader(server.open(fault), lambda t=target: [t], settings, range(PARTITIONS))
+            loader = Loader(server.open(fault), always(target), settings, range(PARTITIONS))
             ends = {each: len(records) for each, records in told.patches.items()}
             try:
                 while loader.stats.positions != ends:
@@ -175,7 +180,7 @@ def test_loaders_that_die_and_come_back_leave_exact_sums(
 
 @pytest.mark.parametrize("away", ["postgres", "elasticsearch", "valkey"])
 def test_a_store_that_is_cut_off_holds_back_no_other_and_catches_up(
-    servers: dict[str, Server], settings: LogSettings, producer: Producer, stack: StackSettings, away: str
+    servers: dict[str, RealServer], settings: LogSettings, producer: Producer, stack: StackSettings, away: str
 ) -> None:
     told = told_of(BY_GROUP)
     targets = {name: create(server, BY_GROUP) for name, server in servers.items()}
@@ -184,7 +189,7 @@ def test_a_store_that_is_cut_off_holds_back_no_other_and_catches_up(
     url = address._replace(netloc=address.netloc.replace(str(address.port), str(proxy.port))).geturl()
     through = open_store(away, replace(servers[away].settings, **{away: url}))
     loaders = {
-        name: Loader(through if name == away else server.open(), lambda t=targets[name]: [t], settings)
+        name: Loader(through if name == away else server.open(), always(targets[name]), settings)
         for name, server in servers.items()
     }
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from compose.settings import StackSettings
 from eventlog.kafka import KafkaLog

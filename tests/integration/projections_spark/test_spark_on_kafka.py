@@ -25,11 +25,11 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from projections.engines import EngineChoice, new_engine
-from projections.errors import BulkLoadFailed, PoisonEvent, ProjectionError
+from projections.errors import BulkLoadFailed, PoisonEvent
 from projections.folding import tasks
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
-from projections.folding.folder import ALWAYS
+from projections.folding.folder import ALWAYS, Part
 from projections.generations.engine import BulkResult, Load, Ranges
 from projections.table import reference
 from projections.table.expressions import Source
@@ -130,7 +130,7 @@ class Reader:
             alive()
             for message in self._consumer.consume(500, 0.2):
                 assert message.error() is None, message.error()
-                self.found.append((message.key().decode(), message.value()))
+                self.found.append(((message.key() or b"").decode(), message.value() or b""))
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def load(
     with closing(KafkaLog(log.settings)) as events:
         by = new_engine(log.settings, events, session, EngineChoice(engine))
         (result,) = by.bulk_load([Load(view, ranges or log.ranges(), [writer], **more)])
-    if isinstance(result, ProjectionError):
+    if not isinstance(result, BulkResult):
         raise result
     return result
 
@@ -256,7 +256,7 @@ def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
     view, shares = VIEWS[0], []
     for source, (start, end) in log.ranges().items():
         path = tmp_path / source if in_files else None
-        part = tasks.Part(source, start, end)
+        part = Part(source, start, end)
         task = tasks.FoldTask(decoders([view]), [compiled(view)], log.settings, [part], ALWAYS, {}, 16, path)
         shares.append(tasks.fold(task, lambda _: None))
     expected = expected_states(view, sources)

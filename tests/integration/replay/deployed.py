@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.names import patch_key
 from projections.stores.open import open_reader
-from projections.stores.row_reader import without_empty
+from projections.stores.row_reader import RowReader, without_empty
 from projections.stores.store import Target
 from projections.table.expressions import Source
 from projections.table.reference import fold, lift, remaining, states
@@ -55,7 +56,7 @@ class Deployed:
 
     settings: LogSettings
     stores: StoreSettings
-    servers: dict[str, Server]
+    servers: Mapping[str, Server]
     log: KafkaLog
     producer: Producer
     sources: list[Source] = field(default_factory=list)
@@ -160,7 +161,7 @@ class Deployed:
             return Service(self.settings, self.stores, ViewRegistry([])).targets(there)
 
         loaders = [
-            Loader(server.open(), lambda n=name: targets(n), self.settings) for name, server in self.servers.items()
+            Loader(server.open(), partial(targets, name), self.settings) for name, server in self.servers.items()
         ]
         with running(*(loader.run for loader in loaders)):
             yield
@@ -177,10 +178,13 @@ class Deployed:
     def generation_becomes_the_references(self, target: Target, timeout_s: float = BOUND_S) -> None:
         """Wait until every store has, in one generation, what the reference folds of all events."""
         expected = {key: without_empty(row) for key, row in states(table_view(target.view), self.sources).items()}
+
+        def is_in(reader: RowReader) -> bool:
+            return {key: without_empty(row) for key, row in reader.rows(target)} == expected
+
         for name in self.servers:
-            reader = open_reader(name, self.stores)
             eventually(
-                lambda rows=reader.rows: {key: without_empty(row) for key, row in rows(target)} == expected,
+                partial(is_in, open_reader(name, self.stores)),
                 f"{target.view.tag} g{target.generation} in {name}",
                 timeout_s,
             )

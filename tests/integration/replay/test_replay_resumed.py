@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from projections.errors import BulkLoadFailed, ProjectionError
+from projections.errors import BulkLoadFailed
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine
 from projections.generations.engine import BulkResult, Load
@@ -23,7 +23,7 @@ def load(deployed: Deployed, writer: ToFiles) -> BulkResult:
     ends = {str(each): (0, deployed.log.end("events", each)) for each in range(deployed.settings.partitions)}
     engine = FoldingEngine(deployed.settings, deployed.log, lambda _: pool.opened(), None, SLICE)
     (result,) = engine.bulk_load([Load(by_group, ends, [writer])])
-    if isinstance(result, ProjectionError):
+    if not isinstance(result, BulkResult):
         raise result
     return result
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 import trustme
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ScramCredentialInfo,
     ScramMechanism,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
@@ -71,14 +72,18 @@ class Topic:
             while unread:
                 message = consumer.poll(BOUND_S)
                 assert message is not None, "the broker answers"
-                place = (message.topic(), message.partition())
-                if message.error():
-                    if message.error().code() == KafkaError._PARTITION_EOF:
+                place, error = (message.topic() or "", message.partition() or 0), message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
                         unread.discard(place)
                 else:
-                    self._next[place] = message.offset() + 1
+                    self._next[place] = (message.offset() or 0) + 1
                     self._add(message.key(), message.value())
         return self.records
+
+    def has_more_than(self, number: int) -> bool:
+        """Whether there are more records by now."""
+        return len(self.read()) > number
 
     def _add(self, key: bytes | None, value: bytes | None) -> None:
         change = self._decoder.decode(key, value)
@@ -195,7 +200,7 @@ class Connector:
         """Return once what a reader of each topic has equals its table, and check that nothing came twice."""
         for topic in topics:
             with suppress(AssertionError):  # the comparison below says more
-                eventually(lambda topic=topic: self.is_equal(topic), timeout_s=timeout_s, every_s=0.2)
+                eventually(partial(self.is_equal, topic), timeout_s=timeout_s, every_s=0.2)
             with self.connect() as connection:
                 assert topic.comparable() == rows_of(connection, topic.table)
             assert not topic.twice()
@@ -262,7 +267,7 @@ def captured(stack: Stack, source: Source, statements: Sequence[str] = ()) -> It
 def rows_of(connection: psycopg.Connection[Any], table: type[Captured]) -> dict[str, Row]:
     """The table's rows by key, as `Topic.comparable` has them, but read by SQL."""
     columns = ", ".join(f"{_expression(column)} AS {name}" for name, column in table.columns.items())
-    found = {}
+    found: dict[str, Row] = {}
     with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute("SET LOCAL intervalstyle = iso_8601; SET LOCAL timezone = 'UTC'")
         for row in cursor.execute(f"SELECT {columns} FROM {table.table}"):

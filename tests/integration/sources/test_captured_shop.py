@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_a_snapshot_that_is_killed_loses_nothing(servers: Stack, connector: Conn
         connector.put()
         before = 0
         for part in ("connect", "postgres", "kafka"):
-            eventually(lambda before=before: len(orders.read()) > before, "the snapshot goes on")
+            eventually(partial(orders.has_more_than, before), "the snapshot goes on")
             assert not has_ended(connector)
             before = len(orders.read())
             servers.kill(part)
@@ -89,7 +90,7 @@ def test_a_snapshot_that_is_killed_loses_nothing(servers: Stack, connector: Conn
             connection.execute(OPEN_GATE)
         eventually(lambda: has_ended(connector), "the snapshot ends")
     for topic in topics:
-        eventually(lambda topic=topic: connector.has_all(topic), "every row comes", every_s=1.0)
+        eventually(partial(connector.has_all, topic), "every row comes", every_s=1.0)
     connector.sweep()
     connector.wait_equal(*topics)
 

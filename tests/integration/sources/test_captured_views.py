@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import pytest
@@ -62,11 +63,15 @@ class Mirrored:
             expected = {key: in_rows(table, row) for key, row in rows_of(connection, table).items()}
         return differences(found, expected)
 
+    def is_equal(self, table: type[Captured], store: str) -> bool:
+        """Whether the table's mirror in a store equals it now."""
+        return not self.differences(table, store)
+
     def wait_equal(self) -> None:
         """Return once every mirror equals its table in every store."""
         for table, store in product(shop.tables, STORES):
             with suppress(AssertionError):  # the comparison below says more
-                eventually(lambda of=(table, store): not self.differences(*of), timeout_s=FOUND_S, every_s=0.5)
+                eventually(partial(self.is_equal, table, store), timeout_s=FOUND_S, every_s=0.5)
             assert self.differences(table, store) == [], f"{table.table} in {store}"
 
     def replay(self, *words: str) -> str:
@@ -107,16 +112,17 @@ def test_every_row_of_every_table_is_in_every_store(mirrored: Mirrored) -> None:
 
 def test_kills_of_everything_between_sql_and_a_view_change_no_row(servers: Stack, mirrored: Mirrored) -> None:
     read_side = mirrored.read_side
+    kills: list[Callable[[], object]] = [
+        lambda: read_side.kill("projections", "live"),
+        lambda: servers.kill("connect"),
+        lambda: read_side.kill("load", "postgres"),
+        lambda: servers.kill("postgres"),
+        lambda: read_side.kill("load", "elasticsearch"),
+        lambda: servers.kill("kafka"),
+        lambda: read_side.kill("load", "valkey"),
+    ]
     with clients(mirrored.connector) as running:
-        for kill in (
-            lambda: read_side.kill("projections", "live"),
-            lambda: servers.kill("connect"),
-            lambda: read_side.kill("load", "postgres"),
-            lambda: servers.kill("postgres"),
-            lambda: read_side.kill("load", "elasticsearch"),
-            lambda: servers.kill("kafka"),
-            lambda: read_side.kill("load", "valkey"),
-        ):
+        for kill in kills:
             kill()
             more_of_each(running)
         servers.wait_healthy("postgres")

@@ -8,12 +8,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
-from click.testing import Result
 from psycopg.conninfo import make_conninfo
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from compose.parts import postgres
 from compose.ports import free_port, free_ports
@@ -74,7 +74,7 @@ class Deployment:
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    def status(self, **variables: str) -> dict[str, object]:
+    def status(self, **variables: str) -> dict[str, Any]:
         result = self.run("status", "--json", **variables)
         (source,) = json.loads(result.stdout)["sources"]
         assert result.exit_code == (0 if source["healthy"] else 3)
@@ -148,7 +148,7 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
     status = deployment.status()
     assert status["state"] == "RUNNING"
     assert status["snapshot"] == {"kind": "initial", "state": "COMPLETED", "table": "", "rows": None} | (
-        {name: status["snapshot"][name] for name in ("table", "rows")}  # type: ignore[index]
+        {name: status["snapshot"][name] for name in ("table", "rows")}
     )
     assert status["wal_status"] == "reserved"
     assert "shop: running; initial snapshot completed" in deployment.works("status")
@@ -166,8 +166,8 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
     deployment.works("snapshot", "public.customers", "--where", "id <= 4")
     eventually(lambda: len(topic.read()) == before + 4, "these rows are read again")
     assert {record.change.operation for record in topic.records[before:]} == {Operation.SNAPSHOT}
-    eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "it reports its end")  # type: ignore[index]
-    assert deployment.status()["snapshot"]["kind"] == "incremental"  # type: ignore[index]
+    eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "it reports its end")
+    assert deployment.status()["snapshot"]["kind"] == "incremental"
 
     assert "without a terminal, use --yes" in deployment.fails("remove", "shop")
     assert deployment.works("remove", "shop", "--yes").splitlines()[-1] == "shop: removed"
@@ -295,7 +295,7 @@ def test_a_declaration_that_is_not_the_database_s_is_refused(
     )
     declared = declare(classes)
     assert said in deployment.fails("apply", **declared)
-    assert said in " ".join(deployment.status(**declared)["problems"])  # type: ignore[arg-type]
+    assert said in " ".join(deployment.status(**declared)["problems"])
     assert deployment.sql("SELECT * FROM pg_publication") == [], "nothing was created"
 
 
@@ -442,7 +442,7 @@ def test_a_slot_that_was_dropped_is_never_a_silent_gap(deployment: Deployment, c
     connect.resume(names.connector)
     connect.close()
     eventually(lambda: deployment.status()["state"] == "FAILED", "the connector fails instead of skipping a change")
-    (problem,) = deployment.status()["problems"]  # type: ignore[misc]
+    (problem,) = deployment.status()["problems"]
     assert problem.startswith(f"replication slot {names.slot} is lost (it was dropped, or created again)")
     assert "remove shop, then apply, which reads all tables again, then sweep" in problem
 
@@ -462,14 +462,14 @@ def test_rows_whose_deletes_were_not_captured_are_swept(deployment: Deployment) 
         return True
 
     eventually(rows_are_those_of_the_tables, "all rows are there")
-    eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "the snapshot is over")  # type: ignore[index]
+    eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "the snapshot is over")
     assert "public.customers: 0 rows deleted" in deployment.works("sweep")
     deployment.sql("TRUNCATE order_lines, orders")
     deployment.sql("INSERT INTO orders (id, customer_id) SELECT 3, min(id) FROM customers")
     deployment.works("remove", "shop", "--yes")
     deployment.sql("DELETE FROM products WHERE sku = (SELECT min(sku) FROM products)")
     deployment.works("apply")
-    eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "it is read again")  # type: ignore[index]
+    eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "it is read again")
     assert not rows_are_those_of_the_tables(), "or nothing was missed"
     swept = deployment.works("sweep")
     assert "public.products: 1 rows deleted" in swept
@@ -486,7 +486,7 @@ def other_database() -> Iterator[Callable[[Mapping[str, str]], str]]:
         running: list[Stack] = []
 
         def start(options: Mapping[str, str]) -> str:
-            patch.setattr(postgres, "OPTIONS", postgres.OPTIONS | options)
+            patch.setattr(postgres, "OPTIONS", {**postgres.OPTIONS, **options})
             stack = Stack(StackSettings(folder / str(len(running)), free_ports()), ("postgres",))
             stack.start()
             running.append(stack)
@@ -526,4 +526,4 @@ def test_a_slot_that_is_lost_is_named_by_apply_and_status(
     assert "raise max_slot_wal_keep_size" in said
     status = deployment.status(HEADWATER_SHOP_DATABASE=address)
     assert status["wal_status"] == "lost"
-    assert any("is lost" in each for each in status["problems"])  # type: ignore[attr-defined]
+    assert any("is lost" in each for each in status["problems"])

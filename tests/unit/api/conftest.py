@@ -3,20 +3,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from asgi_client import AppClient
-from fake_service import MemoryReader, fake_service
 
 from api.app import create_app
-from api.service import Service
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeService, MemoryReader, fake_service
 
 
 @pytest.fixture
-def service() -> Service:
+def service() -> FakeService:
     return fake_service()
 
 
 @pytest.fixture
-def client(service: Service) -> AppClient:
+def client(service: FakeService) -> AppClient:
     return AppClient(create_app(service))
 
 
@@ -26,8 +25,8 @@ def listing(key: str, **columns: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def stored(service: Service) -> MemoryReader:
-    reader: Any = service.readers["postgres"]
+def stored(service: FakeService) -> MemoryReader:
+    reader = service.readers["postgres"]
     rows = [
         listing("L1", city="GALT", price=3, listed_at="2026-01-01T00:00:00.000Z"),
         listing("L2", city="GALT", price=1, listed_at="2026-01-02T00:00:00.000Z"),
@@ -36,4 +35,4 @@ def stored(service: Service) -> MemoryReader:
         listing("a/b ü", city="LODI", price=2),
     ]
     reader.rows["listings"] = {row["listing_id"]: row for row in rows}
-    return reader  # type: ignore[no-any-return]
+    return reader

@@ -223,7 +223,19 @@ class MemoryReader:
             raise self.errors.pop(0)
 
 
-def fake_service(limits: Limits | None = None, modules: Sequence[str] = SHIPPED) -> Service:
+@dataclass(frozen=True, kw_only=True)
+class FakeService(Service):
+    """A service whose parts are fakes that a test prepares and looks into; `log` has what is followed and audited."""
+
+    gateway: FakeGateway
+    recorder: FakeRecorder
+    events: FakeEvents
+    generations: FakeGenerations
+    readers: Mapping[str, MemoryReader]
+    log: MemoryLog
+
+
+def fake_service(limits: Limits | None = None, modules: Sequence[str] = SHIPPED) -> FakeService:
     """A service of fakes, made of `modules`."""
     commands = CommandRegistry.load(modules)
     events, generations, log = FakeEvents(), FakeGenerations(), MemoryLog(PARTITIONS)
@@ -231,7 +243,7 @@ def fake_service(limits: Limits | None = None, modules: Sequence[str] = SHIPPED)
     views = ViewRegistry.load(modules).views
     waiter = Waiter(events, generations, PARTITIONS, PARTITIONS)
     lookups = Lookups(views, readers, generations, waiter)
-    return Service(
+    return FakeService(
         commands=commands,
         views=views,
         observations=ObservationRegistry.load(modules),
@@ -244,6 +256,7 @@ def fake_service(limits: Limits | None = None, modules: Sequence[str] = SHIPPED)
         waiter=waiter,
         lookups=lookups,
         feeds=ChangeFeeds(log, generations, readers, lookups, PARTITIONS),
+        log=log,
         limits=limits or Limits(),
     )
 

@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from asgi_client import AppClient
-from fake_service import event
 
 from api.app import create_app
 from api.reads import audit
@@ -18,6 +16,8 @@ from eventlog import topics
 from eventlog.envelope import encode, timestamp_ms
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import event
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import orjson
 import pytest
-from asgi_client import AppClient
-from fake_service import FakeGateway, fake_service, receipt
 from starlette.requests import ClientDisconnect
 
 from api.app import create_app
@@ -20,6 +18,8 @@ from api.service import Service
 from api.settings import Limits
 from commands.receipt import Receipt, ReceiptError
 from eventlog.errors import LogUnavailable
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeGateway, FakeService, fake_service, receipt
 
 NDJSON = {"content-type": "application/x-ndjson"}
 
@@ -40,7 +40,7 @@ def answers(client: AppClient, content: bytes, **headers: str) -> dict[int, dict
     return {each["line"]: each for each in found}
 
 
-def test_each_line_is_answered(client: AppClient, service: Service) -> None:
+def test_each_line_is_answered(client: AppClient, service: FakeService) -> None:
     found = answers(client, ndjson(sell("L1", id="k-1"), sell("L2")))
     assert [found[1]["id"], found[1]["status"]] == ["k-1", 201]
     assert found[1]["accepted"]["events"][0]["position"] == "3:1042"
@@ -48,7 +48,7 @@ def test_each_line_is_answered(client: AppClient, service: Service) -> None:
     assert service.gateway.calls[1]["command_id"] == found[2]["id"]
 
 
-def test_options_of_a_line_and_of_all(client: AppClient, service: Service) -> None:
+def test_options_of_a_line_and_of_all(client: AppClient, service: FakeService) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     lines = ndjson(
         sell("L1", id="k-1", expected_version=7, correlation_id="own", causation_id="cause", traceparent=trace),
@@ -101,8 +101,8 @@ def test_a_wrong_line_does_not_stop_the_others(client: AppClient, line: Any, sta
     assert set(found) == {1, 4, 5}
 
 
-def test_refusals_and_bugs_are_answered_on_their_line(client: AppClient, service: Service) -> None:
-    gateway: Any = service.gateway
+def test_refusals_and_bugs_are_answered_on_their_line(client: AppClient, service: FakeService) -> None:
+    gateway = service.gateway
     gateway.answer = receipt(outcome="conflict", events=(), error=ReceiptError("wrong_version", "", 3, 7))
     assert answers(client, ndjson(sell("L1")))[1]["problem"]["actual"] == 7
     gateway.error = LogUnavailable("appending", "no broker")
@@ -191,7 +191,7 @@ class Wire:
             "query_string": b"",
             "headers": [(b"content-type", b"application/x-ndjson")],
         }
-        await create_app(service)(scope, self.receive, self.send)  # type: ignore[arg-type]
+        await create_app(service)(scope, self.receive, self.send)
 
 
 async def settled() -> None:
@@ -315,7 +315,7 @@ def counted(**limits: Any) -> tuple[Service, CountingGateway]:
     return service, gateway
 
 
-async def send_at_once(service: Service, gateway: CountingGateway, clients: int, lines: int) -> list[Wire]:
+async def send_at_once(service: Service, gateway: CountingGateway, clients: int, lines: int) -> list[WholeWire]:
     """Some clients send all their lines in one chunk; every turn of the loop is counted."""
 
     async def chunks(name: int) -> AsyncIterator[bytes]:

@@ -9,18 +9,16 @@ from typing import Any
 
 import orjson
 import pytest
-from asgi_client import AppClient
-from fake_service import fake_service
 
 from api.app import create_app
 from api.changes import feed, feeds, subscription
-from api.service import Service
 from api.settings import Limits
 from eventlog.envelope import partition_of
-from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeService, fake_service
 
 Scenario = Callable[["World"], Awaitable[None]]
 PATH = "/views/listings/changes"
@@ -30,9 +28,9 @@ class World:
     """A service, its log, and the store that follows `patches` when it is told to."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.service: Service = fake_service(limits)
-        self.log: MemoryLog = self.service.feeds._log  # type: ignore[assignment]
-        self.store: Any = self.service.readers["postgres"]
+        self.service = fake_service(limits)
+        self.log = self.service.log
+        self.store = self.service.readers["postgres"]
         self.store.rows["listings"] = {}
         self.store.reached = dict.fromkeys(range(4), 0)
         self.app = create_app(self.service)
@@ -228,7 +226,7 @@ def test_a_new_generation_and_a_new_version(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(feed, "LOOK_S", 0.01)
 
     async def scenario(world: World) -> None:
-        generations: Any = world.service.generations
+        generations = world.service.generations
         async with world.following() as follower:
             await follower.until(1)
             generations.number = 2
@@ -400,6 +398,6 @@ def test_wrong_parameters(client: AppClient, query: str, parameter: str) -> None
     assert (problem["status"], problem["parameter"]) == (422, parameter)
 
 
-def test_a_view_that_is_not_built(client: AppClient, service: Service) -> None:
-    service.generations.missing.add("listings")  # type: ignore[attr-defined]
+def test_a_view_that_is_not_built(client: AppClient, service: FakeService) -> None:
+    service.generations.missing.add("listings")
     assert client.get(PATH).status_code == 503

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from asgi_client import AppClient
-from fake_service import receipt
 
-from api.service import Service
 from commands.errors import Unanswered
 from commands.receipt import INTERNAL_ERROR, KEY_REUSED, UNREADABLE, ReceiptError
 from eventlog.errors import LogUnavailable
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeService, receipt
 
 SELL = "/commands/listing.sell"
 BODY = {"listing_id": "L1", "sold_for": 1}
@@ -23,7 +22,7 @@ def refused(client: AppClient, status: int, code: str, **request: Any) -> dict[s
     if "content" in request:
         request.pop("json")
     answer = client.post(**request)
-    problem = answer.json()
+    problem: dict[str, Any] = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
     assert (answer.status_code, problem["type"]) == (status, f"urn:headwater:problem:{code}"), problem
     assert problem["status"] == status
@@ -48,14 +47,14 @@ def test_accepted(client: AppClient) -> None:
     }
 
 
-def test_nothing_changed(client: AppClient, service: Service) -> None:
+def test_nothing_changed(client: AppClient, service: FakeService) -> None:
     service.gateway.answer = receipt(events=())
     answer = client.post(SELL, json=BODY)
     assert answer.status_code == 200
     assert answer.json()["position"] is None
 
 
-def test_headers_are_passed_on(client: AppClient, service: Service) -> None:
+def test_headers_are_passed_on(client: AppClient, service: FakeService) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     headers = {"Idempotency-Key": "k-1", "If-Match": '"7"', "X-Correlation-ID": "x", "X-Causation-ID": "y"}
     headers["traceparent"] = trace
@@ -195,7 +194,7 @@ def test_query_parameters_are_not_ignored(client: AppClient) -> None:
     assert answer.status_code == 422
 
 
-def test_rejected(client: AppClient, service: Service) -> None:
+def test_rejected(client: AppClient, service: FakeService) -> None:
     error = ReceiptError("already_sold", '"L1" is sold')
     service.gateway.answer = receipt(outcome="rejected", events=(), error=error)
     problem = refused(client, 409, "rejected")
@@ -203,7 +202,7 @@ def test_rejected(client: AppClient, service: Service) -> None:
     assert problem["detail"] == '"L1" is sold'
 
 
-def test_wrong_version(client: AppClient, service: Service) -> None:
+def test_wrong_version(client: AppClient, service: FakeService) -> None:
     error = ReceiptError("wrong_version", "", expected=3, actual=7)
     service.gateway.answer = receipt(outcome="conflict", events=(), error=error)
     problem = refused(client, 412, "wrong_version")
@@ -218,21 +217,21 @@ def test_wrong_version(client: AppClient, service: Service) -> None:
         (INTERNAL_ERROR, 500, "decide_failed"),
     ],
 )
-def test_failed(client: AppClient, service: Service, code: str, status: int, named: str) -> None:
+def test_failed(client: AppClient, service: FakeService, code: str, status: int, named: str) -> None:
     service.gateway.answer = receipt(outcome="failed", events=(), error=ReceiptError(code, "it broke"))
     problem = refused(client, status, named)
     assert problem["command_id"] == "c-1"
     assert status != 500 or problem["error_id"]
 
 
-def test_the_log_is_away(client: AppClient, service: Service) -> None:
+def test_the_log_is_away(client: AppClient, service: FakeService) -> None:
     service.gateway.error = LogUnavailable("appending", "no broker")
     answer = client.post(SELL, json=BODY)
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) > 0
 
 
-def test_no_answer_in_time(client: AppClient, service: Service) -> None:
+def test_no_answer_in_time(client: AppClient, service: FakeService) -> None:
     service.gateway.error = Unanswered("c-9", 10)
     problem = refused(client, 504, "unanswered")
     assert problem["command_id"] == "c-9"
@@ -244,7 +243,7 @@ def test_no_answer_in_time(client: AppClient, service: Service) -> None:
     assert later.headers["etag"] == '"7"'
 
 
-def test_a_receipt_that_is_not_known_yet_is_no_missing_one(client: AppClient, service: Service) -> None:
+def test_a_receipt_that_is_not_known_yet_is_no_missing_one(client: AppClient, service: FakeService) -> None:
     service.gateway.ready = False
     answer = client.get("/receipts/c-9")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:earlier_receipts_unread")
@@ -252,7 +251,7 @@ def test_a_receipt_that_is_not_known_yet_is_no_missing_one(client: AppClient, se
     assert client.get("/receipts/c-9").status_code == 200
 
 
-def test_a_command_s_path_takes_commands_only(client: AppClient, service: Service) -> None:
+def test_a_command_s_path_takes_commands_only(client: AppClient, service: FakeService) -> None:
     service.gateway.known["listing.sell"] = receipt(command_id="listing.sell")
     for path in (SELL, "/commands/c-9"):
         answer = client.get(path)
@@ -260,14 +259,14 @@ def test_a_command_s_path_takes_commands_only(client: AppClient, service: Servic
         assert answer.headers["allow"] == "POST"
 
 
-def test_a_receipt_by_an_id_with_slashes(client: AppClient, service: Service) -> None:
+def test_a_receipt_by_an_id_with_slashes(client: AppClient, service: FakeService) -> None:
     service.gateway.known["a/b"] = receipt("listing/ü/1", command_id="a/b")
     answer = client.get("/receipts/a%2Fb")
     assert answer.status_code == 200
     assert answer.headers["location"] == "/streams/listing/%C3%BC%2F1"
 
 
-def test_a_bug_is_answered_with_an_error_id(client: AppClient, service: Service) -> None:
+def test_a_bug_is_answered_with_an_error_id(client: AppClient, service: FakeService) -> None:
     service.gateway.error = ZeroDivisionError("oops")
     problem = refused(client, 500, "internal_error")
     assert problem["error_id"] in problem["detail"]

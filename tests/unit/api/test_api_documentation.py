@@ -10,14 +10,14 @@ from urllib.parse import urljoin, urlsplit
 import jsonschema_rs
 import orjson
 import pytest
-from asgi_client import AppClient
-from fake_service import event, fake_service
 
 from api.app import create_app
 from api.documentation import operations
 from api.service import Service
 from commands.aggregates.listings.listing import listing
 from eventlog.envelope import encode
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import event, fake_service
 
 
 @pytest.fixture

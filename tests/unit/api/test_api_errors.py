@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import jsonschema_rs
 import orjson
 import pytest
-from asgi_client import AppClient
 from fastapi import Header
 
 from api import errors
@@ -24,6 +23,7 @@ from commands import errors as commands
 from commands.errors import Rejected
 from eventlog.errors import LogUnavailable
 from projections import errors as projections
+from tests.unit.api.asgi_client import AppClient
 
 PAGE = Path(__file__).parents[3] / "docs" / "problems.md"
 MISSING = {"loc": ("a", 0, "b"), "msg": "is needed", "type": "missing"}

@@ -8,8 +8,6 @@ from typing import Any
 
 import orjson
 import pytest
-from asgi_client import AppClient
-from fake_service import MemoryReader, event, fake_service
 
 from api import lookups
 from api.changes.feed import ViewFeed
@@ -17,12 +15,15 @@ from api.changes.patch_tail import Touch
 from api.errors import NotCaughtUp
 from api.ports import GenerationGone, Made, Row
 from api.reading import KeyReaders
-from api.service import Service
 from api.waiting import After
 from eventlog.envelope import Position
+from eventlog.source_positions import SourcePosition
+from eventlog.topics import EVENTS
 from projections.errors import StoreUnavailable
 from tests.domains import SHIPPED
 from tests.looked_up import CITIES
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeService, MemoryReader, event, fake_service
 
 AT = Position(2, 100)
 GALT = {"city": "GALT", "listed": 2, "price": 300}
@@ -43,7 +44,7 @@ HOMES = {"H1": "GALT", "H2": "LODI", "H3": "GALT", "H4": None}
 
 
 @pytest.fixture
-def service() -> Service:
+def service() -> FakeService:
     made = fake_service(modules=[*SHIPPED, "tests.looked_up"])
     for store in ("postgres", "elasticsearch", "valkey"):
         reader(made, store).rows = {
@@ -54,19 +55,18 @@ def service() -> Service:
     return made
 
 
-def reader(service: Service, store: str) -> MemoryReader:
-    found: Any = service.readers[store]
-    return found  # type: ignore[no-any-return]
+def reader(service: FakeService, store: str) -> MemoryReader:
+    return service.readers[store]
 
 
-def price_changed(service: Service) -> None:
+def price_changed(service: FakeService) -> None:
     """The log has an event at AT that changes both H1 and GALT."""
-    events: Any = service.events
+    events = service.events
     data = {"listing_id": "H1", "city": "GALT", "price": 1, "previous_price": 2}
     events.events[AT] = event("listing/H1", 5, "listing.price_changed", **data)
 
 
-def read_at_once(service: Service) -> dict[str, list[list[str]]]:
+def read_at_once(service: FakeService) -> dict[str, list[list[str]]]:
     """The keys that were read of each city view, read by read; and forget them."""
     found: dict[str, list[list[str]]] = {}
     for store in ("postgres", "elasticsearch", "valkey"):
@@ -87,7 +87,7 @@ def test_a_row_shows_what_is_looked_up(client: AppClient, store: str) -> None:
 
 @pytest.mark.parametrize("path", ["homes_in_postgres", "homes_in_elasticsearch", "homes_in_elasticsearch/search"])
 def test_a_page_takes_one_read_of_each_view_with_each_key_once(
-    client: AppClient, service: Service, path: str, monkeypatch: pytest.MonkeyPatch
+    client: AppClient, service: FakeService, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert client.get(f"/views/{path}").json()["rows"] == [shown(key, city) for key, city in HOMES.items()]
     assert read_at_once(service) == {f"cities_in_{name}": [["GALT", "LODI"]] for name in CITIES}
@@ -96,7 +96,7 @@ def test_a_page_takes_one_read_of_each_view_with_each_key_once(
     assert read_at_once(service) == {f"cities_in_{name}": [["GALT"], ["LODI"]] for name in CITIES}
 
 
-def test_only_what_is_asked_for_is_looked_up(client: AppClient, service: Service) -> None:
+def test_only_what_is_asked_for_is_looked_up(client: AppClient, service: FakeService) -> None:
     path = "/views/homes_in_postgres"
     for asked in (f"{path}?fields=city,price", f"{path}/H1?fields=price", f"{path}/rows?key=H1&fields=city"):
         assert client.get(asked).status_code == 200
@@ -139,7 +139,7 @@ def test_it_is_documented(client: AppClient) -> None:
     assert views["listings"]["lookups"] == {}
 
 
-def test_rows_of_one_view_look_each_other_up(client: AppClient, service: Service) -> None:
+def test_rows_of_one_view_look_each_other_up(client: AppClient, service: FakeService) -> None:
     kin = {"A": ("B", "1"), "B": ("C", "2")}
     rows = {key: {"listing_id": key, "next_of_kin": kin, "listed_at": at} for key, (kin, at) in kin.items()}
     reader(service, "postgres").rows["kinship"] = rows
@@ -151,7 +151,7 @@ def test_rows_of_one_view_look_each_other_up(client: AppClient, service: Service
     assert reader(service, "postgres").many == [("kinship", ["B", "A"])]
 
 
-def test_a_store_that_is_away_is_no_row_that_is_missing(client: AppClient, service: Service) -> None:
+def test_a_store_that_is_away_is_no_row_that_is_missing(client: AppClient, service: FakeService) -> None:
     elasticsearch = reader(service, "elasticsearch")
     elasticsearch.errors = [StoreUnavailable("Elasticsearch", "refused")]
     problem = client.get("/views/homes_in_postgres/H1").json()
@@ -161,7 +161,7 @@ def test_a_store_that_is_away_is_no_row_that_is_missing(client: AppClient, servi
 
 
 def test_the_cache_is_asked_first_and_where_it_is_away_another_store(
-    client: AppClient, service: Service, caplog: pytest.LogCaptureFixture
+    client: AppClient, service: FakeService, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache, query = reader(service, "valkey"), "/views/homes_in_postgres?fields=both_price&limit=1"
     cache.rows["cities_in_both"] = {"GALT": GALT | {"price": 400}}
@@ -172,8 +172,8 @@ def test_the_cache_is_asked_first_and_where_it_is_away_another_store(
     assert any('view "cities_in_both": reading from another store, valkey is unavailable' in each for each in told)
 
 
-def test_a_view_that_is_not_built_or_was_just_swapped(client: AppClient, service: Service) -> None:
-    generations: Any = service.generations
+def test_a_view_that_is_not_built_or_was_just_swapped(client: AppClient, service: FakeService) -> None:
+    generations = service.generations
     generations.missing.add("cities_in_elasticsearch")
     problem = client.get("/views/homes_in_valkey/H1").json()
     assert (problem["status"], problem["type"]) == (503, "urn:headwater:problem:generation_missing")
@@ -183,8 +183,8 @@ def test_a_view_that_is_not_built_or_was_just_swapped(client: AppClient, service
     assert client.get("/views/homes_in_valkey/H1").json() == shown("H1", "GALT")
 
 
-def test_a_view_made_from_some_events_looks_up_what_is_there_now(client: AppClient, service: Service) -> None:
-    generations: Any = service.generations
+def test_a_view_made_from_some_events_looks_up_what_is_there_now(client: AppClient, service: FakeService) -> None:
+    generations = service.generations
     generations.made_views["homes_then"] = Made("homes_then", "homes_in_postgres", 1, "", {}, None)
     reader(service, "postgres").rows["homes_then"] = {"H1": home("H1", "GALT")}
     assert client.get("/views/homes_then/H1").json() == shown("H1", "GALT")
@@ -192,7 +192,7 @@ def test_a_view_made_from_some_events_looks_up_what_is_there_now(client: AppClie
 
 
 @pytest.mark.parametrize("path", ["homes_in_valkey/H1?", "homes_in_valkey/rows?key=H1&"])
-def test_after_waits_for_what_is_looked_up_too(client: AppClient, service: Service, path: str) -> None:
+def test_after_waits_for_what_is_looked_up_too(client: AppClient, service: FakeService, path: str) -> None:
     price_changed(service)
     waiting = f"/views/{path}after={AT}&wait_ms=0&fields=price,elasticsearch_price"
     assert "homes_in_valkey" in client.get(waiting).json()["detail"]
@@ -206,7 +206,7 @@ def test_after_waits_for_what_is_looked_up_too(client: AppClient, service: Servi
 
 
 @pytest.mark.parametrize("path", ["homes_in_postgres?", "homes_in_elasticsearch/search?"])
-def test_a_page_after_a_position(client: AppClient, service: Service, path: str) -> None:
+def test_a_page_after_a_position(client: AppClient, service: FakeService, path: str) -> None:
     price_changed(service)
     for store in ("postgres", "elasticsearch"):
         reader(service, store).applied = {partition: {"2": 100} for partition in range(4)}
@@ -216,7 +216,7 @@ def test_a_page_after_a_position(client: AppClient, service: Service, path: str)
     assert client.get(waiting).json()["rows"] == [{"valkey_price": 300}]
 
 
-def test_all_views_of_an_answer_share_its_time(service: Service) -> None:
+def test_all_views_of_an_answer_share_its_time(service: FakeService) -> None:
     """What the wait for the view itself took is no longer there for those that are looked up."""
     price_changed(service)
     view, taken = service.views["homes_in_postgres"], After(str(AT), 30_000, time.monotonic() - 30)
@@ -229,12 +229,12 @@ def test_all_views_of_an_answer_share_its_time(service: Service) -> None:
         asyncio.run(show())
 
 
-def test_changes_are_sent_with_what_is_looked_up(service: Service) -> None:
+def test_changes_are_sent_with_what_is_looked_up(service: FakeService) -> None:
     async def changes() -> list[dict[str, Any]]:
         view = service.views["homes_in_postgres"]
         live = await service.generations.live(view)
         feed = ViewFeed(view, KeyReaders(service.readers, view), service.lookups, service.generations, live)
-        told = await feed.changes({key: Touch(0, 5, AT) for key in ("H1", "gone", "H2")})
+        told = await feed.changes({key: Touch(0, 5, SourcePosition(EVENTS, AT)) for key in ("H1", "gone", "H2")})
         return [orjson.loads(change.event.partition(b"data: ")[2]) for change in told]
 
     reader(service, "postgres").reached = {0: 6}

@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 import pytest
-from asgi_client import AppClient
 
-from api.service import Service
 from eventlog.errors import LogUnavailable
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeService
 
 VIEWED = "/observations/listing_viewed"
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -19,14 +19,14 @@ def report(number: int = 1, **changes: Any) -> dict[str, Any]:
     return {"id": f"v-{number}", "source": "web", "data": {"listing_id": "L1"}} | changes
 
 
-def test_one(client: AppClient, service: Service) -> None:
+def test_one(client: AppClient, service: FakeService) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     answer = client.post(VIEWED, json=report(), headers={"X-Correlation-ID": "x", "traceparent": trace})
     assert (answer.status_code, answer.json()) == (
         201,
         {"id": "listing_viewed/web/v-1", "position": "observations/0:0"},
     )
-    recorder: Any = service.recorder
+    recorder = service.recorder
     assert recorder.options == {"correlation_id": "x", "traceparent": trace}
     assert recorder.reports[0].data.came_from == "unknown"
 
@@ -78,7 +78,7 @@ def test_wrong_requests(client: AppClient, path: str, request_: dict[str, Any], 
     assert (answer.status_code, answer.json()["type"]) == (status, f"urn:headwater:problem:{code}")
 
 
-def test_many_and_those_that_do_not_fit(client: AppClient, service: Service) -> None:
+def test_many_and_those_that_do_not_fit(client: AppClient, service: FakeService) -> None:
     lines: list[bytes] = [orjson.dumps(report(number)) for number in range(1000)]
     lines[10] = b"{nonsense"
     lines[20] = orjson.dumps(report(id=""))
@@ -93,7 +93,7 @@ def test_many_and_those_that_do_not_fit(client: AppClient, service: Service) -> 
         (31, 413),
     ]
     assert [each["pointer"] for each in found["problems"][1]["problem"]["errors"]] == ["#/id"]
-    recorder: Any = service.recorder
+    recorder = service.recorder
     assert [each.id for each in recorder.reports[:3]] == ["v-0", "v-1", "v-2"]
 
 
@@ -102,8 +102,8 @@ def test_not_every_problem_is_told(client: AppClient) -> None:
     assert (found["stored"], found["refused"], len(found["problems"])) == (0, 1000, 100)
 
 
-def test_the_log_is_away(client: AppClient, service: Service) -> None:
-    recorder: Any = service.recorder
+def test_the_log_is_away(client: AppClient, service: FakeService) -> None:
+    recorder = service.recorder
     recorder.error = LogUnavailable("appending", "no broker")
     for answer in (
         client.post(VIEWED, json=report()),

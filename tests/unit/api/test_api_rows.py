@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from asgi_client import AppClient
-from fake_service import MemoryReader, event
 
 from api import reading
 from api.app import create_app
@@ -16,13 +13,15 @@ from eventlog.envelope import Position
 from projections.errors import StoreUnavailable
 from projections.table.declared_stores import Cache, Postgres
 from tests.table_views import table_views
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeService, MemoryReader, event
 
 ROW = {"listing_id": "L1", "city": "GALT", "price": 1}
 
 
 @pytest.mark.parametrize("key", ["search", "changes", "rows", "", ".", "..", "a/b ü", "%2F", "\n"])
-def test_any_key_can_be_asked_for(client: AppClient, service: Service, key: str) -> None:
-    reader: Any = service.readers["elasticsearch"]
+def test_any_key_can_be_asked_for(client: AppClient, service: FakeService, key: str) -> None:
+    reader = service.readers["elasticsearch"]
     reader.rows["listing_search"] = {key: {"listing_id": key, "city": "GALT"}}
     answer = client.get("/views/listing_search/rows", params={"key": key})
     assert (answer.status_code, answer.json()) == (200, {"rows": [{"listing_id": key, "city": "GALT"}]})
@@ -66,19 +65,19 @@ def test_some_columns(client: AppClient, stored: MemoryReader) -> None:
     assert found == [{"city": city} for city in ("GALT", "LODI", "GALT", "ELK GROVE", "LODI")]
 
 
-def test_a_search_tells_how_each_row_matches(client: AppClient, service: Service) -> None:
-    reader: Any = service.readers["elasticsearch"]
+def test_a_search_tells_how_each_row_matches(client: AppClient, service: FakeService) -> None:
+    reader = service.readers["elasticsearch"]
     reader.rows["listing_search"] = {"L1": {"listing_id": "L1"}}
     assert client.get("/views/listing_search/search?q=x&highlight=true").json()["matches"] == [{"score": 1.0}]
 
 
 @pytest.fixture
-def cached(service: Service, stored: MemoryReader) -> Service:
+def cached(service: FakeService, stored: MemoryReader) -> FakeService:
     """The view `listings`, in PostgreSQL and in the cache."""
     view = replace(table_views()["listings"], stores=(Postgres(), Cache()))
-    cache: Any = service.readers["valkey"]
+    cache = service.readers["valkey"]
     cache.rows["listings"] = {"L1": {"listing_id": "L1", "city": "cached"}}
-    object.__setattr__(service, "views", service.views | {"listings": view})
+    object.__setattr__(service, "views", {**service.views, "listings": view})
     return service
 
 
@@ -90,10 +89,10 @@ def test_a_key_is_looked_up_in_the_cache(cached: Service) -> None:
 
 
 def test_where_the_cache_is_away_another_store_answers(
-    cached: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    cached: FakeService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = AppClient(create_app(cached))
-    cache: Any = cached.readers["valkey"]
+    cache = cached.readers["valkey"]
     cache.errors = [StoreUnavailable("Valkey", "refused")]
     answer = client.get("/views/listings/L1")
     assert (answer.status_code, answer.json()["city"]) == (200, "GALT")
@@ -105,24 +104,24 @@ def test_where_the_cache_is_away_another_store_answers(
     assert [client.get("/views/listings/L1").json()["city"] for _ in range(2)] == ["GALT", "cached"]
 
 
-def test_where_every_store_is_away_it_is_said(cached: Service) -> None:
+def test_where_every_store_is_away_it_is_said(cached: FakeService) -> None:
     for name in ("valkey", "postgres"):
-        reader: Any = cached.readers[name]
+        reader = cached.readers[name]
         reader.errors = [StoreUnavailable(name, "refused") for _ in range(2)]
     client = AppClient(create_app(cached))
     for _ in range(2):
         assert client.get("/views/listings/L1").json()["type"] == "urn:headwater:problem:store_unavailable"
 
 
-def test_after_waits_for_the_store_that_answers(cached: Service) -> None:
+def test_after_waits_for_the_store_that_answers(cached: FakeService) -> None:
     at = Position(2, 100)
-    events: Any = cached.events
+    events = cached.events
     events.events[at] = event(
         "listing/L1", 5, "listing.price_changed", listing_id="L1", city="x", price=1, previous_price=2
     )
     client = AppClient(create_app(cached))
-    cache: Any = cached.readers["valkey"]
-    database: Any = cached.readers["postgres"]
+    cache = cached.readers["valkey"]
+    database = cached.readers["postgres"]
     cache.guards["L1"] = {"2": 100}
     assert client.get(f"/views/listings/L1?after={at}&wait_ms=0").json()["city"] == "cached"
     cache.errors = [StoreUnavailable("Valkey", "refused")]

@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 import pytest
-from asgi_client import AppClient
-from fake_service import event
 
 from api.service import Service
 from eventlog.envelope import Position, encode, partition_of
 from eventlog.errors import LogUnavailable
 from projections.errors import StoreUnavailable
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeService, event
 
 SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
 AT = Position(2, 100)
@@ -23,7 +23,7 @@ def patches_partition(tag: str, key: str) -> int:
 
 
 @pytest.fixture
-def history(service: Service) -> list[bytes]:
+def history(service: FakeService) -> list[bytes]:
     data = {
         "listing_id": "L1",
         "city": "GALT",
@@ -41,7 +41,7 @@ def history(service: Service) -> list[bytes]:
     for version in range(2, 8):
         prices = {"price": 100 + version, "previous_price": 99 + version}
         events.append(event("listing/L1", version, "listing.price_changed", listing_id="L1", city="GALT", **prices))
-    reader: Any = service.readers["postgres"]
+    reader = service.readers["postgres"]
     records = [encode(each) for each in events]
     reader.rows["streams"] = {
         each.id: {"event_id": each.id, "stream": each.stream, "sequence": each.sequence, "record": record.decode()}
@@ -52,9 +52,9 @@ def history(service: Service) -> list[bytes]:
 
 @pytest.mark.parametrize(("asked", "reached", "price"), [(2, 2, 102), (3, 2, 102), (4, 4, 104), (7, 7, 107)])
 def test_the_state_as_of_a_version_where_an_earlier_event_was_erased(
-    client: AppClient, service: Service, history: list[bytes], asked: int, reached: int, price: int
+    client: AppClient, service: FakeService, history: list[bytes], asked: int, reached: int, price: int
 ) -> None:
-    reader: Any = service.readers["postgres"]
+    reader = service.readers["postgres"]
     del reader.rows["streams"]["listing/L1/3"]
     document = client.get(f"/streams/listing/L1?version={asked}").json()
     assert (document["version"], document["state"]["price"]) == (reached, price)
@@ -110,10 +110,10 @@ def test_wrong_streams(client: AppClient, history: list[bytes], path: str, statu
     assert (problem["status"], problem["type"]) == (status, f"urn:headwater:problem:{code}")
 
 
-def test_a_stream_after_a_position(client: AppClient, service: Service, history: list[bytes]) -> None:
+def test_a_stream_after_a_position(client: AppClient, service: FakeService, history: list[bytes]) -> None:
     service.events.events[AT] = SOLD
     assert client.get("/streams/listing/L1?after=2:100&wait_ms=0").status_code == 503
-    reader: Any = service.readers["postgres"]
+    reader = service.readers["postgres"]
     reader.applied = {patches_partition("streams@1", SOLD.id): {"2": 100}}
     assert client.get("/streams/listing/L1?after=2:100&wait_ms=0").status_code == 200
 
@@ -125,7 +125,7 @@ def test_health(client: AppClient, service: Service) -> None:
 
 
 @pytest.mark.parametrize("part", ["log", "receipts", "registry"])
-def test_not_ready_names_the_part(client: AppClient, service: Service, part: str) -> None:
+def test_not_ready_names_the_part(client: AppClient, service: FakeService, part: str) -> None:
     if part == "log":
         service.events.error = LogUnavailable("looking", "no broker")
     if part == "receipts":

@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 import orjson
 import pytest
-from asgi_client import AppClient
-from fake_service import MemoryReader
 
 from api.filters import operators
 from api.ports import GenerationGone, Made
 from api.service import Service
 from projections.errors import StoreUnavailable
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeService, MemoryReader
 
 THEN = Made(
     name="listings_then",
@@ -33,7 +33,7 @@ def keys(client: AppClient, query: str) -> list[str]:
     return [row["listing_id"] for row in answer.json()["rows"]]
 
 
-def test_views_are_listed(client: AppClient, service: Service) -> None:
+def test_views_are_listed(client: AppClient, service: FakeService) -> None:
     service.generations.missing.add("city_market")
     views = {view["name"]: view for view in client.get("/views").json()["views"]}
     assert views["listings"]["columns"]["price"] == "integer"
@@ -49,7 +49,7 @@ def test_a_row_by_its_key(client: AppClient, stored: MemoryReader) -> None:
 
 
 def test_a_view_made_from_some_events_answers_as_the_one_it_was_made_from(
-    client: AppClient, stored: MemoryReader, service: Service
+    client: AppClient, stored: MemoryReader, service: FakeService
 ) -> None:
     service.generations.made_views["listings_then"] = THEN
     stored.rows["listings_then"] = {"a/b ü": {**stored.rows["listings"]["a/b ü"], "price": 1}}
@@ -63,7 +63,7 @@ def test_a_view_made_from_some_events_answers_as_the_one_it_was_made_from(
     assert client.get("/views/listings_then/search").json()["type"] == "urn:headwater:problem:row_missing", "a key"
 
 
-def test_a_view_made_from_some_events_is_listed_with_what_it_has(client: AppClient, service: Service) -> None:
+def test_a_view_made_from_some_events_is_listed_with_what_it_has(client: AppClient, service: FakeService) -> None:
     service.generations.made_views |= {
         "listings_then": THEN,
         "of_another": replace(THEN, name="of_another", source="gone"),
@@ -86,7 +86,7 @@ def test_a_view_made_from_some_events_is_listed_with_what_it_has(client: AppClie
     assert "replay rebuild listings --as old" in earlier["detail"]
 
 
-def test_what_stays_as_it_is_has_no_changes_to_follow(client: AppClient, service: Service) -> None:
+def test_what_stays_as_it_is_has_no_changes_to_follow(client: AppClient, service: FakeService) -> None:
     service.generations.made_views["listings_then"] = THEN
     problem = client.get("/views/listings_then/changes").json()
     assert (problem["status"], problem["type"]) == (409, "urn:headwater:problem:never_changes")
@@ -248,17 +248,17 @@ def _small(value: Any) -> Any:
     return float(value) if isinstance(value, int) and value > 2**64 else value
 
 
-def test_a_view_in_valkey_answers_by_key_only(client: AppClient, service: Service) -> None:
+def test_a_view_in_valkey_answers_by_key_only(client: AppClient, service: FakeService) -> None:
     problem = client.get("/views/listing_card?city=GALT").json()
     assert (problem["status"], problem["type"]) == (400, "urn:headwater:problem:key_only")
     assert "/views/listing_card/rows?key=" in problem["detail"]
-    cache: Any = service.readers["valkey"]
+    cache = service.readers["valkey"]
     cache.rows["listing_card"] = {"L1": {"listing_id": "L1", "city": "GALT"}}
     assert client.get("/views/listing_card/L1").json()["city"] == "GALT"
 
 
-def test_a_search(client: AppClient, service: Service) -> None:
-    index: Any = service.readers["elasticsearch"]
+def test_a_search(client: AppClient, service: FakeService) -> None:
+    index = service.readers["elasticsearch"]
     index.rows["listing_search"] = {"L1": {"listing_id": "L1", "city": "GALT", "price": 1}}
     query = "q=garden&near=38.6,-121.4&within_km=5&sort=distance,-relevance&price.gte=1&facet="
     found = client.get(f"/views/listing_search/search?{query.removesuffix('&facet=')}").json()
@@ -292,8 +292,8 @@ def test_wrong_search(client: AppClient, query: str, parameter: str) -> None:
     assert (answer.status_code, answer.json()["parameter"]) == (422, parameter)
 
 
-def test_a_store_away_and_a_view_not_built(client: AppClient, service: Service) -> None:
-    reader: Any = service.readers["postgres"]
+def test_a_store_away_and_a_view_not_built(client: AppClient, service: FakeService) -> None:
+    reader = service.readers["postgres"]
     reader.errors.append(StoreUnavailable("PostgreSQL", "refused"))
     away = client.get("/views/listings/L1")
     assert (away.status_code, away.json()["store"]) == (503, "PostgreSQL")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
-from asgi_client import AppClient
-from fake_service import MemoryReader, event
 
 from api.app import create_app
 from api.errors import NotCaughtUp
-from api.service import Service
 from api.waiting import After
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
 from projections.table.patch import Place
 from tests.contracts.fold_views import BY_SKU
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeService, MemoryReader, event
 
 SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
 AT = Position(2, 100)
@@ -26,7 +24,7 @@ def patches_partition(tag: str, key: str) -> int:
     return partition_of(f"{tag}/{key}", 4)
 
 
-def test_after_waits_for_the_row_s_ledger(service: Service, stored: MemoryReader) -> None:
+def test_after_waits_for_the_row_s_ledger(service: FakeService, stored: MemoryReader) -> None:
     service.events.events[AT] = SOLD
     client = AppClient(create_app(service))
     behind = client.get("/views/listings/L1?after=2:100&wait_ms=60")
@@ -35,13 +33,13 @@ def test_after_waits_for_the_row_s_ledger(service: Service, stored: MemoryReader
     assert (problem["lag_events"], problem["waited_ms"], problem["after"]) == (101, 60, "2:100")
     assert behind.headers["retry-after"]
     partition = patches_partition("listings@1", "L1")
-    stored.applied = {each: {"2": 500} for each in range(4) if each != partition} | {partition: {"2": 99}}
+    stored.applied = {each: {"2": 99 if each == partition else 500} for each in range(4)}
     assert client.get("/views/listings/L1?after=2:100&wait_ms=20").status_code == 503
     stored.applied[partition] = {"2": 100}
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200
 
 
-def test_after_returns_when_the_view_has_caught_up(service: Service, stored: MemoryReader) -> None:
+def test_after_returns_when_the_view_has_caught_up(service: FakeService, stored: MemoryReader) -> None:
     service.events.events[AT] = SOLD
     view = service.views["listings"]
 
@@ -55,9 +53,9 @@ def test_after_returns_when_the_view_has_caught_up(service: Service, stored: Mem
     asyncio.run(race())
 
 
-def test_an_event_that_the_view_does_not_handle_counts_as_applied(client: AppClient, service: Service) -> None:
+def test_an_event_that_the_view_does_not_handle_counts_as_applied(client: AppClient, service: FakeService) -> None:
     service.events.events[AT] = event("listing/L1", 5, "listing.put_under_offer", listing_id="L1", city="GALT", offer=1)
-    cache: Any = service.readers["valkey"]
+    cache = service.readers["valkey"]
     cache.rows["listing_card"] = {"L1": {"listing_id": "L1"}}
     assert client.get("/views/listing_card/L1?after=2:100&wait_ms=0").status_code == 503  # the card shows the status
     service.events.events[AT] = event("boat/B1", 5, "boat.sunk", boat_id="B1")
@@ -65,7 +63,7 @@ def test_an_event_that_the_view_does_not_handle_counts_as_applied(client: AppCli
 
 
 def test_an_event_with_several_patches_counts_once_the_last_of_each_row_is_applied(
-    service: Service, stored: MemoryReader
+    service: FakeService, stored: MemoryReader
 ) -> None:
     line = {"sku": "A", "pieces": 1, "price": None, "weight": None, "at": None}
     of_a, of_b = (patches_partition(BY_SKU.tag, sku) for sku in ("A", "B"))
@@ -92,7 +90,7 @@ def test_an_event_with_several_patches_counts_once_the_last_of_each_row_is_appli
 
 
 def test_an_observation_is_no_event_and_counts_as_applied(
-    client: AppClient, service: Service, stored: MemoryReader
+    client: AppClient, service: FakeService, stored: MemoryReader
 ) -> None:
     """Its position has the numbers of an event that the view has not applied."""
     service.events.events[AT] = SOLD
@@ -120,7 +118,7 @@ def test_a_position_of_no_source(client: AppClient, token: str, said: str) -> No
 
 
 def test_an_event_in_the_generation_s_base_counts_as_applied(
-    client: AppClient, service: Service, stored: MemoryReader
+    client: AppClient, service: FakeService, stored: MemoryReader
 ) -> None:
     service.events.events[AT] = SOLD
     service.generations.base["2"] = 100  # the offset after the last that bulk covered
@@ -130,10 +128,10 @@ def test_an_event_in_the_generation_s_base_counts_as_applied(
 
 
 @pytest.mark.parametrize("store", ["elasticsearch", "valkey"])
-def test_a_row_s_guard_is_enough(client: AppClient, service: Service, store: str) -> None:
+def test_a_row_s_guard_is_enough(client: AppClient, service: FakeService, store: str) -> None:
     service.events.events[AT] = SOLD
     view = {"elasticsearch": "listing_search", "valkey": "listing_card"}[store]
-    reader: Any = service.readers[store]
+    reader = service.readers[store]
     reader.rows[view] = {"L1": {"listing_id": "L1"}}
     reader.guards["L1"] = {"2": 99}
     assert client.get(f"/views/{view}/L1?after=2:100&wait_ms=30").status_code == 503
@@ -142,9 +140,9 @@ def test_a_row_s_guard_is_enough(client: AppClient, service: Service, store: str
     assert reader.refreshed == 0
 
 
-def test_a_search_after_a_position_refreshes(client: AppClient, service: Service) -> None:
+def test_a_search_after_a_position_refreshes(client: AppClient, service: FakeService) -> None:
     service.events.events[AT] = SOLD
-    reader: Any = service.readers["elasticsearch"]
+    reader = service.readers["elasticsearch"]
     reader.guards["L1"] = {"2": 100}
     assert client.get("/views/listing_search/search?q=x&after=2:100").status_code == 200
     assert client.get("/views/listing_search?after=2:100").status_code == 200
@@ -160,7 +158,7 @@ def test_a_record_that_is_gone_waits_for_every_ledger(client: AppClient, stored:
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200
 
 
-def test_several_positions(client: AppClient, service: Service, stored: MemoryReader) -> None:
+def test_several_positions(client: AppClient, service: FakeService, stored: MemoryReader) -> None:
     service.events.events |= {AT: SOLD, Position(1, 7): SOLD}
     partition = patches_partition("listings@1", "L1")
     stored.applied = {partition: {"2": 100}}
@@ -169,7 +167,7 @@ def test_several_positions(client: AppClient, service: Service, stored: MemoryRe
     assert client.get("/views/listings/L1?after=2:100,1:7&wait_ms=0").status_code == 200
 
 
-def test_waiting_while_the_log_is_away(client: AppClient, service: Service) -> None:
+def test_waiting_while_the_log_is_away(client: AppClient, service: FakeService) -> None:
     service.events.error = LogUnavailable("reading", "no broker")
     answer = client.get("/views/listings/L1?after=2:100")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:log_unavailable")

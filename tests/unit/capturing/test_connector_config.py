@@ -44,7 +44,7 @@ SECURED = {
 }
 
 
-def config(version: int = 18, **variables: str) -> dict[str, str]:
+def config(version: int = 18, /, **variables: str) -> dict[str, str]:
     settings = SourceSettings.from_environment(CRM, {**VARIABLES, **variables})
     return connector_config(CRM, settings, version)
 
@@ -92,10 +92,10 @@ def test_every_name_carries_the_environment() -> None:
 
 
 def test_the_longest_names_fit_postgresql() -> None:
-    source = Source(
-        name="s" * 24,
-        tables=(type(Captured)("T", (Captured,), {"__annotations__": {"id": int}}, table="a.b", key="id"),),
-    )
+    class Thing(Captured, table="a.b", key="id"):
+        id: int
+
+    source = Source(name="s" * 24, tables=(Thing,))
     assert len(SourceNames.of(source, "e" * 31).slot) <= 63
 
 

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from types import new_class
 from typing import Annotated, Any, Optional
 from uuid import UUID
 
@@ -31,7 +32,9 @@ def declare(
 ) -> type[Captured]:
     """A captured class with these fields, beside its key `id`."""
     body = {"__module__": __name__, "__annotations__": {"id": int, **(fields or {})}}
-    return type(Captured)("Thing", (Captured,), body, table=table, key=key)
+    declared = new_class("Thing", (Captured,), {"table": table, "key": key}, lambda named: named.update(body))
+    assert issubclass(declared, Captured)
+    return declared
 
 
 @pytest.mark.parametrize(

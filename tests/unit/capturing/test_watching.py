@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TypeVar
 
 import pytest
 
@@ -22,6 +22,8 @@ REFUSED = ConnectorState("RUNNING", "FAILED", "Couldn't get timestamp utils: Con
 AWAY = "cannot connect to db:5432 as reader (Connection refused): start the server, or correct HEADWATER_CRM_DATABASE"
 REBALANCING = ConnectError("Kafka Connect at http://connect has been rebalancing for 2 s")
 UNAVAILABLE = ConnectUnavailable("http://connect", "Connection refused")
+
+Answer = TypeVar("Answer")
 
 
 class World:
@@ -71,7 +73,7 @@ class World:
             self.now += EVERY_S
 
 
-def found(answer: Any) -> Any:
+def found(answer: Answer | Exception) -> Answer:
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -165,11 +167,12 @@ def test_each_distinct_problem_of_the_database_is_named_once(caplog: pytest.LogC
 
 def test_problems_that_a_restart_may_outlive_are_named_but_do_not_prevent_it(caplog: pytest.LogCaptureFixture) -> None:
     world = World("crm")
-    world.databases["crm"] = ("role reader may not replicate", 'there is no table "public.people"')
+    named = ("role reader may not replicate", 'there is no table "public.people"')
+    world.databases["crm"] = named
     world.restarting["crm"] = REFUSED
     world.pass_time(60)
     assert len(world.restarted["crm"]) > 3
-    assert problems(caplog)[1:] == [f'source "crm": {text}' for text in world.databases["crm"]]
+    assert problems(caplog)[1:] == [f'source "crm": {text}' for text in named]
 
 
 def test_a_source_that_lost_changes_is_named_and_never_restarted(caplog: pytest.LogCaptureFixture) -> None:

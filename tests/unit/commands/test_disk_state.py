@@ -143,7 +143,8 @@ class Days:
             self.day = started + quarter // 4
             store.apply({}, {f"{self.day}.{quarter % 4}": b"x"}, {}, start_ms + quarter * DAY_MS // 4)
         kept = {day for day in range(self.day + 1) if all(store.receipt(f"{day}.{q}") for q in range(4))}
-        written = {int(key[9:].partition(b".")[0]) for key in store._db.keys() if key.startswith(b"r")}  # noqa: SIM118
+        keys = [key for key in store._db.keys() if isinstance(key, bytes)]  # noqa: SIM118
+        written = {int(key[9:].partition(b".")[0]) for key in keys if key.startswith(b"r")}
         assert kept <= written
         assert len(written) <= len(kept) + 1
         store.close()

@@ -16,7 +16,8 @@ from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.steps import after
 from commands.errors import LocalStateError, Rejected
-from commands.handling.handler import Batch, Handler
+from commands.handling.batch import Batch
+from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt, reuse_key
 from eventlog.envelope import Envelope, decode, encode
@@ -225,8 +226,7 @@ def test_a_mistake_in_a_rule_fails_the_command_and_the_next_one_goes_on(
 
 def unreadable(value: dict[str, Any]) -> bytes:
     document = {"specversion": "1.0", "id": "x", "source": "/t", "type": "counter.count", "subject": "counter/c"}
-    document |= {"time": "2026-01-02T03:04:05Z", "data": {"counter_id": "c", "by": 1}}
-    return orjson.dumps(document | value)
+    return orjson.dumps({**document, "time": "2026-01-02T03:04:05Z", "data": {"counter_id": "c", "by": 1}, **value})
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,11 @@ def test_a_listing_that_cannot_be_is_malformed(field: str, value: object) -> Non
         ListProperty(**DETAILS | {field: value})
 
 
-@pytest.mark.parametrize("command", [ChangePrice, PutListingUnderOffer, Sell, Relist])
-def test_every_amount_is_positive(command: type[Command]) -> None:
-    amount = {ChangePrice: "price", PutListingUnderOffer: "offer", Sell: "sold_for", Relist: "price"}[command]
+@pytest.mark.parametrize(
+    ("command", "amount"),
+    [(ChangePrice, "price"), (PutListingUnderOffer, "offer"), (Sell, "sold_for"), (Relist, "price")],
+)
+def test_every_amount_is_positive(command: type[Command], amount: str) -> None:
+    command.model_validate({"listing_id": "L1", amount: 1})
     with pytest.raises(ValidationError):
-        command(**{"listing_id": "L1", amount: 0})
+        command.model_validate({"listing_id": "L1", amount: 0})

@@ -72,11 +72,14 @@ def test_a_state_that_can_change_is_refused() -> None:
     class Loose(BaseModel):
         pass
 
+    def decide_loosely(command: Light, state: Loose) -> Sequence[Event]:
+        return []
+
     def loose(state: Loose, event: Lit) -> Loose:
         return state
 
     with pytest.raises(DeclarationError, match="frozen"):
-        Aggregate(name="lamp", id_field="lamp_id", initial=Loose(), decide=decide, evolve=loose)
+        Aggregate(name="lamp", id_field="lamp_id", initial=Loose(), decide=decide_loosely, evolve=loose)
 
 
 def test_a_message_type_that_cannot_be_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +40,8 @@ def serve(log: MemoryLog, prices: Sequence[int], first: int = 0) -> dict[str, by
     """Write what comes of listing L1 and repricing it; returns its receipts."""
     listed = {"city": "S", "zip": "95838", "property_type": "Condo", "beds": 1, "baths": 1.0, "square_feet": 1}
     listed |= {"price": 1, "latitude": 1.0, "longitude": 1.0}
-    commands = [("listing.list_property", listed), *(("listing.change_price", {"price": price}) for price in prices)]
+    commands: list[tuple[str, Mapping[str, object]]] = [("listing.list_property", listed)]
+    commands += [("listing.change_price", {"price": price}) for price in prices]
     records = []
     for number, (command_type, body) in enumerate(commands):
         envelope = Envelope(f"c{number}", command_type, "listing/L1", TIME, {"listing_id": "L1", **body})
@@ -198,8 +199,10 @@ def test_a_stream_that_cannot_be_folded_fails_its_own_commands_and_is_tried_agai
     assert '"listing/L1" cannot be folded' in caplog.text
     answers = ask(store, "L1", "L2")
     assert [answer.outcome for answer in answers.values()] == ["failed", "rejected"]
-    assert answers["L1"].error.code == "unreadable_state"
-    assert "cannot be folded" in answers["L1"].error.message
+    error = answers["L1"].error
+    assert error is not None
+    assert error.code == "unreadable_state"
+    assert "cannot be folded" in error.message
 
     places = log._records[EVENTS, 0]  # somebody takes it out, or repairs the code
     places[:] = [None if place is not None and place[0].value == broken.value else place for place in places]
@@ -338,8 +341,9 @@ def test_a_restore_that_is_broken_off_goes_on_where_it_was(monkeypatch: pytest.M
     names = [f"listing/L{number}" for number in range(3)]
     body = {"city": "S", "zip": "95838", "property_type": "Condo", "beds": 1, "baths": 1.0, "square_feet": 1}
     body |= {"price": 1, "latitude": 1.0, "longitude": 1.0}
-    steps = [("listing.list_property", body), *(("listing.change_price", {"price": price}) for price in (2, 3))]
-    records = []
+    steps: list[tuple[str, Mapping[str, object]]] = [("listing.list_property", body)]
+    steps += [("listing.change_price", {"price": price}) for price in (2, 3)]
+    records: list[Record] = []
     for command_type, data in steps:
         for name in names:
             identified = {"listing_id": name.partition("/")[2], **data}

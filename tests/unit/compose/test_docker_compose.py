@@ -17,33 +17,35 @@ LOOPBACK_ONLY = {"listen_addresses", "unix_socket_directories"}  # in a containe
 
 
 @pytest.mark.parametrize("service", ["kafka", "postgres", "elasticsearch", "valkey"])
-def test_ports_are_the_same_and_on_loopback(service):
+def test_ports_are_the_same_and_on_loopback(service: str) -> None:
     (mapping,) = SERVICES[service]["ports"]
-    address, variable, default = re.match(r"([\d.]+):\$\{(\w+):-(\d+)\}:\d+$", mapping).groups()
+    parts = re.match(r"([\d.]+):\$\{(\w+):-(\d+)\}:\d+$", mapping)
+    assert parts, mapping
+    address, variable, default = parts.groups()
     assert address == "127.0.0.1"
     assert variable == Ports.variable(service)
     assert int(default) == getattr(Ports(), service)
 
 
-def test_java_servers_have_the_locked_versions():
+def test_java_servers_have_the_locked_versions() -> None:
     wanted = {want.module: want.version for group in read_lock(JAR_LOCK).values() for want in group.wants}
     assert SERVICES["kafka"]["image"] == f"apache/kafka:{wanted['kafka_2.13']}"
     assert SERVICES["elasticsearch"]["image"] == f"elasticsearch:{wanted['elasticsearch']}"
 
 
-def test_kafka_has_the_same_properties():
+def test_kafka_has_the_same_properties() -> None:
     given = SERVICES["kafka"]["environment"]
     properties = kafka.PROPERTIES | kafka.internal_topics(1)
     expected = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
     assert {name: given.get(name) for name in expected} == expected
 
 
-def test_postgres_has_the_same_options():
+def test_postgres_has_the_same_options() -> None:
     given = {word for word in SERVICES["postgres"]["command"] if "=" in word}
     assert given == {f"{name}={value}" for name, value in postgres.OPTIONS.items() if name not in LOOPBACK_ONLY}
 
 
-def test_connect_has_the_same_properties_version_and_port():
+def test_connect_has_the_same_properties_version_and_port() -> None:
     service, given = SERVICES["connect"], SERVICES["connect"]["environment"]
     wanted = {want.module: want.version for want in read_lock(JAR_LOCK)["connect"].wants}
     assert service["image"].endswith(f"/connect:{wanted['debezium-connector-postgres']}")
@@ -55,13 +57,13 @@ def test_connect_has_the_same_properties_version_and_port():
     assert given["CONNECT_LISTENERS"] == f"http://127.0.0.1:{port}"
 
 
-def test_connect_uses_the_addresses_of_the_other_processes():
+def test_connect_uses_the_addresses_of_the_other_processes() -> None:
     service = SERVICES["connect"]
     port = f"${{{Ports.variable('kafka')}:-{Ports().kafka}}}"
     assert (service["network_mode"], service["environment"]["BOOTSTRAP_SERVERS"]) == ("host", f"127.0.0.1:{port}")
 
 
-def test_valkey_keeps_data_the_same_way(tmp_path):
+def test_valkey_keeps_data_the_same_way(tmp_path: Path) -> None:
     local = valkey.spec(StackSettings(tmp_path)).argv
     given = SERVICES["valkey"]["command"][1:]
     assert " ".join(given) in " ".join(local)

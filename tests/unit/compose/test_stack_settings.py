@@ -11,7 +11,7 @@ from compose.settings import Ports, StackSettings
 from compose.stack import CAPTURING, PARTS, check_ports, parts_for, parts_text
 
 
-def test_defaults_lead_to_the_addresses_that_clients_default_to():
+def test_defaults_lead_to_the_addresses_that_clients_default_to() -> None:
     settings = StackSettings.from_environ({})
     assert settings.state == Path.cwd() / ".headwater"
     assert settings.endpoints.environment() == {
@@ -24,20 +24,20 @@ def test_defaults_lead_to_the_addresses_that_clients_default_to():
     }
 
 
-def test_each_port_has_its_variable(tmp_path):
+def test_each_port_has_its_variable(tmp_path: Path) -> None:
     environ = {"HEADWATER_STATE": str(tmp_path), "HEADWATER_KAFKA_CONTROLLER_PORT": "7", "HEADWATER_VALKEY_PORT": "8"}
     settings = StackSettings.from_environ(environ)
     assert settings == StackSettings(tmp_path, Ports(kafka_controller=7, valkey=8))
 
 
 @pytest.mark.parametrize("value", ["0", "65536", "-1", "kafka", "1.5", "¹"])
-def test_a_port_that_is_none_is_refused_by_its_variable(value):
+def test_a_port_that_is_none_is_refused_by_its_variable(value: str) -> None:
     with pytest.raises(SettingError, match="HEADWATER_KAFKA_PORT") as refused:
         StackSettings.from_environ({"HEADWATER_KAFKA_PORT": value})
     assert repr(value)[1:-1] in str(refused.value)
 
 
-def test_a_taken_port_is_named_with_the_variable_that_changes_it():
+def test_a_taken_port_is_named_with_the_variable_that_changes_it() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -47,11 +47,11 @@ def test_a_taken_port_is_named_with_the_variable_that_changes_it():
             check_ports(Ports(**{**_as_dict(free_ports()), "elasticsearch": ports.elasticsearch}))
 
 
-def test_free_ports_pass():
+def test_free_ports_pass() -> None:
     check_ports(free_ports())
 
 
-def test_the_port_of_a_part_that_does_not_run_may_be_taken():
+def test_the_port_of_a_part_that_does_not_run_may_be_taken() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -61,7 +61,7 @@ def test_the_port_of_a_part_that_does_not_run_may_be_taken():
             check_ports(ports, CAPTURING)
 
 
-def test_only_a_deployment_with_a_source_gets_kafka_connect():
+def test_only_a_deployment_with_a_source_gets_kafka_connect() -> None:
     assert parts_for(("listings", "orders")) == PARTS
     assert parts_for(("listings", "shop")) == CAPTURING
     assert parts_text(PARTS) == "Kafka, PostgreSQL, Elasticsearch and Valkey"

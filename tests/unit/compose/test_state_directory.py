@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,7 +13,7 @@ from compose.state import StateDirectory
 from projections.supervision.process import ProcessStatus, State
 
 
-def test_there_is_one_owner_at_a_time(tmp_path):
+def test_there_is_one_owner_at_a_time(tmp_path: Path) -> None:
     first, second = StateDirectory(tmp_path), StateDirectory(tmp_path)
     assert not second.is_owned()
     first.take()
@@ -24,22 +25,25 @@ def test_there_is_one_owner_at_a_time(tmp_path):
     second.release()
 
 
-def test_the_record_reads_back(tmp_path):
+def test_the_record_reads_back(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     assert state.read() is None
     status = ProcessStatus("kafka", State.HEALTHY, 11, 12, 1.0, 2, 3.0, "")
     state.write(Ports(kafka=1), [status])
     record = state.read()
+    assert record is not None
     assert (record.ports, record.processes) == (Ports(kafka=1), (status,))
 
 
-def test_a_record_of_another_version_is_named(tmp_path):
+def test_a_record_of_another_version_is_named(tmp_path: Path) -> None:
     (tmp_path / "stack.json").write_text('{"owner": 1}')
     with pytest.raises(ComposeError, match=r"stack\.json.*delete it"):
         StateDirectory(tmp_path).read()
 
 
-def test_what_lost_its_guard_is_ended_and_what_only_has_its_number_is_not(tmp_path, caplog):
+def test_what_lost_its_guard_is_ended_and_what_only_has_its_number_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     state = StateDirectory(tmp_path)
     with (
         subprocess.Popen(["/bin/sleep", "600"], start_new_session=True) as left,

@@ -6,6 +6,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,26 +17,34 @@ from projections.supervision.process import ProcessSpec, State
 from projections.supervision.supervisor import Supervisor
 from tests.waiting import eventually
 
-QUICK = Backoff(first_s=0.01, max_s=0.02, limit=3, limit_at_first=2)
+LIMIT, LIMIT_AT_FIRST = 3, 2
+QUICK = Backoff(first_s=0.01, max_s=0.02, limit=LIMIT, limit_at_first=LIMIT_AT_FIRST)
 READY_THEN_WAIT = "echo started >> runs; trap 'echo cleanly >> runs; exit 0' TERM; while :; do sleep 0.05; done"
 
 
-def spec(folder: Path, script: str = READY_THEN_WAIT, name: str = "child", **changes) -> ProcessSpec:
+def spec(folder: Path, script: str = READY_THEN_WAIT, name: str = "child", **changes: Any) -> ProcessSpec:
     runs = folder / "runs"
-    settings = {
-        "name": name,
-        "argv": ("/bin/sh", "-c", script),
-        "cwd": folder,
-        "log": folder / "logs" / f"{name}.log",
-        "probe": lambda: None if runs.exists() else "it has not said that it started",
-        "start_timeout_s": 5.0,
-        "stop_timeout_s": 5.0,
-    }
-    return ProcessSpec(**settings | changes)
+    settings = ProcessSpec(
+        name=name,
+        argv=("/bin/sh", "-c", script),
+        cwd=folder,
+        log=folder / "logs" / f"{name}.log",
+        probe=lambda: None if runs.exists() else "it has not said that it started",
+        start_timeout_s=5.0,
+        stop_timeout_s=5.0,
+    )
+    return replace(settings, **changes)
 
 
 def runs(folder: Path) -> list[str]:
     return (folder / "runs").read_text().split()
+
+
+def child(supervisor: Supervisor) -> int:
+    """The id of the process that it runs."""
+    pid = supervisor["child"].status.pid
+    assert pid is not None
+    return pid
 
 
 def gone(pids: list[int]) -> bool:
@@ -43,26 +52,26 @@ def gone(pids: list[int]) -> bool:
     return not psutil.wait_procs(processes, timeout=60)[1]
 
 
-def test_a_process_is_asked_to_stop_and_leaves_cleanly(tmp_path):
+def test_a_process_is_asked_to_stop_and_leaves_cleanly(tmp_path: Path) -> None:
     supervisor = Supervisor([spec(tmp_path)], QUICK)
     supervisor.start()
-    pid = supervisor["child"].status.pid
+    pid = child(supervisor)
     supervisor.stop()
     assert runs(tmp_path) == ["started", "cleanly"]
     assert supervisor["child"].status.state is State.STOPPED
     assert gone([pid])
 
 
-def test_a_process_that_will_not_stop_is_killed_with_its_children(tmp_path):
+def test_a_process_that_will_not_stop_is_killed_with_its_children(tmp_path: Path) -> None:
     stubborn = "echo started >> runs; trap '' TERM; sleep 600 & echo $! > sleeper; while :; do wait; done"
     supervisor = Supervisor([spec(tmp_path, stubborn, stop_timeout_s=0.2)], QUICK)
     supervisor.start()
-    pid = supervisor["child"].status.pid
+    pid = child(supervisor)
     supervisor.stop()
     assert gone([pid, int((tmp_path / "sleeper").read_text())])
 
 
-def test_a_killed_process_is_restarted_and_the_restart_logged(tmp_path, caplog):
+def test_a_killed_process_is_restarted_and_the_restart_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     supervisor = Supervisor([spec(tmp_path)], QUICK)
     supervisor.start()
     try:
@@ -78,7 +87,7 @@ def test_a_killed_process_is_restarted_and_the_restart_logged(tmp_path, caplog):
     assert "'child' was killed by SIGKILL; restart 1" in caplog.text
 
 
-def test_a_clean_restart_needs_no_backoff(tmp_path):
+def test_a_clean_restart_needs_no_backoff(tmp_path: Path) -> None:
     slow = Backoff(first_s=10.0, max_s=10.0)
     supervisor = Supervisor([spec(tmp_path)], slow)
     supervisor.start()
@@ -89,17 +98,19 @@ def test_a_clean_restart_needs_no_backoff(tmp_path):
     finally:
         supervisor.stop()
     assert runs(tmp_path) == ["started", "cleanly", "started", "cleanly"]
+    assert began is not None
+    assert again is not None
     assert again - began < slow.first_s
 
 
-def test_a_process_that_never_starts_is_given_up_with_reason_and_log(tmp_path):
+def test_a_process_that_never_starts_is_given_up_with_reason_and_log(tmp_path: Path) -> None:
     supervisor = Supervisor([spec(tmp_path, "echo no >> tries; exit 3")], QUICK)
     with pytest.raises(StartFailed, match=r"exited with status 3.*child\.log"):
         supervisor.start()
-    assert (tmp_path / "tries").read_text().count("no") == 1 + QUICK.limit_at_first
+    assert (tmp_path / "tries").read_text().count("no") == 1 + LIMIT_AT_FIRST
 
 
-def test_a_process_that_keeps_dying_is_given_up(tmp_path):
+def test_a_process_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
     given_up = threading.Event()
 
     def watch() -> None:
@@ -113,10 +124,10 @@ def test_a_process_that_keeps_dying_is_given_up(tmp_path):
         assert given_up.wait(120)
     finally:
         supervisor.stop()
-    assert len(runs(tmp_path)) == 1 + QUICK.limit
+    assert len(runs(tmp_path)) == 1 + LIMIT
 
 
-def test_without_a_limit_a_process_that_dies_early_again_and_again_is_never_given_up(tmp_path):
+def test_without_a_limit_a_process_that_dies_early_again_and_again_is_never_given_up(tmp_path: Path) -> None:
     dies_at_first = f"echo try >> tries; [ $(wc -l < tries) -gt 6 ] || exit 1; {READY_THEN_WAIT}"
     supervisor = Supervisor([spec(tmp_path, dies_at_first)], replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
     supervisor.start()
@@ -127,12 +138,12 @@ def test_without_a_limit_a_process_that_dies_early_again_and_again_is_never_give
         supervisor.stop()
 
 
-def test_the_wait_before_a_restart_is_bounded_however_many_there_were():
+def test_the_wait_before_a_restart_is_bounded_however_many_there_were() -> None:
     assert RETRY_FOREVER.wait_s(0) == RETRY_FOREVER.first_s
     assert RETRY_FOREVER.wait_s(100_000) == RETRY_FOREVER.max_s
 
 
-def test_a_process_that_waits_for_another_is_not_called_late(tmp_path):
+def test_a_process_that_waits_for_another_is_not_called_late(tmp_path: Path) -> None:
     held = iter([True, True, True])
     late = spec(tmp_path, "sleep 600", start_timeout_s=0.0, held=lambda: next(held, False))
     supervisor = Supervisor([late], replace(QUICK, limit_at_first=0))
@@ -141,7 +152,7 @@ def test_a_process_that_waits_for_another_is_not_called_late(tmp_path):
     assert next(held, None) is None, "the time to start ran only after it was let go"
 
 
-def test_a_restart_can_be_begun_without_waiting_for_its_end(tmp_path):
+def test_a_restart_can_be_begun_without_waiting_for_its_end(tmp_path: Path) -> None:
     supervisor = Supervisor([spec(tmp_path)], replace(QUICK, first_s=10.0, max_s=10.0))
     supervisor["child"].begin_restart()  # does not run: nothing to restart
     supervisor.begin("child")
@@ -155,18 +166,18 @@ def test_a_restart_can_be_begun_without_waiting_for_its_end(tmp_path):
     assert runs(tmp_path)[:3] == ["started", "cleanly", "started"]
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path):
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(StartFailed, match="'/no/such/program' does not run"):
         Supervisor([spec(tmp_path, argv=("/no/such/program",))], QUICK).start()
 
 
-def test_a_process_that_is_never_ready_is_given_up_with_the_probes_reason(tmp_path):
+def test_a_process_that_is_never_ready_is_given_up_with_the_probes_reason(tmp_path: Path) -> None:
     never = spec(tmp_path, "sleep 600", start_timeout_s=0.2)
     with pytest.raises(StartFailed, match="it has not said that it started"):
         Supervisor([never], QUICK).start()
 
 
-def test_a_probe_with_a_defect_fails_the_start(tmp_path):
+def test_a_probe_with_a_defect_fails_the_start(tmp_path: Path) -> None:
     def probe() -> str | None:
         raise ZeroDivisionError
 
@@ -176,8 +187,8 @@ def test_a_probe_with_a_defect_fails_the_start(tmp_path):
     assert supervisor["child"].status.pid is None
 
 
-def test_processes_start_after_those_they_need_and_stop_before_them(tmp_path):
-    def step(name: str, stop_takes_s: float, **changes) -> ProcessSpec:
+def test_processes_start_after_those_they_need_and_stop_before_them(tmp_path: Path) -> None:
+    def step(name: str, stop_takes_s: float, **changes: Any) -> ProcessSpec:
         leave = f"sleep {stop_takes_s}; echo {name} >> order; exit"
         script = f"echo {name} >> order; touch {name}; trap '{leave}' TERM; "
         return spec(
@@ -195,13 +206,13 @@ def test_processes_start_after_those_they_need_and_stop_before_them(tmp_path):
     assert (tmp_path / "order").read_text().split() == ["first", "second", "third", "third", "second", "first"]
 
 
-def test_processes_that_wait_for_each_other_are_refused(tmp_path):
+def test_processes_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SupervisionError, match="wait for each other"):
         Supervisor([spec(tmp_path, name="a", after=("b",)), spec(tmp_path, name="b", after=("a",))])
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_dead_supervisor_leaves_no_orphans(tmp_path, how):
+def test_a_dead_supervisor_leaves_no_orphans(tmp_path: Path, how: signal.Signals) -> None:
     program = f"""
 import signal, sys
 sys.path[:0] = {[str(Path.cwd()), str(Path(__file__).parent)]}
@@ -213,6 +224,7 @@ print(status.pid, status.guard, flush=True)
 signal.pause()
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
         pids = [int(pid) for pid in owner.stdout.readline().split()]
         owner.send_signal(how)
     assert len(pids) == 2

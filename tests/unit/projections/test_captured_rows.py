@@ -24,6 +24,7 @@ from projections.folding.unclear import Unreadable
 from projections.spark.patch_sql import patch_records
 from projections.table import reference
 from projections.table.expressions import Source
+from projections.table.folds import Column
 from projections.table.monoids import State
 from projections.table.view import TableView as View
 from tests.captured_things import VIEWS, Pair, Thing, by_id, random_record, random_row
@@ -109,7 +110,7 @@ def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
                 except Unreadable:
                     assert each in fold.unclear
         names = [field.name for field in view.layout.fields]
-        left = {}
+        left: dict[str, State] = {}
         for each in fold.unclear:
             try:
                 for patch in unclear.patches(view, each):
@@ -163,7 +164,7 @@ def test_a_view_reads_events_and_a_table_in_one_row() -> None:
 
 def test_events_alone_make_no_row_that_the_table_lacks() -> None:
     """The tombstone of a deleted row is gone one day, and a rebuild must not bring the row back."""
-    columns = {"name": current(Thing, "name"), "changes": count(PriceChanged)}
+    columns: dict[str, Column] = {"name": current(Thing, "name"), "changes": count(PriceChanged)}
     view = TableView("mixed", "listing_id", columns, (Postgres(),), deleted_by=(Deleted(Thing),))
     data = {"listing_id": "1", "city": "A", "previous_price": 1, "price": 2}
     event = Envelope("listing/1/1", PriceChanged.type, "listing/1", WHEN, data, data_version=1, sequence=1)
@@ -183,9 +184,9 @@ def test_events_alone_make_no_row_that_the_table_lacks() -> None:
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
-        (lambda: TableView("v", "k", {"n": count(Thing)}, (Postgres(),)), "only current rows are known"),
-        (lambda: TableView("v", "k", {"n": last({Thing: "name"})}, (Postgres(),)), 'current(Thing, "…")'),
-        (lambda: TableView("v", "k", {"n": current(Thing, "name")}, (Postgres(),), deleted_by=(Thing,)), "Deleted(Th"),
+        (lambda: TableView("v", "k", {"n": count(Thing)}, (Postgres(),)), "only current rows are known"),  # type: ignore[arg-type]
+        (lambda: TableView("v", "k", {"n": last({Thing: "name"})}, (Postgres(),)), 'current(Thing, "…")'),  # type: ignore[dict-item]
+        (lambda: TableView("v", "k", {"n": current(Thing, "name")}, (Postgres(),), deleted_by=(Thing,)), "Deleted(Th"),  # type: ignore[arg-type]
         (lambda: TableView("v", "k", {"n": current(Thing, "nome")}, (Postgres(),)), 'has no column "nome"; it has'),
         (
             lambda: TableView(

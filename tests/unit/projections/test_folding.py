@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from projections.errors import StoreUnavailable
 from projections.folding import pool
@@ -147,7 +148,9 @@ def check(view: TableView, sources: Sequence[Source], seed: int = 1) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_every_fold_over_every_type_is_the_references(name: str, seed: int) -> None:
     view = FOLDED[name]
-    events = list(view.plan.events.values()) if name in FOLD_VIEWS else [Put, Taken, Removed, Restored]
+    events: list[type[Event]] = [Put, Taken, Removed, Restored]
+    if name in FOLD_VIEWS:
+        events = list(view.plan.events.values())
     check(view, random_history(view, events, seed, length=150).sources, seed)
 
 

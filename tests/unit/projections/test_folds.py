@@ -158,7 +158,7 @@ TEXT: Expression = field("text")
         (_column(top(3, {Put: "text"}, by="flag")), "ordered by a boolean"),
         (_column(nested("sku", {Packed: SKU}, {"sku": count(Packed)})), "is already a column"),
         (_column(nested("sku", {Packed: SKU}, {"n": count(LineAdded)})), 'key has no "thing.line_added"'),
-        (_column(nested("sku", {Packed: SKU}, {"n": collect({Packed: PIECES})})), "plain folds only"),
+        (_column(nested("sku", {Packed: SKU}, {"n": collect({Packed: PIECES})})), "plain folds only"),  # type: ignore[dict-item]
         (_column(nested("sku", {Packed: item("lines", "colour")}, {"n": count(Packed)})), 'but no "colour"'),
         (_column(nested("sku", {Packed: item("text", "sku")}, {"n": count(Packed)})), "not a list of objects"),
         (_declared(where={Put: TEXT}), "must be a boolean"),

@@ -11,7 +11,7 @@ from commands.aggregates.listings.listing import Listed
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from projections.table.declared_stores import Postgres
-from projections.table.folds import collect, last
+from projections.table.folds import Column, collect, last
 from projections.table.lookups import Lookup, looked_up_types
 from projections.table.types import ColumnType
 from projections.table.view import TableView
@@ -21,7 +21,8 @@ PRICE = {"city_price": "average_price"}
 
 
 def homes(*lookups: Lookup, **more: Any) -> TableView:
-    columns = {"city": last({Listed: "city"}), "beds": last({Listed: "beds"}), "zips": collect({Listed: "zip"})}
+    columns: dict[str, Column] = {name: last({Listed: name}) for name in ("city", "beds")}
+    columns["zips"] = collect({Listed: "zip"})
     return TableView("homes", "listing_id", columns, (Postgres(),), lookups=lookups, **more)
 
 

@@ -54,8 +54,8 @@ def patches(monoid: Monoid) -> st.SearchStrategy[State]:
         entry = st.fixed_dictionaries({"v": st.integers(0, 3), "n": st.sampled_from([1, -1])})
         return st.fixed_dictionaries({"value": st.lists(entry, max_size=3)})
     if isinstance(monoid, Ranked):
-        entry = st.fixed_dictionaries({"rank": st.integers(0, 2), "other": st.text(max_size=3)})
-        return st.fixed_dictionaries({"value": st.lists(entry, max_size=1)})
+        ranked = st.fixed_dictionaries({"rank": st.integers(0, 2), "other": st.text(max_size=3)})
+        return st.fixed_dictionaries({"value": st.lists(ranked, max_size=1)})
     if isinstance(monoid, Keyed):
         part = {"key": st.sampled_from("abcdef"), "value": st.integers(0, 5)}
         more = {"rank": st.integers(0, 9), DELETED: st.booleans()} if monoid is PARTS else {}
@@ -129,7 +129,8 @@ def test_a_patch_is_left_as_it_was(monoid: Monoid, data: st.DataObject) -> None:
 
 
 def test_a_tally_takes_back_and_drops_what_is_held_no_more() -> None:
-    tally, row = Tally(tally_field("value", ColumnType.INTEGER)), {}
+    tally = Tally(tally_field("value", ColumnType.INTEGER))
+    row: State = {}
     tally.combine(row, {"value": [{"v": 350, "n": 1}, {"v": 360, "n": 1}]})
     tally.combine(row, {"value": [{"v": 350, "n": -1}]})
     assert row == {"value": {"360": 1}}

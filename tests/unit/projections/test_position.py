@@ -33,8 +33,8 @@ def emitted(view: TableView, sources: Iterable[Source]) -> dict[int, list[Record
         ends[str(source.position.partition)] = source.position.offset
         for patch in lift(view, source):
             key = patch_key(view.tag, patch.key)
-            value = {"p": int(patch.source), "o": patch.place.offset, "i": patch.place.number, "c": patch.fields}
-            made = (patch.place, key.encode(), orjson.dumps(value))
+            change = {"p": int(patch.source), "o": patch.place.offset, "i": patch.place.number, "c": patch.fields}
+            made = (patch.place, key.encode(), orjson.dumps(change))
             records[partition_of(key, PARTITIONS)].append(made)
     for source_id, end in ends.items():
         value = orjson.dumps({"p": int(source_id), "o": end, "v": [view.tag]})

@@ -10,7 +10,11 @@ from projections.errors import StoreUnavailable, Unloadable
 from projections.stores.postgres_errors import AWAY, REFUSED, meaning, of_data
 
 KNOWN = sorted(
-    {kind for kind in vars(errors).values() if isinstance(kind, type) and getattr(kind, "sqlstate", None)},
+    {
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, psycopg.Error) and kind.sqlstate
+    },
     key=lambda kind: str(kind.sqlstate),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from eventlog.settings import LogSettings
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StoreUnavailable
 from projections.generations import building, rebuild
 from projections.generations.building import Build, Rebuilt
-from projections.generations.engine import BulkResult, Load
+from projections.generations.engine import BulkResult, Load, Ranges
 from projections.generations.rebuild import MAX_TOGETHER, Rebuilder
 from projections.generations.registry import Generation
 from projections.registry import ViewRegistry
@@ -117,12 +117,15 @@ class Store(MemoryStore):
 class Folded:
     """An engine. passes: the views of each. failing: by view, why its load fails."""
 
-    failing: Mapping[str, Exception]
+    failing: Mapping[str, BaseException]
     passes: list[list[str]] = field(default_factory=list)
 
     def bulk_load(self, loads: Sequence[Load[View]]) -> list[Any]:
         self.passes.append([load.view.name for load in loads])
         return [self.failing.get(load.view.name, BulkResult(1, 1, 0.1)) for load in loads]
+
+    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+        raise NotImplementedError  # nothing is rolled back here
 
 
 @dataclass

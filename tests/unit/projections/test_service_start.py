@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from eventlog.backoff import RETRY_FOREVER
 from eventlog.settings import LogSettings
 from projections import service
 from projections.generations.registry import Generation, Generations, served_by
@@ -64,7 +65,7 @@ def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
             name=name, argv=("/bin/sh", "-c", script), cwd=tmp_path, log=tmp_path / "log", probe=lambda: None
         )
 
-    monkeypatch.setattr(service, "RETRY_FOREVER", replace(service.RETRY_FOREVER, first_s=0.01, max_s=0.02))
+    monkeypatch.setattr(service, "RETRY_FOREVER", replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
     monkeypatch.setattr(service, "prepare", lambda *_: "cluster")
     monkeypatch.setattr(Service, "build_missing", lambda _: [])
     monkeypatch.setattr(Service, "upkeep", lambda _, parts: made.of(parts))

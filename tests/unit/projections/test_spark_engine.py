@@ -18,7 +18,7 @@ from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position, encode, partition_of
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, MAX_RECORD_BYTES
+from eventlog.topics import MAX_RECORD_BYTES
 from projections.loading.decoding import NotAPatch, read_into
 from projections.spark.erasing import remaining, tombstones
 from projections.spark.events import LogSchema
@@ -311,7 +311,7 @@ def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
 
     there = [event(0, 1, "a"), event(0, 2, "b"), event(0, 9, "a"), event(1, 1, "a"), event(0, 3, "c")]
     gone = [record(0, 4, "a", None), record(0, 5, "a", None), record(0, 6, "c", None), record(1, 0, "a", None)]
-    nobody = Row(SETTINGS.topic(EVENTS), None, b"{}", 0, 7, there[0][5])
+    nobody = record(0, 7, None, b"{}")
     erased = tombstones(frame([*there, *gone]), SETTINGS)
     assert erased == {"0": {b"a": 5, b"c": 6}, "1": {b"a": 0}}
     left = remaining(frame([*there, *gone, nobody]), erased, SETTINGS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from projections.stores.row_reader import Size
 from projections.stores.store import Target
 from projections.views.listings.listings import listings
 from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
@@ -29,6 +30,9 @@ class Stored:
     def rows_of(self, target: Target, keys: Sequence[str]) -> Rows:
         self._change(self.stored)
         return {key: dict(row) for key in keys if (row := self.stored[target.generation].get(key)) is not None}
+
+    def size(self, target: Target) -> Size:
+        return Size(len(self.stored[target.generation]), None)
 
 
 def still() -> Callable[[], Set[str]]:

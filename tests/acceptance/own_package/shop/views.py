@@ -1,7 +1,8 @@
 """What lies in the baskets, by product and by basket."""
 
 from projections import Cache, Lookup, Postgres, TableView, add, count, envelope, first, last, negative, nested
-from shop.domain import CheckedOut, ProductAdded, ProductRemoved
+
+from .domain import CheckedOut, ProductAdded, ProductRemoved
 
 product_demand = TableView(
     name="product_demand",
