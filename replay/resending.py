@@ -14,13 +14,14 @@ from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError, UnreadableProcess
 from commands.reacting.instance import read_instance
-from commands.reacting.router import ROUTED_BY, Router
+from commands.reacting.router import ROUTED_BY, Router, Routes
+from commands.reacting.row_router import RowRouter, table_role
 from commands.reacting.starts import read_starts
 from commands.receipt import Receipt
 from eventlog.envelope import decode, encode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
-from eventlog.ports import Entry, EventLog, Record
+from eventlog.ports import ROUTER, Entry, EventLog, Record, Role
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
 from replay.errors import CannotRetry
@@ -111,13 +112,23 @@ class Resender:
         if key.startswith(f"{INBOX}/"):
             yield Entry(INBOX, record_key, value, time.time_ns() // 1_000_000)
             return
-        partition, offset = (int(part) for part in key.split("/")[1:3])
-        starts = read_starts(self._log)
-        routed = Router(self._commands, self._processes).route(
-            Record(EVENTS, partition, offset, record_key, value, 0),
+        topic, *place = key.split("/")
+        partition, offset = map(int, place[:2])
+        router, role = self._router(key, topic)
+        starts = read_starts(self._log, role)
+        routed = router.route(
+            Record(topic, partition, offset, record_key, value, timestamp_ms(datetime.now(UTC))),
             lambda name: starts.get(name, {}).get(partition, 0) <= offset,
         )
         for entry in routed:
             if entry.topic == DEAD_LETTERS:
                 raise CannotRetry(key, f"it still cannot be read: {Letter.from_json(entry.value or b'').reason}")
             yield entry
+
+    def _router(self, key: str, topic: str) -> tuple[Routes, Role]:
+        if topic == EVENTS:
+            return Router(self._commands, self._processes), ROUTER
+        table = self._processes.tables.get(topic)
+        if table is None:
+            raise CannotRetry(key, f'no process handles rows of "{topic}"')
+        return RowRouter(self._log, self._processes, table), table_role(table)

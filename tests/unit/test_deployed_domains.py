@@ -89,7 +89,7 @@ def deployed(value: str | None) -> tuple[set[str], set[str], set[str], set[str]]
 
 ONLY_LISTINGS = ({"listing"}, {"listing_viewed"}, set(), {"streams", *LISTINGS})
 ONLY_ORDERS = ({"order", "refund", "stock"}, set(), {"order_fulfilment"}, {"streams"})
-ONLY_SHOP = ({"payment"}, set(), set(), {"streams", "customer_360", "product_search"})
+ONLY_SHOP = ({"customer", "payment"}, set(), {"customer_import"}, {"streams", "customer_360", "product_search"})
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
 ALL = tuple(one | other for one, other in zip(BOTH, ONLY_SHOP, strict=True))
 
