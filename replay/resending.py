@@ -114,6 +114,8 @@ class Resender:
             return
         topic, *place = key.split("/")
         partition, offset = map(int, place[:2])
+        if topic != EVENTS and self._has_changed(topic, partition, offset, record_key):
+            return  # the process has seen a later change of the row
         router, role = self._router(key, topic)
         starts = read_starts(self._log, role)
         routed = router.route(
@@ -124,6 +126,10 @@ class Resender:
             if entry.topic == DEAD_LETTERS:
                 raise CannotRetry(key, f"it still cannot be read: {Letter.from_json(entry.value or b'').reason}")
             yield entry
+
+    def _has_changed(self, topic: str, partition: int, offset: int, record_key: str) -> bool:
+        later = self._log.read(topic, partition, offset + 1)
+        return any(record.key == record_key for record in later)
 
     def _router(self, key: str, topic: str) -> tuple[Routes, Role]:
         if topic == EVENTS:
