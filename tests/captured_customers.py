@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from commands.aggregates.shop.customer import Details
 from eventlog.ports import Entry, Record
@@ -12,6 +15,21 @@ from eventlog.sources.shop.shop import Customer
 from tests.process_world import World
 from tests.unit.capturing.records import record
 
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+ADA = Customer(
+    id=42,
+    public_id=UUID("5b2f5f0e-6f0b-4a53-8f33-6d9f3a0b1c2d"),
+    name="Ada",
+    email="ada@example.org",
+    phone=None,
+    born_on=None,
+    credit_limit=Decimal("12.50"),
+    is_business=False,
+    interests=["tea"],
+    preferences={"newsletter": True},
+    created_at=NOON,
+    changed_at=NOON,
+)
 USUAL: dict[str, Any] = {
     "public_id": "5b2f5f0e-6f0b-4a53-8f33-6d9f3a0b1c2d",
     "phone": None,

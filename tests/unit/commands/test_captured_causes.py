@@ -179,6 +179,30 @@ def test_a_topic_that_was_made_again_is_read_from_the_start(world: World, monkey
     assert seen(world, "1") == ["Ada", "Bo", "Ada", "Ada", "Chen"]
 
 
+def test_a_process_that_began_in_the_topic_before_sees_all_of_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(random.Random(1))
+    world.deploy()
+    table = Customers(world)
+    for name in ("Ada", "Bo", "Ada"):
+        table.put(1, name=name)
+    world.deploy(noting(begins="now"))
+    for place in [place for place in world.log._records if place[0] == Customer.topic()]:
+        del world.log._records[place]
+    monkeypatch.setattr(world.log, "incarnation", lambda topic: f"new/{topic}")
+    table.put(1, name="Chen")
+    world.restart_all()
+    world.settle()
+    assert seen(world, "1") == ["Chen"]
+
+
+def test_two_snapshots_at_one_place_of_the_log_are_two_changes_if_the_values_differ(world: World) -> None:
+    """A snapshot between the changes may have the position of the last one, whatever row that was about."""
+    for name in ("Ada", "Bo", "Bo"):
+        world.change(Customer, {"id": 1}, record(after=row(1, name), op="r", lsn=1_000, order=0))
+    world.settle()
+    assert [each and each.name for each in histories(world)[1]] == ["Ada", "Bo"]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [

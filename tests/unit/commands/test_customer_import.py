@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from decimal import Decimal
-from uuid import UUID
-
 import pytest
 
 from commands.aggregates.shop.customer import (
@@ -20,22 +16,8 @@ from commands.declaring.captured_inputs import RowDeleted
 from commands.processes.shop.customer_import import customer_import
 from commands.testing import given
 from eventlog.sources.shop.shop import Customer, Product
+from tests.captured_customers import ADA
 
-NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-ADA = Customer(
-    id=42,
-    public_id=UUID("5b2f5f0e-6f0b-4a53-8f33-6d9f3a0b1c2d"),
-    name="Ada",
-    email="ada@example.org",
-    phone=None,
-    born_on=None,
-    credit_limit=Decimal("12.50"),
-    is_business=False,
-    interests=["tea"],
-    preferences={"newsletter": True},
-    created_at=NOON,
-    changed_at=NOON,
-)
 IMPORTED = ImportCustomer(
     customer_id="42", name="Ada", email="ada@example.org", is_business=False, credit_limit_cents=1_250
 )
