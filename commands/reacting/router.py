@@ -18,7 +18,7 @@ import orjson
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
-from commands.reacting.starts import PLACES_KEY, Starts
+from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts
 from commands.reacting.turn import described, read_typed
 from eventlog import topics
 from eventlog.envelope import decode
@@ -43,6 +43,8 @@ class Routes(Protocol):
 
     processes: Mapping[str, AnyProcess]
     """Those that handle records of the topic, by name."""
+    incarnation: str | None
+    """The id of the topic, noted beside its offsets; None if it is never made again."""
 
     def route(self, record: Record, accepts: Callable[[str], bool]) -> Iterable[Entry]:
         """One copy for each process that handles the record and that `accepts` it (by name), or a dead letter."""
@@ -53,6 +55,7 @@ class Router:
 
     def __init__(self, commands: CommandRegistry, processes: ProcessRegistry) -> None:
         self.processes = processes.processes
+        self.incarnation: str | None = None
         self._commands, self._by_event = commands, processes.by_event
         self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
 
@@ -124,6 +127,7 @@ class RoutingTask:
         """See PartitionTask.restore."""
         self._next_offset = self._log.next_offset(self._partition, self._role)
         kept = orjson.loads(self._log.last(self._places, self._partition, PLACES_KEY) or b"{}")
+        kept.pop(INCARNATION, None)
         for name in {*kept, *self._router.processes}:
             declared = name in self._router.processes
             start = self._starts.get(name, {}).get(self._partition, 0)
@@ -181,7 +185,9 @@ class RoutingTask:
         return entries
 
     def _commit(self, writer: PartitionWriter, entries: Sequence[Entry]) -> None:
-        places = {**dict.fromkeys(self._first_offsets), **self._behind}
+        places: dict[str, int | str | None] = {**dict.fromkeys(self._first_offsets), **self._behind}
+        if self._router.incarnation is not None:
+            places[INCARNATION] = self._router.incarnation
         place = Entry(self._places, PLACES_KEY, orjson.dumps(places), time.time_ns() // 1_000_000)
         with abort_on_error(writer.begin()) as begun:
             begun.append([*sorted(entries, key=_topic), place])

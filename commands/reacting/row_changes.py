@@ -20,7 +20,7 @@ ROW: Final = "row"
 KEY: Final = "key"
 
 
-def change_envelope(row: RowInput, change: Change, record: Record, incarnation: str) -> Envelope:
+def change_envelope(row: RowInput, change: Change, record: Record, incarnation: str | None) -> Envelope:
     """The envelope of a change that is the input `row`. incarnation: of the topic, from which `record` is.
 
     Its id, which becomes part of the ids of commands, is the place of the change in the database. The offset in the

@@ -53,7 +53,7 @@ class RowRouter:
         topic = table.topic()
         self.processes: Mapping[str, AnyProcess] = {each.name: each for each in processes.by_table.get(topic, ())}
         self._log, self._table, self._decoder = log, table, ChangeDecoder(table)
-        self._incarnation = log.incarnation(topic)
+        self.incarnation: str | None = log.incarnation(topic)
         self._deleted: Record | None = None
         """The last record that deletes a row, without tombstones."""
         self._looked_back = False
@@ -80,7 +80,7 @@ class RowRouter:
                 continue
             key = self._instance_key(row, change, record)
             if key is not None:
-                envelope = change_envelope(row, change, record, self._incarnation)
+                envelope = change_envelope(row, change, record, self.incarnation)
                 read_row(row, envelope)
                 yield copied(process, key, encode(envelope))
 

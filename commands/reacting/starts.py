@@ -22,8 +22,8 @@ from eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error
 TIMEOUT_S: Final = 30.0
 PLACES_KEY: Final = "processes"
 """Key of the record, beside a role's offsets, with the offsets of processes that are behind; null: it is not behind."""
-INCARNATION_KEY: Final = "topic"
-"""Key of the record, beside a table's offsets, with the id of the topic that they belong to."""
+INCARNATION: Final = "@topic"
+"""In that record, of a captured table, the id of the topic that the offsets belong to; no process has this name."""
 
 Starts = Mapping[str, Mapping[int, int]]
 """By process and partition, the offset of its first event."""
@@ -90,21 +90,25 @@ def _proposed(log: EventLog, process: AnyProcess, role: Role) -> dict[int, int]:
 
 def _begin_again(log: EventLog, role: Role) -> None:
     """Let the routers of a topic that was deleted and made again read it from the start."""
-    incarnation = log.incarnation(role.reads).encode()
+    incarnation = log.incarnation(role.reads)
     for partition in range(log.partitions):
-        if log.last(role.owns[0], partition, INCARNATION_KEY) == incarnation:
+        if _noted(log, partition, role) == incarnation:
             continue
         with closing(log.own(partition, role)) as writer:
-            noted = log.last(role.owns[0], partition, INCARNATION_KEY)
+            noted = _noted(log, partition, role)
             if noted == incarnation:
                 continue
             if noted is not None:
                 logger.warning('partition %d of "%s" was made again: reading it from the start', partition, role.reads)
             with abort_on_error(writer.begin()) as begun:
-                values = {INCARNATION_KEY: incarnation, PLACES_KEY: b"{}"}
-                now_ms = time.time_ns() // 1_000_000
-                begun.append([Entry(role.owns[0], key, value, now_ms) for key, value in values.items()])
+                places = orjson.dumps({INCARNATION: incarnation})
+                begun.append([Entry(role.owns[0], PLACES_KEY, places, time.time_ns() // 1_000_000)])
                 begun.commit(0)
+
+
+def _noted(log: EventLog, partition: int, role: Role) -> object:
+    """The id of the topic that the offsets of a captured table belong to; None if there are none."""
+    return orjson.loads(log.last(role.owns[0], partition, PLACES_KEY) or b"{}").get(INCARNATION)
 
 
 def _skip(log: EventLog, starts: Starts, role: Role) -> None:
