@@ -18,12 +18,13 @@ from commands.handling.ownership import PartitionOwner, PartitionTask, run_toget
 from commands.handling.restore import origin
 from commands.local_state.disk_state import DiskBudget, DiskStore
 from commands.local_state.slots import Slot
+from commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
 from commands.reacting.process_task import ProcessTask
 from commands.reacting.router import Router, Routes, RoutingTask
 from commands.reacting.row_router import RowRouter, process_topics, table_role
 from commands.reacting.starts import settle_starts
 from eventlog.admin import prepare
-from eventlog.capturing.declaring import Captured
+from eventlog.capturing.declaring import Captured, Source, SourceRegistry
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.logs import log_to_stderr
@@ -51,10 +52,12 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
     log: KafkaLog | None = None
     try:
         registry, processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
-        prepare(settings, process_topics(settings, processes))
+        sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
+        prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])
         log = KafkaLog(settings)
         owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry))]
-        run_together([*owners, *process_owners(log, registry, processes)], stopped)
+        senders = [_outbox_owner(log, registry, source) for source in sources]
+        run_together([*owners, *process_owners(log, registry, processes), *senders], stopped)
     except (EventLogError, CommandError) as error:
         logger.error("%s", error)
         return 1
@@ -77,6 +80,13 @@ def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], C
         return CommandTask(log, registry, partition, store)
 
     return new_task
+
+
+def _outbox_owner(log: KafkaLog, registry: CommandRegistry, source: Source) -> PartitionOwner:
+    """The owner that sends the commands in the outbox of a source."""
+    role = outbox_role(source)
+    settle_start(log, role)
+    return PartitionOwner(log, role, lambda _: OutboxTask(registry, source.name))
 
 
 def process_owners(log: KafkaLog, registry: CommandRegistry, processes: ProcessRegistry) -> list[PartitionOwner]:

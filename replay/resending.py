@@ -14,6 +14,7 @@ from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError, UnreadableProcess
 from commands.reacting.instance import read_instance
+from commands.reacting.outbox import SENT_BY, command_of
 from commands.reacting.router import ROUTED_BY, Router, Routes
 from commands.reacting.row_router import RowRouter, table_role
 from commands.reacting.starts import read_starts
@@ -34,7 +35,7 @@ LOST: Final = re.compile(r"[a-z-]+/\d+/\d+-\d+")
 def is_resent(key: str) -> bool:
     """Whether the record of a letter is sent again, instead of read again by views."""
     topic, *_, last = key.split("/")
-    return topic in (COMMANDS, INBOX, PROCESSES) or last == ROUTED_BY
+    return topic in (COMMANDS, INBOX, PROCESSES) or last in (ROUTED_BY, SENT_BY)
 
 
 def is_loss_notice(key: str) -> bool:
@@ -62,7 +63,10 @@ class Resender:
         if key.startswith(f"{PROCESSES}/"):
             self._read(key, record_key, letter.value)
             return None
-        for entry in self._for_processes(key, record_key, letter.value):
+        entries = self._for_processes(key, record_key, letter.value)
+        if key.endswith(f"/{SENT_BY}"):
+            entries = self._of_outbox(key, record_key, letter.value)
+        for entry in entries:
             self._log.submit(entry, partition_of(entry.key, self._log.partitions)).result(TIMEOUT_S)
         return None
 
@@ -125,6 +129,18 @@ class Resender:
         for entry in routed:
             if entry.topic == DEAD_LETTERS:
                 raise CannotRetry(key, f"it still cannot be read: {Letter.from_json(entry.value or b'').reason}")
+            yield entry
+
+    def _of_outbox(self, key: str, record_key: str, value: bytes) -> Iterator[Entry]:
+        """The command of a message; its id is the one that it would have had."""
+        topic, *place = key.split("/")
+        partition, offset = map(int, place[:2])
+        record = Record(topic, partition, offset, record_key, value, timestamp_ms(datetime.now(UTC)))
+        try:
+            entry = command_of(self._commands, topic.split(".")[1], record)
+        except (NotAnEnvelope, CommandError) as error:
+            raise CannotRetry(key, f"it is still not a valid command: {error}") from error
+        if entry is not None:
             yield entry
 
     def _has_changed(self, topic: str, partition: int, offset: int, record_key: str) -> bool:

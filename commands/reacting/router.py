@@ -84,15 +84,15 @@ def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:
     return Entry(topics.INBOX, record_key, value, time.time_ns() // 1_000_000)
 
 
-def or_dead_letter(record: Record, copies: Callable[[], Iterable[Entry]]) -> list[Entry]:
-    """All copies of a record; if making them fails, its dead letter instead."""
+def or_dead_letter(record: Record, copies: Callable[[], Iterable[Entry]], *, reader: str = ROUTED_BY) -> list[Entry]:
+    """All copies of a record; if making them fails, its dead letter instead. reader: end of the letter's key."""
     try:
         return list(copies())
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also of a user's upcaster or validator; the partition must continue
         logger.warning("%s/%d/%d is a dead letter", record.topic, record.partition, record.offset, exc_info=True)
-        return [dead_letter(record, described(error), record.timestamp_ms, reader=ROUTED_BY)]
+        return [dead_letter(record, described(error), record.timestamp_ms, reader=reader)]
 
 
 class RoutingTask:

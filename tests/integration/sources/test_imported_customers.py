@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -15,12 +16,14 @@ import pytest
 
 from commands.aggregates.shop.customer import Details
 from commands.processes.shop.customer_import import customer_import
+from commands.reacting.outbox import PREFIX
+from commands.receipt import Receipt
 from compose.shop.filling import fill
 from compose.stack import Stack
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
-from eventlog.envelope import HEARTBEAT, Envelope, decode
+from eventlog.envelope import Envelope, decode
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.sources.shop.shop import Customer, shop
@@ -35,6 +38,11 @@ WHOLE_OLD_ROWS = "ALTER TABLE products REPLICA IDENTITY FULL"
 CUSTOMERS = 60
 SETTLED_S = 240.0
 SQL = "SELECT id::text, name, email, is_business, (credit_limit * 100)::bigint AS credit_limit_cents FROM customers"
+
+CHANGE = "UPDATE orders SET note = %s WHERE id = (SELECT min(id) FROM orders)"
+EMIT = f"SELECT pg_logical_emit_message(true, '{PREFIX}', %s)"
+WRITTEN = 30
+"""Commands in the outbox; every third transaction is rolled back."""
 
 Histories = Mapping[str, list[Details | None]]
 """By customer, what is known of them, one state after another; None after a removal."""
@@ -68,14 +76,14 @@ class Imported:
     log: KafkaLog
     topic: Topic
 
-    def events(self) -> dict[str, list[Envelope]]:
-        """The events of each customer; a version that is missing or doubled fails."""
+    def events(self, aggregate: str = "customer") -> dict[str, list[Envelope]]:
+        """The events of each aggregate of a kind, by its id; a version that is missing or doubled fails."""
         found: dict[str, list[Envelope]] = defaultdict(list)
         for partition in range(self.log.partitions):
             for record in self.log.read(EVENTS, partition, 0):
                 envelope = decode(record.value)
-                if envelope.type != HEARTBEAT:
-                    found[envelope.stream.removeprefix("customer/")].append(envelope)
+                if envelope.stream.startswith(f"{aggregate}/"):
+                    found[envelope.stream.removeprefix(f"{aggregate}/")].append(envelope)
         for stream, envelopes in found.items():
             assert [each.sequence for each in envelopes] == list(range(1, len(envelopes) + 1)), stream
         return found
@@ -99,10 +107,14 @@ class Imported:
         with self.connector.connect(row_factory=psycopg.rows.dict_row) as connection:
             return {row.pop("id"): Details(**row) for row in connection.execute(SQL).fetchall()}
 
+    def receipts(self, ids: str) -> list[Receipt]:
+        """The receipts of commands whose ids begin with this."""
+        found = (each for p in range(self.log.partitions) for each in self.log.read(RECEIPTS, p, 0))
+        return [Receipt.from_json(each.value or b"") for each in found if each.key.startswith(ids)]
+
     def answered(self) -> Counter[str]:
         """How often each command of the process was answered, by its id."""
-        receipts = (each for p in range(self.log.partitions) for each in self.log.read(RECEIPTS, p, 0))
-        return Counter(each.key for each in receipts if each.key.startswith(f"{customer_import.name}:"))
+        return Counter(each.command_id for each in self.receipts(f"{customer_import.name}:"))
 
     def changes(self) -> int:
         """How many changes there are; a tombstone is none."""
@@ -173,3 +185,36 @@ def test_rows_that_are_read_again_change_nothing(imported: Imported) -> None:
     eventually(lambda: imported.changes() >= changes + len(imported.rows()), "all rows are read again")
     imported.wait_settled()
     assert imported.events() == before
+
+
+def test_commands_in_the_outbox_are_sent_once_if_their_transaction_is_committed(
+    servers: Stack, imported: Imported
+) -> None:
+    def receive(name: str) -> str:
+        body = {"payment_id": name, "customer_id": "1", "amount_cents": 100}
+        return json.dumps({"type": "payment.receive", "body": body})
+
+    with imported.connector.connect() as connection:
+        for number in range(WRITTEN):
+            with connection.transaction():
+                connection.execute(CHANGE, (str(number),))
+                connection.execute(EMIT, (receive(str(number)),))
+                if number % 3 == 0:
+                    raise psycopg.Rollback
+            if number == WRITTEN // 3:
+                imported.handlers.kill()
+            if number == 2 * WRITTEN // 3:
+                servers.kill("connect")
+        for written in ("no command", receive("1"), receive("last")):
+            connection.execute(EMIT, (written,))
+    eventually(lambda: "last" in imported.events("payment"), "the last command is decided", SETTLED_S)
+    committed = [str(number) for number in range(WRITTEN) if number % 3]
+    payments = imported.events("payment")
+    assert payments.keys() == {*committed, "last"}
+    assert {len(events) for events in payments.values()} == {1}
+    receipts = imported.receipts("shop@")
+    assert Counter(each.outcome for each in receipts) == {"accepted": len(committed) + 1, "rejected": 1}
+    assert len({each.command_id for each in receipts}) == len(receipts)
+    (letter,) = imported.log.read(DEAD_LETTERS, 0, 0)
+    assert letter.key.startswith("cdc.shop.message/0/")
+    assert letter.key.endswith("/outbox")
