@@ -162,6 +162,7 @@ def imported(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_every_row_is_a_customer_with_its_history_though_everything_is_killed(
     servers: Stack, imported: Imported
 ) -> None:
+    eventually(lambda: len(imported.events()) >= CUSTOMERS, "the rows of the snapshot are customers", SETTLED_S)
     with clients(imported.connector) as running:
         for part in ("connect", "kafka"):
             imported.handlers.kill()
