@@ -13,6 +13,7 @@ from eventlog.modules import first_with
 
 if TYPE_CHECKING:
     from commands.declaring.aggregate import Aggregate, Command, Event
+    from commands.declaring.captured_inputs import RowDeleted
     from commands.declaring.observation import Observation
     from commands.declaring.process import Process, Reaction, Refused, TimedOut
     from commands.declaring.steps import (
@@ -40,6 +41,7 @@ __all__ = [
     "Reaction",
     "Refused",
     "Rejected",
+    "RowDeleted",
     "TimedOut",
     "after",
     "convert",
@@ -57,6 +59,7 @@ __all__ = [
 
 _PLACES = (
     "commands.declaring.aggregate",
+    "commands.declaring.captured_inputs",
     "commands.declaring.observation",
     "commands.declaring.process",
     "commands.declaring.steps",

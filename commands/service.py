@@ -8,9 +8,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from commands.declaring.process import ProcessRegistry
+from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
 from commands.handling.command_task import CommandTask
@@ -18,14 +18,17 @@ from commands.handling.ownership import PartitionOwner, PartitionTask, run_toget
 from commands.handling.restore import origin
 from commands.local_state.disk_state import DiskBudget, DiskStore
 from commands.local_state.slots import Slot
+from commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
 from commands.reacting.process_task import ProcessTask
-from commands.reacting.router import RoutingTask
+from commands.reacting.router import Router, Routes, RoutingTask
+from commands.reacting.row_router import RowRouter, process_topics, table_role
 from commands.reacting.starts import settle_starts
 from eventlog.admin import prepare
+from eventlog.capturing.declaring import Captured, Source, SourceRegistry
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.logs import log_to_stderr
-from eventlog.ports import HANDLER, PROCESSES, ROUTER
+from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
 from eventlog.settings import LogSettings
 from eventlog.workers import call_without_parent
 
@@ -48,11 +51,13 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
     gc.set_threshold(100_000, 20, 100)
     log: KafkaLog | None = None
     try:
-        registry = CommandRegistry.load(settings.modules)
-        prepare(settings)
+        registry, processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
+        sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
+        prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])
         log = KafkaLog(settings)
         owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry))]
-        run_together([*owners, *process_owners(log, registry)], stopped)
+        senders = [_outbox_owner(log, registry, source) for source in sources]
+        run_together([*owners, *process_owners(log, registry, processes), *senders], stopped)
     except (EventLogError, CommandError) as error:
         logger.error("%s", error)
         return 1
@@ -77,18 +82,40 @@ def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], C
     return new_task
 
 
-def process_owners(log: KafkaLog, registry: CommandRegistry) -> list[PartitionOwner]:
+def _outbox_owner(log: KafkaLog, registry: CommandRegistry, source: Source) -> PartitionOwner:
+    """The owner that sends the commands in the outbox of a source."""
+    role = outbox_role(source)
+    settle_start(log, role)
+    return PartitionOwner(log, role, lambda _: OutboxTask(registry, source.name))
+
+
+def process_owners(log: KafkaLog, registry: CommandRegistry, processes: ProcessRegistry) -> list[PartitionOwner]:
     """The owners that run processes; empty if no process is declared."""
-    processes = ProcessRegistry.load(log.settings.modules)
     if not processes.processes:
         return []
-
-    starts = settle_starts(log, processes)
-
-    def new_router(partition: int) -> PartitionTask:
-        return RoutingTask(log, registry, processes, partition, starts)
 
     def new_task(partition: int) -> PartitionTask:
         return ProcessTask(log, registry, processes, partition)
 
-    return [PartitionOwner(log, ROUTER, new_router), PartitionOwner(log, PROCESSES, new_task)]
+    routers = [
+        _routers(log, ROUTER, lambda: Router(registry, processes), processes.processes),
+        *(_table_routers(log, processes, table) for table in processes.tables.values()),
+    ]
+    return [*routers, PartitionOwner(log, PROCESSES, new_task)]
+
+
+def _table_routers(log: KafkaLog, processes: ProcessRegistry, table: type[Captured]) -> PartitionOwner:
+    handling = {each.name: each for each in processes.by_table[table.topic()]}
+    return _routers(log, table_role(table), lambda: RowRouter(log, processes, table), handling)
+
+
+def _routers(
+    log: KafkaLog, role: Role, new_router: Callable[[], Routes], processes: Mapping[str, AnyProcess]
+) -> PartitionOwner:
+    """The owner that routes what `role` reads. processes: those that handle it, by name."""
+    starts = settle_starts(log, processes, role)
+
+    def new_task(partition: int) -> PartitionTask:
+        return RoutingTask(log, new_router(), partition, starts, role)
+
+    return PartitionOwner(log, role, new_task)

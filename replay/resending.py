@@ -14,13 +14,15 @@ from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError, UnreadableProcess
 from commands.reacting.instance import read_instance
-from commands.reacting.router import ROUTED_BY, Router
+from commands.reacting.outbox import SENT_BY, command_of
+from commands.reacting.router import ROUTED_BY, Router, Routes
+from commands.reacting.row_router import RowRouter, table_role
 from commands.reacting.starts import read_starts
 from commands.receipt import Receipt
 from eventlog.envelope import decode, encode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
-from eventlog.ports import Entry, EventLog, Record
+from eventlog.ports import ROUTER, Entry, EventLog, Record, Role
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
 from replay.errors import CannotRetry
@@ -33,7 +35,7 @@ LOST: Final = re.compile(r"[a-z-]+/\d+/\d+-\d+")
 def is_resent(key: str) -> bool:
     """Whether the record of a letter is sent again, instead of read again by views."""
     topic, *_, last = key.split("/")
-    return topic in (COMMANDS, INBOX, PROCESSES) or last == ROUTED_BY
+    return topic in (COMMANDS, INBOX, PROCESSES) or last in (ROUTED_BY, SENT_BY)
 
 
 def is_loss_notice(key: str) -> bool:
@@ -61,7 +63,10 @@ class Resender:
         if key.startswith(f"{PROCESSES}/"):
             self._read(key, record_key, letter.value)
             return None
-        for entry in self._for_processes(key, record_key, letter.value):
+        entries = self._for_processes(key, record_key, letter.value)
+        if key.endswith(f"/{SENT_BY}"):
+            entries = self._of_outbox(key, record_key, letter.value)
+        for entry in entries:
             self._log.submit(entry, partition_of(entry.key, self._log.partitions)).result(TIMEOUT_S)
         return None
 
@@ -111,13 +116,41 @@ class Resender:
         if key.startswith(f"{INBOX}/"):
             yield Entry(INBOX, record_key, value, time.time_ns() // 1_000_000)
             return
-        partition, offset = (int(part) for part in key.split("/")[1:3])
-        starts = read_starts(self._log)
-        routed = Router(self._commands, self._processes).route(
-            Record(EVENTS, partition, offset, record_key, value, 0),
+        topic, *place = key.split("/")
+        partition, offset = map(int, place[:2])
+        if topic != EVENTS and self._has_changed(topic, partition, offset, record_key):
+            return  # the process has seen a later change of the row
+        router, role = self._router(key, topic)
+        starts = read_starts(self._log, role)
+        routed = router.route(
+            Record(topic, partition, offset, record_key, value, timestamp_ms(datetime.now(UTC))),
             lambda name: starts.get(name, {}).get(partition, 0) <= offset,
         )
         for entry in routed:
             if entry.topic == DEAD_LETTERS:
                 raise CannotRetry(key, f"it still cannot be read: {Letter.from_json(entry.value or b'').reason}")
             yield entry
+
+    def _of_outbox(self, key: str, record_key: str, value: bytes) -> Iterator[Entry]:
+        """The command of a message; its id is the one that it would have had."""
+        topic, *place = key.split("/")
+        partition, offset = map(int, place[:2])
+        record = Record(topic, partition, offset, record_key, value, timestamp_ms(datetime.now(UTC)))
+        try:
+            entry = command_of(self._commands, topic.split(".")[1], record)
+        except (NotAnEnvelope, CommandError) as error:
+            raise CannotRetry(key, f"it is still not a valid command: {error}") from error
+        if entry is not None:
+            yield entry
+
+    def _has_changed(self, topic: str, partition: int, offset: int, record_key: str) -> bool:
+        later = self._log.read(topic, partition, offset + 1)
+        return any(record.key == record_key for record in later)
+
+    def _router(self, key: str, topic: str) -> tuple[Routes, Role]:
+        if topic == EVENTS:
+            return Router(self._commands, self._processes), ROUTER
+        table = self._processes.tables.get(topic)
+        if table is None:
+            raise CannotRetry(key, f'no process handles rows of "{topic}"')
+        return RowRouter(self._log, self._processes, table), table_role(table)

@@ -18,10 +18,12 @@ from commands.handling.command_task import CommandTask
 from commands.handling.ownership import PartitionTask
 from commands.local_state.state import MemoryStore
 from commands.reacting.process_task import ProcessTask
-from commands.reacting.router import COMMIT_IDLE_S, RoutingTask
+from commands.reacting.router import COMMIT_IDLE_S, Router, Routes, RoutingTask
+from commands.reacting.row_router import RowRouter, table_role
 from commands.reacting.starts import read_starts, settle_starts
 from commands.receipt import Receipt
 from eventlog import topics
+from eventlog.capturing import Captured
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, stream_name, timestamp_ms
 from eventlog.errors import LogUnavailable
 from eventlog.letters import Letter
@@ -86,11 +88,13 @@ class World:
     def _new_task(self, role: Role, partition: int) -> PartitionTask:
         if role is HANDLER:
             return CommandTask(self.log, self.commands, partition, MemoryStore())
-        if role is ROUTER:
-            # it may leave its place uncommitted for a while: in a world without time, it would look again for ever
-            clock = count(0.0, COMMIT_IDLE_S).__next__
-            return RoutingTask(self.log, self.commands, self.processes, partition, read_starts(self.log), clock)
-        return ProcessTask(self.log, self.commands, self.processes, partition, lambda: self.now)
+        if role is PROCESSES:
+            return ProcessTask(self.log, self.commands, self.processes, partition, lambda: self.now)
+        table = self.processes.tables.get(role.reads)
+        router: Routes = RowRouter(self.log, self.processes, table) if table else Router(self.commands, self.processes)
+        # it may leave its place uncommitted for a while: in a world without time, it would look again for ever
+        clock = count(0.0, COMMIT_IDLE_S).__next__
+        return RoutingTask(self.log, router, partition, read_starts(self.log, role), role, clock)
 
     def send(self, command_type: str, **body: Any) -> str:
         """Append a command, as the API does; returns its id."""
@@ -130,10 +134,12 @@ class World:
         return True
 
     def redeliver(self) -> None:
-        """Route every event again, as if the routers' places were lost."""
-        for partition in range(self.log.partitions):
-            self.log.own(partition, role=ROUTER).begin().commit(0)
-            self.restart(ROUTER, partition)
+        """Route every event and every change of a row again, as if the routers' places were lost."""
+        for role in self.roles():
+            if role not in (HANDLER, PROCESSES):
+                for partition in range(self.log.partitions):
+                    self.log.own(partition, role=role).begin().commit(0)
+                    self.restart(role, partition)
 
     def wait(self, time: timedelta) -> None:
         self.now += time
@@ -190,10 +196,17 @@ class World:
 
     def restart_all(self) -> None:
         """Every partition has a new owner."""
-        settle_starts(self.log, self.processes)
-        for role in ROLES:
+        settle_starts(self.log, self.processes.processes)
+        for topic, processes in self.processes.by_table.items():
+            settle_starts(self.log, {each.name: each for each in processes}, table_role(self.processes.tables[topic]))
+        self._tasks.clear()
+        for role in self.roles():
             for partition in range(self.log.partitions):
                 self.restart(role, partition)
+
+    def roles(self) -> list[Role]:
+        """Everybody who owns partitions."""
+        return [*ROLES, *map(table_role, self.processes.tables.values())]
 
     def step_all_but(self, idle: Role) -> None:
         """Let everybody but one role work, once each."""
@@ -207,6 +220,14 @@ class World:
             envelope = Envelope(f"{stream}/{sequence}", kind, stream, self.now, data, sequence=sequence)
             entry = Entry(topics.EVENTS, envelope.id, encode(envelope), timestamp_ms(self.now))
             self.log.submit(entry, partition_of(stream, self.log.partitions))
+
+    def change(self, table: type[Captured], key: dict[str, Any], value: bytes | None) -> Record:
+        """Append what Debezium writes to the topic of a table, as it is in Kafka; returns the record."""
+        name = orjson.dumps(key).decode()
+        partition = partition_of(name, self.log.partitions)
+        entry = Entry(table.topic(), name, value, timestamp_ms(self.now))
+        offset = self.log.submit(entry, partition).result()
+        return Record(entry.topic, partition, offset, name, value, entry.timestamp_ms)
 
 
 def _beats(record: Record) -> bool:

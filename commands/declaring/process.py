@@ -4,8 +4,9 @@
 
     fulfilment = Process(name="fulfilment", key="order_id", initial=Fulfilment(), starts=(Placed,), react=react)
 
-A process sees events, its own timers (`TimedOut`), and its own commands that were refused (`Refused`). It sees all of
-them with a delay. So its commands may be late, and their aggregates decide that a late command does nothing.
+A process sees events, rows of captured tables, its own timers (`TimedOut`), and its own commands that were refused
+(`Refused`). It sees all of them with a delay. So its commands may be late, and their aggregates decide that a late
+command does nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ import orjson
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
+from commands.declaring.captured_inputs import RowDeleted, RowInput, row_input
 from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError
+from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.modules import DEFAULT_MODULES, find
 
 ROOM = "commands.processes"
 
 State = TypeVar("State", bound=BaseModel)
+Input = type[Event] | type[Captured] | type[RowDeleted[Any]]
+"""What can begin an instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +78,26 @@ class Process(Generic[State]):
     """One kind of process. Register it by assigning it in a module of HEADWATER_MODULES.
 
     name: part of the ids of its commands, so it must not change. key: the field of all its events that names the
-    instance. initial: the state before the first event. starts: the events that begin an instance; other events without
-    an instance are ignored. react: `(event, state) -> Reaction`, pure; the events are read from its annotation, with
-    `TimedOut` if it sets timers, and `Refused` if it handles refused commands. begins: what a newly deployed process
-    sees first: "now" is the events from its deployment on, "origin" is all events of the log, and timers that were due
-    in the past fire at once.
+    instance; of a captured row, the column of this name, or if its table has no such column, the key of the row.
+    initial: the state before the first event. starts: the inputs that begin an instance; others without an instance are
+    ignored. react: `(event, state) -> Reaction`, pure; the inputs are read from its annotation: classes of events,
+    captured classes such as `Customer` for a row as it is now, `RowDeleted[Customer]`, `TimedOut` if it sets timers,
+    and `Refused` if it handles refused commands. begins: what a newly deployed process sees first: "now" is what
+    happens from its deployment on, "origin" is all events of the log and the last change of each captured row, and
+    timers that were due in the past fire at once.
     """
 
     name: str
     key: str
     initial: State
-    starts: tuple[type[Event], ...]
+    starts: tuple[Input, ...]
     react: Callable[[Any, State], Reaction[State]]
     begins: Literal["now", "origin"] = "now"
     events: Mapping[str, type[Event]] = field(init=False)
+    rows: Mapping[str, RowInput] = field(init=False)
+    """What it handles of captured tables, by the type of the input."""
+    starting: frozenset[str] = field(init=False)
+    """The types of `starts`."""
     sees_refusals: bool = field(init=False, default=False)
     """Whether `react` accepts Refused."""
     shape: str = field(init=False)
@@ -99,44 +110,68 @@ class Process(Generic[State]):
             raise DeclarationError(f'process "{self.name}" begins at "{self.begins}": use "now" or "origin"')
         if not self.initial.model_config.get("frozen"):
             raise DeclarationError(f'the state of "{self.name}" is mutable: make its model frozen')
+        self._read_inputs()
+        starting = {each: self._type_of(each) for each in self.starts}
+        unhandled = [str(name or each) for each, name in starting.items() if name not in {*self.events, *self.rows}]
+        if unhandled or not self.starts:
+            raise DeclarationError(
+                f'process "{self.name}" must start with events or rows that "react" handles; it does not handle '
+                f"{unhandled}"
+            )
+        object.__setattr__(self, "starting", frozenset(starting.values()))
+        schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
+        object.__setattr__(self, "shape", hashlib.blake2b(schema, digest_size=8).hexdigest())
+
+    def _read_inputs(self) -> None:
         annotation = typing.get_type_hints(self.react).get("event")
         union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-        found: dict[str, type[Event]] = {}
+        events: dict[str, type[Event]] = {}
+        rows: dict[str, RowInput] = {}
         for member in typing.get_args(annotation) if union else (annotation,):
             if member is TimedOut:
                 continue
             if member is Refused:
                 object.__setattr__(self, "sees_refusals", True)
-                continue
-            if not (isinstance(member, type) and issubclass(member, Event) and hasattr(member, "type")):
-                raise DeclarationError(
-                    f'"react" of "{self.name}" needs an argument "event" annotated with Event classes, TimedOut and '
-                    f"Refused; found {member!r}"
-                )
-            if self.key not in member.model_fields:
-                raise DeclarationError(f'"{member.type}" has no field "{self.key}", the key of process "{self.name}"')
-            found[member.type] = member
-        unhandled = [event.type for event in self.starts if event.type not in found]
-        if unhandled or not self.starts:
+            elif (row := row_input(self.name, self.key, member)) is not None:
+                rows[row.name] = row
+            else:
+                event = self._event(member)
+                events[event.type] = event
+        object.__setattr__(self, "events", MappingProxyType(events))
+        object.__setattr__(self, "rows", MappingProxyType(rows))
+
+    def _event(self, member: Any) -> type[Event]:
+        if not (isinstance(member, type) and issubclass(member, Event) and hasattr(member, "type")):
             raise DeclarationError(
-                f'process "{self.name}" must start with events that "react" handles; it does not handle {unhandled}'
+                f'"react" of "{self.name}" needs an argument "event" annotated with Event classes, captured classes, '
+                f"RowDeleted[…], TimedOut and Refused; found {member!r}"
             )
-        object.__setattr__(self, "events", MappingProxyType(found))
-        schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
-        object.__setattr__(self, "shape", hashlib.blake2b(schema, digest_size=8).hexdigest())
+        if self.key not in member.model_fields:
+            raise DeclarationError(f'"{member.type}" has no field "{self.key}", the key of process "{self.name}"')
+        return member
+
+    def _type_of(self, start: Any) -> str | None:
+        row = row_input(self.name, self.key, start)
+        return row.name if row else getattr(start, "type", None)
 
 
 AnyProcess = Process[Any]
 
 
 class ProcessRegistry:
-    """The processes of a deployment. processes: by name. by_event: those that handle an event type."""
+    """The processes of a deployment.
+
+    processes: by name. by_event: those that handle an event type. by_table: those that handle rows of a captured table,
+    or their deletion, by the table's topic. tables: by their topics.
+    """
 
     def __init__(self, found: Iterable[tuple[str, AnyProcess]]) -> None:
         """Take (module, process) pairs; raises DeclarationError naming both modules if two have the same name."""
         modules: dict[str, str] = {}
         processes: dict[str, AnyProcess] = {}
         by_event: dict[str, list[AnyProcess]] = {}
+        by_table: dict[str, list[AnyProcess]] = {}
+        tables: dict[str, type[Captured]] = {}
         for module, process in found:
             if process.name in processes:
                 raise DeclarationError(
@@ -145,17 +180,31 @@ class ProcessRegistry:
             modules[process.name], processes[process.name] = module, process
             for event_type in process.events:
                 by_event.setdefault(event_type, []).append(process)
+            own = {row.table.topic(): row.table for row in process.rows.values()}
+            for topic in own:
+                by_table.setdefault(topic, []).append(process)
+            tables |= own
         self.processes: Mapping[str, AnyProcess] = MappingProxyType(processes)
         self.by_event: Mapping[str, Sequence[AnyProcess]] = MappingProxyType(by_event)
+        self.by_table: Mapping[str, Sequence[AnyProcess]] = MappingProxyType(by_table)
+        self.tables: Mapping[str, type[Captured]] = MappingProxyType(tables)
 
     @classmethod
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ProcessRegistry:
         """The processes of a deployment that loads `modules` (see `LogSettings.modules`).
 
-        Raises DeclarationError if a process handles an event of a shipped domain that is not in `modules`.
+        Raises DeclarationError if a process handles an event of a shipped domain, or a table of a source, that is not
+        in `modules`.
         """
         found, commands = find(modules, Process, ROOM), CommandRegistry.load(modules)
+        captured = {table for source in SourceRegistry.load(modules).sources.values() for table in source.tables}
         for module, process in found:
+            for table in {row.table for row in process.rows.values()} - captured:
+                raise DeclarationError(
+                    f'process "{process.name}" handles rows of "{table.table}" of the source "{table.source_name}", '
+                    f'which this deployment does not have: add the module "{table.__module__}" to HEADWATER_MODULES '
+                    f'(declared in "{module}")'
+                )
             for event in process.events.values():
                 if domain := commands.absent_domain(event):
                     raise DeclarationError(

@@ -1,1 +1,1 @@
-"""Runs processes: from events to commands and timers. May import `handling`, `declaring` and `eventlog`."""
+"""Runs processes and outboxes: from events, rows and messages to commands. May import `handling` and all below it."""

@@ -12,10 +12,12 @@ import orjson
 from pydantic import ValidationError
 
 from commands.declaring.aggregate import Command, Event
+from commands.declaring.captured_inputs import RowDeleted
 from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
 from commands.errors import BadReaction, UnreadableProcess
 from commands.handling.refusals import return_address
 from eventlog import topics
+from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
 from eventlog.ports import Entry
 
@@ -25,6 +27,10 @@ MAX_INSTANCE_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
 MAX_COMMANDS: Final = 10_000
 MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
 """Of all commands of one reaction, which are one transaction."""
+
+
+Seen = Event | Captured | RowDeleted[Any] | Refused
+"""What `react` gets, except its timers."""
 
 
 class Cause(NamedTuple):
@@ -75,7 +81,7 @@ class Instance:
         """Its key in the topics `process-inbox` and `processes`."""
         return f"{self.process.name}/{self.key}"
 
-    def handle(self, event: Event | Refused, envelope: Envelope, now: datetime) -> Step | None:
+    def handle(self, event: Seen, envelope: Envelope, now: datetime) -> Step | None:
         """The reaction to an event; None if it was seen before. Raises whatever `react` raises, and BadReaction."""
         last = self.seen.get(envelope.stream, 0)
         if envelope.sequence <= last and envelope.id not in self.missed:
@@ -150,11 +156,6 @@ class Instance:
             if within is not None:
                 timers[name] = Timer(timestamp_ms(cause.time + within), cause.causation_id, cause.correlation_id)
         return timers
-
-
-def begin(process: AnyProcess, key: str, event: object) -> Instance | None:
-    """A new instance, if `event` starts one."""
-    return Instance(process, key, process.initial) if isinstance(event, process.starts) else None
 
 
 def digest(cause_id: str) -> str:

@@ -2,27 +2,28 @@
 
 An instance needs events of several partitions; for example, an order needs those of its stock. So events are copied
 under the key of their instance, and the owner of that partition handles them (`process_task`). Copies and the offset in
-`events` are one transaction.
+`events` are one transaction. The partitions of captured tables are routed in the same way, each table by a role of its
+own (`row_router`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 import orjson
 
-from commands.declaring.process import ProcessRegistry
+from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
-from commands.reacting.starts import Starts
+from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts
 from commands.reacting.turn import described, read_typed
 from eventlog import topics
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
-from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, abort_on_error
+from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 
 COMMIT_IDLE_S: Final = 5.0
 """How long a router may leave its offset uncommitted if no event concerns a process; this much is read again."""
@@ -31,66 +32,90 @@ MAX_KEY_BYTES: Final = 16 * 1024
 """Of an instance: with a key of this size, a copy is still a valid record for Kafka."""
 MAX_SPAN_OFFSETS: Final = 5_000
 """Of the events that one transaction copies for processes that are behind."""
-PLACES_KEY: Final = "processes"
-"""Key of the record of `routed` with the processes that are behind, and their offsets; null: with the others."""
 ROUTED_BY: Final = "router"
 """End of the keys of routers' dead letters; the read side may have a dead letter for the same event."""
 
 logger = logging.getLogger(__name__)
 
 
+class Routes(Protocol):
+    """Decides what is copied for one record of a topic."""
+
+    processes: Mapping[str, AnyProcess]
+    """Those that handle records of the topic, by name."""
+    incarnation: str | None
+    """The id of the topic, noted beside its offsets; None if it is never made again."""
+
+    def route(self, record: Record, accepts: Callable[[str], bool]) -> Iterable[Entry]:
+        """One copy for each process that handles the record and that `accepts` it (by name), or a dead letter."""
+
+
 class Router:
     """Decides what is copied for one event."""
 
     def __init__(self, commands: CommandRegistry, processes: ProcessRegistry) -> None:
-        self._commands, self._processes = commands, processes
+        self.processes = processes.processes
+        self.incarnation: str | None = None
+        self._commands, self._by_event = commands, processes.by_event
         self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
 
-    def route(self, record: Record, accepts: Callable[[str], bool]) -> Iterator[Entry]:
-        """One copy for each process that handles the event and that `accepts` it (by name), or a dead letter."""
+    def route(self, record: Record, accepts: Callable[[str], bool]) -> Iterable[Entry]:
+        """See Routes.route."""
         # the key starts with the aggregate, so most events need not be parsed
         if record.value is None or record.key.partition("/")[0] not in self._aggregates:
-            return
-        try:
-            yield from self._copies(record, accepts)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # also of a user's upcaster; the partition must continue
-            logger.warning("%s/%d/%d is a dead letter", record.topic, record.partition, record.offset, exc_info=True)
-            yield dead_letter(record, described(error), record.timestamp_ms, reader=ROUTED_BY)
+            return ()
+        return or_dead_letter(record, lambda: self._copies(record, accepts))
 
     def _copies(self, record: Record, accepts: Callable[[str], bool]) -> list[Entry]:
         envelope = decode(record.value)
-        processes = [each for each in self._processes.by_event.get(envelope.type, ()) if accepts(each.name)]
+        processes = [each for each in self._by_event.get(envelope.type, ()) if accepts(each.name)]
         if not processes:
             return []
         event = read_typed(self._commands, envelope)
-        keys = [f"{process.name}/{getattr(event, process.key)}" for process in processes]
-        if any(len(key.encode()) > MAX_KEY_BYTES for key in keys):
-            raise NotAnEnvelope(f"the key of an instance has more than {MAX_KEY_BYTES} bytes")
-        # with the current time: retention would delete old events before they are handled
-        return [Entry(topics.INBOX, key, record.value, time.time_ns() // 1_000_000) for key in keys]
+        return [copied(process, str(getattr(event, process.key)), record.value) for process in processes]
+
+
+def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:
+    """The record of `process-inbox` for the instance `key`; raises NotAnEnvelope if the key is too long."""
+    record_key = f"{process.name}/{key}"
+    if len(record_key.encode()) > MAX_KEY_BYTES:
+        raise NotAnEnvelope(f"the key of an instance has more than {MAX_KEY_BYTES} bytes")
+    # with the current time: retention would delete old events before they are handled
+    return Entry(topics.INBOX, record_key, value, time.time_ns() // 1_000_000)
+
+
+def or_dead_letter(record: Record, copies: Callable[[], Iterable[Entry]], *, reader: str = ROUTED_BY) -> list[Entry]:
+    """All copies of a record; if making them fails, its dead letter instead. reader: end of the letter's key."""
+    try:
+        return list(copies())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also of a user's upcaster or validator; the partition must continue
+        logger.warning("%s/%d/%d is a dead letter", record.topic, record.partition, record.offset, exc_info=True)
+        return [dead_letter(record, described(error), record.timestamp_ms, reader=reader)]
 
 
 class RoutingTask:
     """Copies the events of one partition into `process-inbox`, for the processes that handle them; a PartitionTask.
 
     Events are routed to all processes together, except those that are behind: new processes that begin at the origin,
-    and processes that were not declared for a while. These catch up in order, while the others continue.
+    and processes that were not declared for a while. These catch up in order, while the others continue. Changes of
+    captured rows are routed likewise.
     """
 
     def __init__(
         self,
         log: EventLog,
-        commands: CommandRegistry,
-        processes: ProcessRegistry,
+        router: Routes,
         partition: int,
         starts: Starts,
+        role: Role = ROUTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """starts: of every process. clock: returns the time in seconds."""
-        self._log, self._processes, self._partition, self._starts = log, processes, partition, starts
-        self._router, self._clock = Router(commands, processes), clock
+        """starts: of every process, in what `role` reads. clock: returns the time in seconds."""
+        self._log, self._router, self._partition, self._starts = log, router, partition, starts
+        self._role, self._places = role, role.owns[0]
+        self._clock = clock
         self._noted = clock()
         self._next_offset = 0
         self._first_offsets: dict[str, int] = {}
@@ -100,10 +125,11 @@ class RoutingTask:
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
-        self._next_offset = self._log.next_offset(self._partition, ROUTER)
-        kept = orjson.loads(self._log.last(topics.ROUTED, self._partition, PLACES_KEY) or b"{}")
-        for name in {*kept, *self._processes.processes}:
-            declared = name in self._processes.processes
+        self._next_offset = self._log.next_offset(self._partition, self._role)
+        kept = orjson.loads(self._log.last(self._places, self._partition, PLACES_KEY) or b"{}")
+        kept.pop(INCARNATION, None)
+        for name in {*kept, *self._router.processes}:
+            declared = name in self._router.processes
             start = self._starts.get(name, {}).get(self._partition, 0)
             at = kept.get(name, start)
             if at is None:
@@ -138,7 +164,7 @@ class RoutingTask:
         (self._behind if behind else self._first_offsets)[name] = at
 
     def _catching_up(self) -> list[str]:
-        return [name for name in self._behind if name in self._processes.processes]
+        return [name for name in self._behind if name in self._router.processes]
 
     def _catch_up(self) -> list[Entry] | None:
         """What is copied for the processes that are furthest behind; None if none is behind."""
@@ -149,7 +175,7 @@ class RoutingTask:
         together = {name for name, at in behind.items() if at == start}
         # not beyond the offset of the next ones, with which they continue together
         end = min([at for at in behind.values() if at > start] + [self._next_offset, start + MAX_SPAN_OFFSETS])
-        read = self._log.read(topics.EVENTS, self._partition, start, end)
+        read = self._log.read(self._role.reads, self._partition, start, end)
         entries = [entry for record in read for entry in self._router.route(record, together.__contains__)]
         for name in together:
             self._behind[name] = end
@@ -159,8 +185,10 @@ class RoutingTask:
         return entries
 
     def _commit(self, writer: PartitionWriter, entries: Sequence[Entry]) -> None:
-        places = {**dict.fromkeys(self._first_offsets), **self._behind}
-        place = Entry(topics.ROUTED, PLACES_KEY, orjson.dumps(places), time.time_ns() // 1_000_000)
+        places: dict[str, int | str | None] = {**dict.fromkeys(self._first_offsets), **self._behind}
+        if self._router.incarnation is not None:
+            places[INCARNATION] = self._router.incarnation
+        place = Entry(self._places, PLACES_KEY, orjson.dumps(places), time.time_ns() // 1_000_000)
         with abort_on_error(writer.begin()) as begun:
             begun.append([*sorted(entries, key=_topic), place])
             begun.commit(self._next_offset)

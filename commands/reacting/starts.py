@@ -1,4 +1,4 @@
-"""Where in `events` each process begins: stored once, before the first handler that knows the process starts.
+"""Where in `events` and captured tables each process begins: stored once, before a handler that knows it starts.
 
 Handlers that start at the same time may each propose an offset; the first record of a process counts.
 """
@@ -9,17 +9,21 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
-from commands.declaring.process import AnyProcess, ProcessRegistry
+from commands.declaring.process import AnyProcess
 from commands.handling.deleted_unread import commit_position
 from eventlog import topics
 from eventlog.errors import LogUnavailable
-from eventlog.ports import ROUTER, Entry, EventLog
+from eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error
 
 TIMEOUT_S: Final = 30.0
+PLACES_KEY: Final = "processes"
+"""Key of the record, beside a role's offsets, with the offsets of processes that are behind; null: it is not behind."""
+INCARNATION: Final = "@topic"
+"""In that record, of a captured table, the id of the topic that the offsets belong to; no process has this name."""
 
 Starts = Mapping[str, Mapping[int, int]]
 """By process and partition, the offset of its first event."""
@@ -27,53 +31,92 @@ Starts = Mapping[str, Mapping[int, int]]
 logger = logging.getLogger(__name__)
 
 
-def settle_starts(log: EventLog, registry: ProcessRegistry) -> Starts:
-    """Where each process begins; for new processes it is decided now. Raises EventLogError.
+def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role = ROUTER) -> Starts:
+    """Where each of `processes` begins in what `role` reads; for new ones it is decided now. Raises EventLogError.
 
     Call it before any handler of this program serves: an event that such a handler appends comes after "now".
     """
-    known = read_starts(log)
-    new = [process for name, process in registry.processes.items() if name not in known]
-    routed = {partition: log.next_offset(partition, ROUTER) for partition in range(log.partitions)} if new else {}
-    earlier_version = not known and any(routed.values())
+    if role is not ROUTER:
+        _begin_again(log, role)
+    known = read_starts(log, role)
+    new = [process for name, process in processes.items() if name not in known]
+    routed = {partition: log.next_offset(partition, role) for partition in range(log.partitions)} if new else {}
+    earlier_version = role is ROUTER and not known and any(routed.values())
     for process in new:
         # if nothing is stored yet, the deployment's processes are those whose events were routed until now
-        offsets = routed if earlier_version else _proposed(log, process)
-        value = {"begins": process.begins, "offsets": [offsets[partition] for partition in range(log.partitions)]}
-        entry = Entry(topics.STARTS, process.name, orjson.dumps(value), time.time_ns() // 1_000_000)
+        offsets = routed if earlier_version else _proposed(log, process, role)
+        value: dict[str, Any] = {
+            "begins": process.begins,
+            "offsets": [offsets[partition] for partition in range(log.partitions)],
+        }
+        if role is not ROUTER:
+            value["topic"] = log.incarnation(role.reads)
+        entry = Entry(topics.STARTS, process.name + _suffix(role), orjson.dumps(value), time.time_ns() // 1_000_000)
         log.submit(entry, 0).result(TIMEOUT_S)
     if new:
-        known = read_starts(log)
+        known = read_starts(log, role)
         for process in new:
             if process.name not in known:
                 raise LogUnavailable("storing where processes begin", f'"{process.name}" was not stored')
             places = ", ".join(f"{partition}:{offset}" for partition, offset in known[process.name].items())
-            logger.info('process "%s" begins at %s', process.name, places)
-    _skip(log, {name: known[name] for name in registry.processes})
+            logger.info('process "%s" begins in "%s" at %s', process.name, role.reads, places)
+    _skip(log, {name: known[name] for name in processes}, role)
     return known
 
 
-def read_starts(log: EventLog) -> Starts:
-    """The stored offsets."""
+def read_starts(log: EventLog, role: Role = ROUTER) -> Starts:
+    """The stored offsets; those of an earlier topic of the same name do not count, so the new one is read from 0."""
     found: dict[str, dict[int, int]] = {}
+    incarnation = None if role is ROUTER else log.incarnation(role.reads)
     for record in log.read(topics.STARTS, 0, 0):
-        if record.value is not None and record.key not in found:
-            found[record.key] = dict(enumerate(orjson.loads(record.value)["offsets"]))
+        name, slash, topic = record.key.partition("/")
+        if record.value is not None and slash + topic == _suffix(role) and name not in found:
+            begins = orjson.loads(record.value)
+            is_same = begins.get("topic") == incarnation
+            found[name] = {number: at if is_same else 0 for number, at in enumerate(begins["offsets"])}
     return found
 
 
-def _proposed(log: EventLog, process: AnyProcess) -> dict[int, int]:
+def _suffix(role: Role) -> str:
+    """End of the keys of a role's records; names of processes have no slash."""
+    return "" if role is ROUTER else f"/{role.reads}"
+
+
+def _proposed(log: EventLog, process: AnyProcess, role: Role) -> dict[int, int]:
     if process.begins == "origin":
         return dict.fromkeys(range(log.partitions), 0)
-    return {partition: log.end(topics.EVENTS, partition) for partition in range(log.partitions)}
+    return {partition: log.end(role.reads, partition) for partition in range(log.partitions)}
 
 
-def _skip(log: EventLog, starts: Starts) -> None:
+def _begin_again(log: EventLog, role: Role) -> None:
+    """Let the routers of a topic that was deleted and made again read it from the start."""
+    incarnation = log.incarnation(role.reads)
+    for partition in range(log.partitions):
+        if _noted(log, partition, role) == incarnation:
+            continue
+        with closing(log.own(partition, role)) as writer:
+            noted = _noted(log, partition, role)
+            if noted == incarnation:
+                continue
+            if noted is not None:
+                logger.warning('partition %d of "%s" was made again: reading it from the start', partition, role.reads)
+            with abort_on_error(writer.begin()) as begun:
+                places = orjson.dumps({INCARNATION: incarnation})
+                begun.append([Entry(role.owns[0], PLACES_KEY, places, time.time_ns() // 1_000_000)])
+                begun.commit(0)
+
+
+def _noted(log: EventLog, partition: int, role: Role) -> object:
+    """The id of the topic that the offsets of a captured table belong to; None if there are none."""
+    return orjson.loads(log.last(role.owns[0], partition, PLACES_KEY) or b"{}").get(INCARNATION)
+
+
+def _skip(log: EventLog, starts: Starts, role: Role) -> None:
     """Let routers that have never run begin where the first process begins: they need not read earlier events."""
     for partition in range(log.partitions) if starts else ():
         first = min(offsets[partition] for offsets in starts.values())
-        if first == 0 or log.next_offset(partition, ROUTER):
+        if first == 0 or log.next_offset(partition, role):
             continue
-        with closing(log.own(partition, ROUTER)) as writer:
-            if not log.next_offset(partition, ROUTER):
+        with closing(log.own(partition, role)) as writer:
+            if not log.next_offset(partition, role):
                 commit_position(writer, first)

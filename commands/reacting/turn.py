@@ -16,7 +16,8 @@ from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
 from commands.handling.refusals import REFUSED, read_refused
-from commands.reacting.instance import Instance, Step, Timer, begin, digest, timer_id, write_instance
+from commands.reacting.instance import Instance, Step, Timer, digest, timer_id, write_instance
+from commands.reacting.row_changes import read_row
 from commands.reacting.waiting import parked, released
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, timestamp_ms
@@ -185,12 +186,13 @@ def next_step(
         if instance is None or not process.sees_refusals:
             return None
         return instance.handle(read_refused(registry, envelope), envelope, now)
-    starts = any(envelope.type == event.type for event in process.starts)
-    if envelope.type not in process.events or (instance is None and not starts):
+    row = process.rows.get(envelope.type)
+    if row is None and envelope.type not in process.events:
         return None
-    event = read_typed(registry, envelope)
-    handling = instance or begin(process, key, event)
-    return handling.handle(event, envelope, now) if handling else None
+    if instance is None and envelope.type not in process.starting:
+        return None
+    event = read_typed(registry, envelope) if row is None else read_row(row, envelope)
+    return (instance or Instance(process, key, process.initial)).handle(event, envelope, now)
 
 
 def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:

@@ -1,4 +1,4 @@
-"""Tests of one instance of a process: given events, when the next one comes, then commands and timers."""
+"""Tests of one instance of a process: given events and rows, when the next one comes, then commands and timers."""
 
 from __future__ import annotations
 
@@ -12,23 +12,28 @@ from pydantic import BaseModel
 
 from commands.codec import read_command
 from commands.declaring.aggregate import Command, Event
+from commands.declaring.captured_inputs import RowDeleted
 from commands.declaring.process import AnyProcess, Process, ProcessRegistry, Refused, TimedOut
 from commands.declaring.registry import CommandRegistry, CommandType
 from commands.errors import BadReaction
 from commands.handling.refusals import refusals
 from commands.reacting.instance import Instance, Step, read_instance
 from commands.reacting.router import Router
+from commands.reacting.row_router import RowRouter
 from commands.reacting.turn import next_step, timed_out
 from commands.receipt import Receipt, ReceiptError
+from commands.testing.changed_rows import change_of
 from commands.testing.differences import difference
 from commands.testing.past import Happened, Past, Recorded, aggregate_of, is_declared
 from eventlog import topics
+from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope, decode, format_time, timestamp_ms
 from eventlog.letters import Letter
+from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
 
 State = TypeVar("State", bound=BaseModel)
-Seen = Happened | TimedOut | Refused
+Seen = Happened | Captured | RowDeleted[Any] | TimedOut | Refused
 """What an instance of a process can see."""
 
 
@@ -52,11 +57,11 @@ class GivenInstance(Generic[State]):
         return self._play.timers
 
     def when(self, seen: Seen) -> Reacted[State]:
-        """Let the instance handle an event, a timer or a refusal.
+        """Let the instance handle an event, a row, a timer or a refusal.
 
         Raises the errors that stop the instance in production: BadReaction, and any error of `react`. Raises TypeError
-        if the process does not handle `seen`, and ValueError if it is impossible: an event of another instance, a timer
-        that is not running, or the refusal of a command that was not sent.
+        if the process does not handle `seen`, and ValueError if it is impossible: an event or a row of another
+        instance, a timer that is not running, or the refusal of a command that was not sent.
         """
         return Reacted(self.process, (*self._seen, seen))
 
@@ -128,7 +133,8 @@ class _Play:
         self._past, self._sent, self._offsets = Past(), list[_Sent](), count()
         declared = {id(each): each for each in map(aggregate_of, process.events.values())}
         self._registry = CommandRegistry((each.name, each) for each in declared.values())
-        self._router = Router(self._registry, ProcessRegistry([("given", process)]))
+        self._processes = ProcessRegistry([("given", process)])
+        self._router, self._log = Router(self._registry, self._processes), MemoryLog(1)
 
     @property
     def timers(self) -> Mapping[str, timedelta]:
@@ -146,6 +152,8 @@ class _Play:
                 envelope = self._refused(seen)
                 declared = aggregate_of(type(seen.command))
                 registry = CommandRegistry([(declared.name, declared)])
+            case Captured() | RowDeleted():
+                envelope = self._changed(seen)
             case _:
                 envelope = self._happened(seen)
         step = next_step(registry, self.process, self._key or "", self.instance, envelope, self._past.now)
@@ -165,13 +173,25 @@ class _Play:
         (entry,) = self._router.route(self._past.add(event), lambda _: True)
         if entry.topic == topics.DEAD_LETTERS:
             raise BadReaction(Letter.from_json(entry.value or b"").reason)
-        key = entry.key.partition("/")[2]
+        return self._for_instance(entry, f'"{kind.type}"')
+
+    def _changed(self, seen: Captured | RowDeleted[Any]) -> Envelope:
+        table = seen.table if isinstance(seen, RowDeleted) else type(seen)
+        change, record = change_of(seen, self._past.now, next(self._offsets))
+        handled = [row for row in self.process.rows.values() if (row.table, row.is_deletion) == (table, change.deletes)]
+        if not handled:
+            raise TypeError(f'"{self.process.name}" does not handle {seen!r}: add it to the annotation of "event"')
+        copies = list(RowRouter(self._log, self._processes, table).copies(self.process, change, record))
+        if not copies:
+            raise ValueError(f'{_named(seen)} is for no instance: its column "{handled[0].column}" is None')
+        return self._for_instance(copies[0], _named(seen))
+
+    def _for_instance(self, copy: Entry, name: str) -> Envelope:
+        key = copy.key.partition("/")[2]
         if self._key not in (None, key):
-            raise ValueError(
-                f'"{kind.type}" is for the instance "{key}", but the events before it are for "{self._key}"'
-            )
+            raise ValueError(f'{name} is for the instance "{key}", but what came before it is for "{self._key}"')
         self._key = key
-        return decode(entry.value)
+        return decode(copy.value)
 
     def _timed_out(self, seen: TimedOut) -> Envelope:
         if self.instance is None or seen.timer not in self.instance.timers:
@@ -249,5 +269,9 @@ def _named(seen: Any) -> str:
             return f'"{seen.type}"'
         case Refused():
             return f'the refusal of "{seen.command.type}"'
+        case Captured():
+            return f'a row of "{seen.table}"'
+        case RowDeleted():
+            return f'the deletion of a row of "{seen.table.table}"'
         case _:
             return f'the timer "{seen.timer}"'

@@ -1,8 +1,9 @@
-"""The sample domain `shop`: SQL traffic on a captured database, payments, and the views checked with SQL."""
+"""The sample domain `shop`: SQL traffic on a captured database, payments, views and customers checked with SQL."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -46,6 +47,17 @@ FROM products
 # The traffic changes keys of products. A record of the new key lacks a long description that stays as it is, unless the
 # old row has it: the connector may look for the new row before other sessions see its commit.
 KEEP_LONG_VALUES: Final = "ALTER TABLE products REPLICA IDENTITY FULL"
+# What customers are as aggregates, as SQL has it.
+IMPORTED_CUSTOMERS: Final = """
+SELECT id::text AS key, name, email, is_business, (credit_limit * 100)::bigint AS credit_limit_cents FROM customers
+"""
+# The last event of each customer that was not removed.
+LAST_EVENTS: Final = """
+SELECT substr(stream, 10) AS key, record FROM (
+    SELECT DISTINCT ON (stream) stream, type, record FROM {} WHERE stream LIKE 'customer/%%'
+    ORDER BY stream, sequence DESC
+) last WHERE type <> 'customer.removed'
+"""
 # The time of each payment's event.
 PAYMENT_TIMES: Final = "SELECT stream, time FROM {} WHERE type = 'payment.received'"
 
@@ -62,11 +74,13 @@ class Paid:
 class Shop:
     """Customers and products in a database of their own, and payments of the customers; see Sample for the methods.
 
+    The events of customers come from the process that imports them.
+
     Each payment is of a customer that the traffic may have deleted, or given another key.
     """
 
     things = "customers"
-    views: Sequence[str] = ("customer_360", "product_search")
+    views: Sequence[str] = ("customer_360", "product_search", "streams")
 
     def __init__(self) -> None:
         self.rows: Mapping[str, str] = {}
@@ -169,12 +183,13 @@ class Shop:
 
     def _differences(self, deployment: Deployment) -> list[str]:
         with psycopg.connect(self._shop, row_factory=dict_row) as connection:
-            customers, products = (
+            customers, products, aggregates = (
                 {row.pop("key"): row for row in connection.execute(query)}
-                for query in (SHOWN_CUSTOMERS, SHOWN_PRODUCTS)
+                for query in (SHOWN_CUSTOMERS, SHOWN_PRODUCTS, IMPORTED_CUSTOMERS)
             )
         customers = with_payments(customers, self._payments, _payment_times(deployment))
         checked = [
+            ("streams", aggregates, _last_events(deployment, aggregates)),
             ("customer_360", customers, table(deployment, "customer_360", "customer_id")),
             ("customer_360", customers, cached(deployment, "customer_360")),
             ("product_search", products, documents(deployment, "product_search", "sku")),
@@ -224,6 +239,15 @@ async def _wait_shown(client: Client, rows: Mapping[str, str]) -> None:
 
 def _receive(name: str, paid: Paid) -> Request:
     return Request("payment.receive", {"payment_id": name, "customer_id": paid.customer, "amount_cents": paid.cents})
+
+
+def _last_events(deployment: Deployment, aggregates: Rows) -> Rows:
+    """What the events say of each customer, with the fields that are in `aggregates`."""
+    names = next(iter(aggregates.values()), {}).keys()
+    query = psycopg.sql.SQL(LAST_EVENTS).format(psycopg.sql.Identifier(deployment.environment, "streams"))
+    with psycopg.connect(deployment.endpoints.postgres) as connection:
+        found = {key: json.loads(record)["data"] for key, record in connection.execute(query, ())}
+    return {key: {name: data.get(name) for name in names} for key, data in found.items()}
 
 
 def _payment_times(deployment: Deployment) -> dict[str, Any]:

@@ -113,13 +113,15 @@ class Source:
     name: in topics, the connector, the replication slot and the publication. tables: classes derived from Captured.
     database: the environment variable with the connection, such as `postgresql://headwater@db/shop`; default:
     `HEADWATER_<NAME>_DATABASE`. heartbeat_ms: how often the connector reports its position if nothing changes; it then
-    lets the database remove its write-ahead log.
+    lets the database remove its write-ahead log. outbox: whether messages in the write-ahead log with the prefix
+    `headwater.command` are commands that are sent.
     """
 
     name: str
     tables: tuple[type[Captured], ...]
     database: str = ""
     heartbeat_ms: int = 1_000
+    outbox: bool = False
 
     def __post_init__(self) -> None:
         if not SOURCE_NAME.fullmatch(self.name):

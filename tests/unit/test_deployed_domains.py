@@ -93,7 +93,7 @@ Names = tuple[set[str], ...]
 """Of aggregates, observations, processes and views."""
 ONLY_LISTINGS: Names = ({"listing"}, {"listing_viewed"}, set(), {"streams", *LISTINGS})
 ONLY_ORDERS: Names = ({"order", "refund", "stock"}, set(), {"order_fulfilment"}, {"streams"})
-ONLY_SHOP: Names = ({"payment"}, set(), set(), {"streams", "customer_360", "product_search"})
+ONLY_SHOP: Names = ({"customer", "payment"}, set(), {"customer_import"}, {"streams", "customer_360", "product_search"})
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
 ALL = tuple(one | other for one, other in zip(BOTH, ONLY_SHOP, strict=True))
 

@@ -88,4 +88,4 @@ class OrderLine(Captured, table="public.order_lines", key=("order_id", "line_num
     unit_price: Decimal
 
 
-shop = Source(name="shop", tables=(Customer, Product, Order, OrderLine))
+shop = Source(name="shop", tables=(Customer, Product, Order, OrderLine), outbox=True)

@@ -8,9 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from commands.aggregates.orders import order
+from commands.aggregates.shop.customer import ImportCustomer, RemoveCustomer
 from commands.declaring.aggregate import Event
+from commands.declaring.captured_inputs import RowDeleted
 from commands.declaring.process import Process, TimedOut
 from commands.testing import given
+from eventlog.sources.shop.shop import Customer
+from tests.captured_customers import ADA
 
 DOCS = Path(__file__).parents[3] / "docs"
 TEXT = (DOCS / "schema-evolution.md").read_text()
@@ -49,3 +53,15 @@ def test_the_documented_process_expires_an_unpaid_order() -> None:
     placed = order.Placed(order_id="O", customer="Ada", lines=(), total_cents=0)
     waiting = given(expiry).when(placed).then().then_timers({"unpaid": timedelta(minutes=30)})
     waiting.when(TimedOut("unpaid")).then(order.Expire(order_id="O")).then_ended()
+
+
+def test_the_documented_process_imports_customers() -> None:
+    names: dict[str, object] = {"__name__": "documented"}
+    exec(compile(blocks("python", (DOCS / "processes.md").read_text())[1], "processes.md", "exec"), names)  # noqa: S102
+    process = names["customer_names"]
+    assert isinstance(process, Process)
+    known = ImportCustomer(
+        customer_id="42", name="Ada", email="ada@example.org", is_business=False, credit_limit_cents=None
+    )
+    imported = given(process).when(ADA).then(known).then_ended()
+    imported.when(RowDeleted(Customer, "42")).then(RemoveCustomer(customer_id="42")).then_ended()

@@ -16,7 +16,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError, UnreadableProcess
 from commands.processes.orders.order_fulfilment import order_fulfilment
 from commands.reacting.instance import Instance, read_instance, write_instance
-from commands.reacting.router import COMMIT_IDLE_S, RoutingTask
+from commands.reacting.router import COMMIT_IDLE_S, Router, RoutingTask
 from eventlog import topics
 from eventlog.envelope import decode, partition_of
 from eventlog.memory import MemoryLog
@@ -132,7 +132,8 @@ def test_an_event_that_cannot_be_read_is_a_dead_letter(change: Callable[[dict[st
 
 def test_a_router_notes_its_place_now_and_then_though_no_event_concerns_a_process() -> None:
     log, now = MemoryLog(1), 0.0
-    router = RoutingTask(log, CommandRegistry.load(SHIPPED), ProcessRegistry.load(SHIPPED), 0, {}, lambda: now)
+    routes = Router(CommandRegistry.load(SHIPPED), ProcessRegistry.load(SHIPPED))
+    router = RoutingTask(log, routes, 0, {}, clock=lambda: now)
     writer = log.own(0, ROUTER)
     places = []
     for offset, now in enumerate((0.1, COMMIT_IDLE_S, COMMIT_IDLE_S + 0.1, 2 * COMMIT_IDLE_S)):  # noqa: B007  # the router's clock reads it

@@ -242,7 +242,7 @@ def test_what_differs_is_said_of_a_process_too(fails: Any, says: Sequence[str]) 
         (
             lambda: given(order_fulfilment, PLACED, PAID.model_copy(update={"order_id": "P"})),
             ValueError,
-            'for the instance "P", but the events before it are for "O"',
+            'for the instance "P", but what came before it is for "O"',
         ),
     ],
 )

@@ -71,7 +71,12 @@ def test_a_shipped_domain_is_all_its_packages() -> None:
     assert shipped_domains() == {
         "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
         "orders": ("commands.aggregates.orders", "commands.processes.orders"),
-        "shop": ("eventlog.sources.shop", "commands.aggregates.shop", "projections.views.shop"),
+        "shop": (
+            "eventlog.sources.shop",
+            "commands.aggregates.shop",
+            "commands.processes.shop",
+            "projections.views.shop",
+        ),
     }
 
 
@@ -83,7 +88,7 @@ def test_a_shipped_domain_stands_for_its_package_in_the_room_that_is_searched() 
         "eventlog.sources": {"eventlog.sources.shop"},
         "commands.aggregates": {f"commands.aggregates.{name}" for name in ("listings", "orders", "shop")},
         "commands.observations": {"commands.observations.listings"},
-        "commands.processes": {"commands.processes.orders"},
+        "commands.processes": {"commands.processes.orders", "commands.processes.shop"},
         "projections.views": {"projections.views.listings", "projections.views.shop"},
     }
 

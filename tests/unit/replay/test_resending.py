@@ -15,15 +15,18 @@ from commands.aggregates.orders import order
 from commands.declaring.process import Process, ProcessRegistry, Reaction
 from commands.declaring.registry import CommandRegistry
 from eventlog import topics
-from eventlog.envelope import Envelope, encode, partition_of
+from eventlog.envelope import Envelope, decode, encode, partition_of
 from eventlog.letters import Letter
 from eventlog.ports import PROCESSES, Entry
 from eventlog.settings import LogSettings
+from eventlog.sources.shop.shop import Customer, Order
 from replay.errors import CannotRetry
 from replay.resending import Resender, is_loss_notice, is_resent
 from tests.background import running
+from tests.captured_customers import row
 from tests.domains import SHIPPED
 from tests.process_world import World
+from tests.unit.capturing.records import record
 
 PLACED: dict[str, Any] = {"order_id": "O", "customer": "Ada", "lines": [{"sku": "tea", "quantity": 1, "unit_cents": 5}]}
 
@@ -159,6 +162,28 @@ def test_an_event_that_could_not_be_routed_reaches_its_processes() -> None:
     assert Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter) is None
     world.step(PROCESSES, partition_of("order_fulfilment/O", world.log.partitions), 100)
     assert world.instances() == ["order_fulfilment/O"]
+
+
+@pytest.mark.parametrize("has_changed", [False, True])
+def test_a_row_that_could_not_be_read_reaches_its_processes_unless_it_has_changed_since(has_changed: bool) -> None:
+    world = World(random.Random(1))
+    at = world.change(Customer, {"id": 7}, record(after=row(7, "Ada"), op="c"))
+    letter, key = Letter("", "", at.key.encode(), at.value), f"{at.topic}/{at.partition}/{at.offset}/router"
+    if has_changed:
+        world.change(Customer, {"id": 7}, record(after=row(7, "Bo"), op="u"))
+    assert is_resent(key)
+    assert Resender(LogSettings(modules=("shop",)), world.log).resend(key, letter) is None
+    inbox = [decode(each.value) for p in range(world.log.partitions) for each in world.log.read(topics.INBOX, p, 0)]
+    assert [each.data["row"]["name"] for each in inbox] == ([] if has_changed else ["Ada"])
+
+
+def test_a_row_that_still_cannot_be_read_or_that_no_process_handles_says_so() -> None:
+    resender = Resender(LogSettings(modules=("shop",)), World(random.Random(1)).log)
+    letter = Letter("", "", b'{"id":7}', record(after=row(7) | {"name": None}))
+    with pytest.raises(CannotRetry, match='the column "name" is null'):
+        resender.resend(f"{Customer.topic()}/0/0/router", letter)
+    with pytest.raises(CannotRetry, match=r'no process handles rows of "cdc\.shop\.public\.orders"'):
+        resender.resend(f"{Order.topic()}/0/0/router", letter)
 
 
 def test_what_views_could_not_take_in_is_not_sent_again() -> None:

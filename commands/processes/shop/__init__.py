@@ -1,0 +1,1 @@
+"""The sample domain of a web shop: its process."""

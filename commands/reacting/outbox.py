@@ -1,0 +1,171 @@
+"""The outbox of a captured database: commands that its application writes to the write-ahead log, in its transactions.
+
+    SELECT pg_logical_emit_message(true, 'headwater.command', '{"type": "payment.refund", "body": {"payment_id": "P"}}')
+
+Debezium writes such messages to one topic, in the order of commits. The owner of its only partition appends them to
+`commands`, in a transaction with its offset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from commands.codec import read_command
+from commands.declaring.registry import CommandRegistry
+from commands.errors import TooLarge
+from commands.handling.deleted_unread import commit_position
+from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter
+from commands.sending.gateway import MAX_BODY_BYTES
+from eventlog import topics
+from eventlog.capturing.changes import lsn_text
+from eventlog.capturing.declaring import Source
+from eventlog.capturing.naming import MESSAGES, source_topics
+from eventlog.envelope import Envelope, encode
+from eventlog.errors import NotAnEnvelope
+from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
+from eventlog.settings import LogSettings
+from eventlog.topics import CAPTURED, TopicSpec, compact_settings
+
+PREFIX: Final = "headwater.command"
+"""Of the messages that are commands; the connector's heartbeats have another one."""
+SENT_BY: Final = "outbox"
+"""End of the keys of dead letters of messages that are no commands."""
+FORM: Final = '{"type": "payment.refund", "body": {…}}, with id, expected_version and correlation_id if you need them'
+MAX_ID_CHARACTERS: Final = 10_000
+
+
+class _Content(msgspec.Struct):
+    prefix: str
+    content: bytes
+    """Base64 in JSON."""
+
+
+class _Place(msgspec.Struct):
+    lsn: int
+    ts_ms: int
+
+
+class _Message(msgspec.Struct):
+    message: _Content
+    source: _Place
+
+
+class _Command(msgspec.Struct, forbid_unknown_fields=True):
+    """A command, in the form that `POST /commands` takes."""
+
+    type: str
+    body: dict[str, Any]
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_CHARACTERS)] | None = None
+    expected_version: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    traceparent: str | None = None
+
+
+_MESSAGE: Final = msgspec.json.Decoder(_Message)
+_COMMAND: Final = msgspec.json.Decoder(_Command)
+
+
+def outbox_role(source: Source) -> Role:
+    """The role that sends the commands of a source."""
+    topic = f"{CAPTURED}{source.name}.{MESSAGES}"
+    return Role(f"{SENT_BY}.{topic}", topic, (f"{topics.ROUTED}.{topic}",))
+
+
+def outbox_topics(settings: LogSettings, sources: Sequence[Source]) -> list[TopicSpec]:
+    """The topics of the messages of these sources, and those of their roles; names are without the environment."""
+    roles = [outbox_role(source) for source in sources]
+    reads = {role.reads for role in roles}
+    messages = [spec for source in sources for spec in source_topics(source, settings) if spec.name in reads]
+    return [*messages, *(TopicSpec(name, 1, compact_settings(settings)) for role in roles for name in role.owns)]
+
+
+def settle_start(log: EventLog, role: Role) -> None:
+    """Let a role that has never run begin at the first message that is kept: the earlier ones are not missed."""
+    first = log.first(role.reads, 0)
+    if first > 0 and not log.next_offset(0, role):
+        with closing(log.own(0, role)) as writer:
+            if not log.next_offset(0, role):
+                commit_position(writer, first)
+
+
+class OutboxTask:
+    """Sends the commands of one source; a PartitionTask."""
+
+    def __init__(
+        self,
+        commands: CommandRegistry,
+        source: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """source: its name. clock: returns the time in seconds."""
+        self._commands, self._source, self._clock = commands, source, clock
+        self._noted = clock()
+
+    def restore(self, stopped: Callable[[], bool]) -> str:
+        """See PartitionTask.restore."""
+        return f'commands of the source "{self._source}"'
+
+    def wait_s(self) -> float:
+        """See PartitionTask.wait_s."""
+        return IDLE_S
+
+    def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
+        """See PartitionTask.work."""
+        entries = [entry for record in records for entry in self._entries(record)]
+        if entries or (records and self._clock() - self._noted >= COMMIT_IDLE_S):
+            with abort_on_error(writer.begin()) as begun:
+                begun.append(sorted(entries, key=lambda entry: entry.topic))
+                begun.commit(records[-1].offset + 1)
+            self._noted = self._clock()
+
+    def close(self) -> None:
+        """See PartitionTask.close."""
+
+    def _entries(self, record: Record) -> list[Entry]:
+        """The command of a message, or its dead letter; nothing of another message."""
+        return or_dead_letter(
+            record, lambda: filter(None, [command_of(self._commands, self._source, record)]), reader=SENT_BY
+        )
+
+
+def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry | None:
+    """The record of `commands` for a message; None if the message is no command.
+
+    Without an id of its own, a command has the place of the message in the database's log as its id: the same if the
+    message is read again. Raises NotAnEnvelope, UnknownCommand, MalformedCommand and TooLarge.
+    """
+    try:
+        message = _MESSAGE.decode(record.value or b"")
+    except msgspec.MsgspecError:
+        return None  # an application may use messages for other purposes
+    if message.message.prefix != PREFIX:
+        return None
+    try:
+        command = _COMMAND.decode(message.message.content)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise NotAnEnvelope(f"not a command ({error}): write {FORM}") from error
+    typed = read_command(commands.command(command.type), command.body)
+    if len(typed.body) > MAX_BODY_BYTES:
+        raise TooLarge(len(typed.body), MAX_BODY_BYTES)
+    place = f"{source}@{lsn_text(message.source.lsn)}"
+    envelope = Envelope(
+        id=command.id or place,
+        type=command.type,
+        stream=typed.stream,
+        time=datetime.fromtimestamp(message.source.ts_ms / 1000, UTC),
+        data={},
+        source=f"/headwater/{typed.aggregate.name}",
+        expected_version=command.expected_version,
+        correlation_id=command.correlation_id,
+        causation_id=command.causation_id or place,
+        traceparent=command.traceparent,
+    )
+    # with the current time: retention would delete old commands before they are decided
+    return Entry(topics.COMMANDS, typed.stream, encode(envelope, typed.body), time.time_ns() // 1_000_000)
