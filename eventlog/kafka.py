@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eventlog import topics
-from eventlog.admin import ends, topic_id
+from eventlog.admin import ends, stored_ends, topic_id
 from eventlog.errors import EventLogError, LeftOpen, LogUnavailable, abort_command
 from eventlog.kafka_client import (
     EOF,
@@ -58,6 +59,7 @@ class KafkaLog:
         self._lock = threading.Lock()
         self._idle_readers: list[Consumer] = []
         self._submitter: Submitter | None = None
+        self._admin: AdminClient | None = None
 
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> KafkaMembership:
         """See EventLog.join."""
@@ -123,6 +125,13 @@ class KafkaLog:
         """See EventLog.end: the last stable offset, which an open transaction holds back."""
         return self._bounds(topic, partition)[1]
 
+    def stored_ends(self, topic: str) -> Mapping[int, int]:
+        """See EventLog.stored_ends: the high watermarks, which no open transaction holds back."""
+        with self._lock:
+            if self._admin is None:
+                self._admin = AdminClient(client_config(self.settings))
+        return stored_ends(self._admin, self.settings.topic(topic))
+
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         """See EventLog.offset_at."""
         times = [TopicPartition(self.settings.topic(topic), partition, time_ms)]
@@ -165,6 +174,7 @@ class KafkaLog:
         """See EventLog.close."""
         self._close_readers()
         with self._lock:
+            self._admin = None  # its connections end with it
             submitter, self._submitter = self._submitter, None
         if submitter is not None:
             submitter.close()

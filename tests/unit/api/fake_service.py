@@ -14,6 +14,7 @@ from api.lookups import Lookups
 from api.ports import Applied, Live, Made, Page, Row
 from api.query import DISTANCE, RELEVANCE, Query
 from api.reads.audit import AuditReader
+from api.reads.captured import CapturedReader
 from api.service import Service
 from api.settings import Limits
 from api.waiting import Waiter
@@ -22,11 +23,11 @@ from commands.declaring.observation import ObservationRegistry, Report
 from commands.declaring.registry import CommandRegistry
 from commands.errors import EarlierReceiptsUnread
 from commands.receipt import Receipt, RecordedEvent
+from eventlog.capturing.declaring import SourceRegistry
 from eventlog.envelope import Envelope, Position
 from eventlog.memory import MemoryLog
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition, sources_of
-from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
 from projections.table.patch import Place
@@ -107,13 +108,12 @@ class FakeEvents:
         return self.events.get(position)
 
     async def record_at(self, place: SourcePosition) -> Record | None:
-        raise NotImplementedError  # no view here reads captured rows
+        return None  # the records of captured tables here are in the log of `captured`
 
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         if self.error is not None:
             raise self.error
-        assert tuple(topics) == (EVENTS,)
-        ends = dict.fromkeys(sources_of(EVENTS, PARTITIONS), 0)
+        ends = dict.fromkeys((source for topic in topics for source in sources_of(topic, PARTITIONS)), 0)
         for position in self.events:
             source = str(position.partition)
             ends[source] = max(ends[source], position.offset + 1)
@@ -225,13 +225,16 @@ class MemoryReader:
             raise self.errors.pop(0)
 
 
-def fake_service(limits: Limits | None = None, modules: Sequence[str] = SHIPPED) -> Service:
+def fake_service(
+    limits: Limits | None = None, modules: Sequence[str] = SHIPPED, log: MemoryLog | None = None
+) -> Service:
     """A service of fakes, made of `modules`."""
     commands = CommandRegistry.load(modules)
-    events, generations, log = FakeEvents(), FakeGenerations(), MemoryLog(PARTITIONS)
+    events, generations, log = FakeEvents(), FakeGenerations(), log or MemoryLog(PARTITIONS)
     readers = {name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")}
     views = ViewRegistry.load(modules).views
-    waiter = Waiter(events, generations, PARTITIONS, PARTITIONS)
+    captured = CapturedReader(log, SourceRegistry.load(modules).sources)
+    waiter = Waiter(events, captured, generations, PARTITIONS, PARTITIONS)
     lookups = Lookups(views, readers, generations, waiter)
     return Service(
         commands=commands,
@@ -241,6 +244,7 @@ def fake_service(limits: Limits | None = None, modules: Sequence[str] = SHIPPED)
         recorder=FakeRecorder(),
         events=events,
         audit=AuditReader(log),
+        captured=captured,
         generations=generations,
         readers=readers,
         waiter=waiter,

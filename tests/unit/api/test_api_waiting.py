@@ -10,9 +10,9 @@ from asgi_client import AppClient
 from fake_service import MemoryReader, event
 
 from api.app import create_app
+from api.awaited import After
 from api.errors import NotCaughtUp
 from api.service import Service
-from api.waiting import After
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
 from projections.table.patch import Place
