@@ -101,18 +101,18 @@ def ends(settings: LogSettings, names: Sequence[str], partition: int) -> tuple[d
 def stored_ends(client: AdminClient, name: str) -> dict[int, int]:
     """The high watermark of each partition of a topic, by its full name; empty if there is none.
 
-    Raises LogUnavailable.
+    Raises KafkaException.
     """
     try:
         described = client.describe_topics(TopicCollection([name]), request_timeout=ANSWER_S)[name].result()
-        requests = {TopicPartition(name, each.id): OffsetSpec.latest() for each in described.partitions}  # type: ignore[no-untyped-call]
-        level = IsolationLevel.READ_UNCOMMITTED
-        answers = client.list_offsets(requests, isolation_level=level, request_timeout=ANSWER_S)
-        return {place.partition: answer.result().offset for place, answer in answers.items()}
     except KafkaException as error:
         if error.args[0].code() in ABSENT_CODES:
             return {}
-        raise LogUnavailable(f'asking for the ends of "{name}"', error.args[0].str()) from error
+        raise
+    requests = {TopicPartition(name, each.id): OffsetSpec.latest() for each in described.partitions}  # type: ignore[no-untyped-call]
+    level = IsolationLevel.READ_UNCOMMITTED
+    answers = client.list_offsets(requests, isolation_level=level, request_timeout=ANSWER_S)
+    return {place.partition: answer.result().offset for place, answer in answers.items()}
 
 
 def remove(settings: LogSettings) -> None:

@@ -181,8 +181,7 @@ def mirrored(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="module")
 def api(mirrored: Mirrored, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of the API, which knows Kafka and the stores, and not the database."""
-    variables = {name: text for name, text in mirrored.variables.items() if name.startswith("HEADWATER_")}
-    assert "HEADWATER_SHOP_DATABASE" not in variables
+    variables = {name: text for name, text in mirrored.variables.items() if not name.startswith(shop.prefix)}
     with serving(Deployment(variables, tmp_path_factory.mktemp("api"))) as client:
         yield client
 
