@@ -206,8 +206,8 @@ def test_a_query_after_a_commit_has_all_that_was_committed(
 
     with mirrored.connector.connect() as connection, running(change_other_rows):
         registrar = Registrar(connection, seed_of(3))
-        for number in range(40):
-            if number == 20:
+        for number in range(30):
+            if number == 15:
                 servers.kill("connect")
             changed, after = registrar.change()
             for customer in changed:
