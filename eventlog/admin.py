@@ -138,8 +138,9 @@ def empty_partition(settings: LogSettings, topic: str, partition: int) -> None:
     Raises LogUnavailable.
     """
     place = TopicPartition(settings.topic(topic), partition, OFFSET_END)
+    client = _client(settings)  # its requests end with it
     try:
-        _client(settings).delete_records([place], request_timeout=TIMEOUT_S)[place].result()
+        client.delete_records([place], request_timeout=TIMEOUT_S)[place].result()
     except KafkaException as error:
         if error.args[0].code() not in ABSENT_CODES:
             raise LogUnavailable(f'emptying "{topic}"', error.args[0].str()) from error
