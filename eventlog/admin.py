@@ -132,18 +132,19 @@ def remove_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> None:
             raise LogUnavailable("deleting the topics", str(error)) from error
 
 
-def empty_partition(settings: LogSettings, topic: str, partition: int) -> None:
-    """Delete all records of a partition, if the topic exists; later records have higher offsets.
+def empty_partition(settings: LogSettings, spec: TopicSpec, partition: int) -> None:
+    """Delete all records of a partition of a topic, if it exists; later records have higher offsets.
 
     Raises LogUnavailable.
     """
-    place = TopicPartition(settings.topic(topic), partition, OFFSET_END)
+    if missing_topics(settings, [spec]):
+        return
+    place = TopicPartition(settings.topic(spec.name), partition, OFFSET_END)
     client = _client(settings)  # its requests end with it
     try:
         client.delete_records([place], request_timeout=TIMEOUT_S)[place].result()
     except KafkaException as error:
-        if error.args[0].code() not in ABSENT_CODES:
-            raise LogUnavailable(f'emptying "{topic}"', error.args[0].str()) from error
+        raise LogUnavailable(f'emptying "{spec.name}"', error.args[0].str()) from error
 
 
 def _client(settings: LogSettings, **config: Any) -> AdminClient:

@@ -25,6 +25,7 @@ from eventlog.capturing.postgres_checks import check_database
 from eventlog.capturing.postgres_database import CapturedDatabase, open_database
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.sweeping import sweep
+from eventlog.topics import TopicSpec
 
 RUNNING_S: Final = 60.0
 """How long a connector may take to run, or to stop."""
@@ -203,7 +204,7 @@ class Operator:
             self._wait_for("removed", lambda state: state is None)
             self.report(f"- connector {name}")
         # another database, or an earlier state of this one, may be captured next: its log has other positions
-        empty_partition(self.settings.log, transactions_topic(self.source), 0)
+        empty_partition(self.settings.log, TopicSpec(transactions_topic(self.source), 1), 0)
         with open_database(self.source, self.names, self.settings.database) as database:
             if database.drop_slot():
                 self.report(f"- replication slot {self.names.slot}")
