@@ -15,6 +15,7 @@ from api.routes.commands import command_routes
 from api.routes.health import health_routes
 from api.routes.made_views import made_view_routes
 from api.routes.observations import observation_routes
+from api.routes.positions import position_routes
 from api.routes.streams import stream_routes
 from api.routes.views import view_routes
 from api.service import Service
@@ -59,6 +60,7 @@ def create_app(service: Service) -> FastAPI:
         made_view_routes,
         audit_routes,
         stream_routes,
+        position_routes,
         health_routes,
     ):
         app.include_router(routes(service))

@@ -70,10 +70,61 @@ RECEIPT: Final[Schema] = {
     "required": ["command_id", "type", "stream", "outcome", "version", "events", "fingerprint", "time"],
 }
 POSITIONS: Final[Schema] = {"type": "string", "pattern": r"^\d{1,5}:\d{1,18}(,\d{1,5}:\d{1,18})*$"}
+_IN_LOG: Final = r"((observations|cdc\.[A-Za-z0-9_.]{1,200})/)?\d{1,5}:\d{1,18}"
+_IN_DATABASE: Final = r"[a-z][a-z0-9_]{0,23}@[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}"
 AFTER: Final[Schema] = {
     "type": "string",
-    "pattern": r"^(observations/)?\d{1,5}:\d{1,18}(,(observations/)?\d{1,5}:\d{1,18})*$",
-    "examples": ["3:1042", "0:977,observations/3:1042"],
+    "pattern": f"^({_IN_LOG}|{_IN_DATABASE})(,({_IN_LOG}|{_IN_DATABASE}))*$",
+    "examples": ["3:1042", "0:977,observations/3:1042", "cdc.shop.public.customers/0:1042", "shop@0/1A2B3C8"],
+}
+CAPTURED_POSITION: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "source": TEXT,
+        "position": {
+            "type": ["string", "null"],
+            "description": "in the write-ahead log of the database; null if nothing is captured yet",
+        },
+        "time": {
+            "type": ["string", "null"],
+            "format": "date-time",
+            "description": "of the last captured commit, by the clock of the database",
+        },
+        "tables": {
+            "type": "object",
+            "description": "the last positions in the topic of each table; null if it is empty",
+            "additionalProperties": {"type": ["string", "null"]},
+        },
+        "snapshot": {
+            "description": "the snapshot that is running",
+            "oneOf": [
+                {
+                    "type": "object",
+                    "properties": {
+                        "kind": {"enum": ["initial", "incremental"]},
+                        "state": TEXT,
+                        "table": TEXT,
+                        "rows": {"type": ["integer", "null"]},
+                    },
+                    "required": ["kind", "state", "table", "rows"],
+                },
+                {"type": "null"},
+            ],
+        },
+    },
+    "required": ["source", "position", "time", "tables", "snapshot"],
+    "examples": [
+        {
+            "source": "shop",
+            "position": "shop@0/1A2B3C8",
+            "time": "2026-01-31T12:00:00.123Z",
+            "tables": {
+                "public.customers": "cdc.shop.public.customers/0:1042,cdc.shop.public.customers/1:977",
+                "public.products": None,
+            },
+            "snapshot": None,
+        }
+    ],
 }
 ALL_STREAMS: Final[Schema] = {
     "type": "object",

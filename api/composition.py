@@ -8,6 +8,7 @@ from api.changes.feeds import ChangeFeeds
 from api.lookups import Lookups
 from api.ports import Resource, ViewReader
 from api.reads.audit import AuditReader
+from api.reads.captured import CapturedReader
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.log import LogReader
@@ -22,6 +23,9 @@ from commands.declaring.registry import CommandRegistry
 from commands.sending.gateway import CommandGateway
 from commands.sending.receipt_index import open_stored
 from commands.sending.recorder import ObservationRecorder
+from eventlog.capturing.control_topics import last_snapshot
+from eventlog.capturing.declaring import SourceRegistry
+from eventlog.capturing.naming import SourceNames
 from eventlog.kafka import KafkaLog
 from projections.registry import ViewRegistry
 
@@ -50,6 +54,10 @@ def compose_service(settings: ApiSettings) -> Service:
     receipts = partial(open_stored, log, settings.log.state / "api" / environment, settings.log.receipts_days)
     gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s, open_index=receipts)
     events, audit = LogReader(log), AuditReader(log)
+    sources = SourceRegistry.load(settings.log.modules).sources
+    captured = CapturedReader(
+        log, sources, lambda source: last_snapshot(settings.log, SourceNames.of(source, environment))
+    )
     database = Database(stores.postgres, environment)
     generations = LiveGenerations(database, environment)
     elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
@@ -59,10 +67,19 @@ def compose_service(settings: ApiSettings) -> Service:
         "elasticsearch": elasticsearch,
         "valkey": cache,
     }
-    waiter = Waiter(events, generations, settings.log.partitions, settings.log.patch_partitions)
+    waiter = Waiter(events, captured, generations, settings.log.partitions, settings.log.patch_partitions)
     lookups = Lookups(views.views, readers, generations, waiter)
     feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
-    resources: tuple[Resource, ...] = (events, audit, database, elasticsearch, cache, GatewayResource(gateway), feeds)
+    resources: tuple[Resource, ...] = (
+        events,
+        audit,
+        captured,
+        database,
+        elasticsearch,
+        cache,
+        GatewayResource(gateway),
+        feeds,
+    )
     return Service(
         commands=commands,
         observations=ObservationRegistry.load(settings.log.modules),
@@ -71,6 +88,7 @@ def compose_service(settings: ApiSettings) -> Service:
         recorder=ObservationRecorder(log),
         events=events,
         audit=audit,
+        captured=captured,
         generations=generations,
         readers=readers,
         waiter=waiter,

@@ -7,6 +7,7 @@ ApiError
 ├── MalformedLine        a line of NDJSON is not an object with the expected members
 ├── UnsupportedMedia     the body has an unsupported media type
 ├── UnknownAggregate     no aggregate with this name is declared
+├── UnknownSource        no captured database with this name is declared
 ├── StreamMissing        the stream has no events, or none up to the requested version or time
 ├── RowMissing           the view has no row with this key
 ├── ReceiptMissing       there is no receipt for this command id
@@ -14,6 +15,7 @@ ApiError
 ├── NeverChanges         the view was made with --as, so its rows never change
 ├── MadeEarlier          the view was made from an earlier version of a declared view
 ├── KeyOnly              the view's store supports look-ups by key only
+├── SourceNotCaughtUp    the captured database has not been captured up to the position in time
 └── NotCaughtUp          the view has not applied the position in time
 """
 
@@ -26,6 +28,7 @@ from urllib.parse import quote
 
 from commands import errors as commands
 from eventlog import errors as eventlog
+from eventlog.capturing.control_topics import Snapshot
 from projections import errors as projections
 
 
@@ -80,6 +83,15 @@ class UnknownAggregate(ApiError):
     def __init__(self, aggregate: str, known: Sequence[str]) -> None:
         super().__init__(f'unknown aggregate "{aggregate}": use one of {", ".join(sorted(known))}')
         self.aggregate, self.known = aggregate, tuple(sorted(known))
+
+
+class UnknownSource(ApiError):
+    """No captured database with this name is declared."""
+
+    def __init__(self, source: str, known: Sequence[str]) -> None:
+        has = f"use one of {', '.join(sorted(known))}" if known else "this deployment captures no database"
+        super().__init__(f'unknown source "{source}": {has}')
+        self.source, self.known = source, tuple(sorted(known))
 
 
 class StreamMissing(ApiError):
@@ -160,6 +172,21 @@ class NotCaughtUp(ApiError):
         self.view, self.after, self.waited_ms, self.lag_events = view, after, waited_ms, lag_events
 
 
+class SourceNotCaughtUp(ApiError):
+    """The captured database has not been captured up to the position in time; `reached` is how far it has, if known.
+
+    snapshot: that is running now.
+    """
+
+    def __init__(self, source: str, after: str, reached: str | None, waited_ms: int, snapshot: Snapshot | None) -> None:
+        state = f"is captured up to {reached}" if reached else "is not captured yet"
+        why = f"see `python -m eventlog.sources status {source}`"
+        if snapshot is not None:
+            why = f"its {snapshot.kind} snapshot is reading {snapshot.table or 'its tables'}"
+        super().__init__(f'source "{source}" {state}, not up to {after} within {waited_ms} ms: {why}')
+        self.source, self.after, self.reached, self.waited_ms = source, after, reached, waited_ms
+
+
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """How an error is answered in HTTP.
@@ -187,6 +214,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     MalformedLine: Meaning(422, "malformed_line", "Invalid line", ("line", "errors")),
     UnsupportedMedia: Meaning(415, "unsupported_media", "Unsupported media type", ("actual", "expected")),
     UnknownAggregate: Meaning(404, "unknown_aggregate", "Unknown aggregate", ("aggregate", "known")),
+    UnknownSource: Meaning(404, "unknown_source", "Unknown source", ("source", "known")),
     StreamMissing: Meaning(404, "stream_missing", "Stream, version or time not found", ("stream", "version")),
     RowMissing: Meaning(404, "row_missing", "Row not found", ("view", "key")),
     ReceiptMissing: Meaning(404, "receipt_missing", "Receipt not found", ("command_id",)),
@@ -198,6 +226,9 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     KeyOnly: Meaning(400, "key_only", "The view supports look-ups by key only", ("view", "store")),
     NotCaughtUp: Meaning(
         503, "not_caught_up", "The view has not caught up", ("view", "after", "waited_ms", "lag_events"), 1
+    ),
+    SourceNotCaughtUp: Meaning(
+        503, "source_not_caught_up", "The source has not caught up", ("source", "after", "reached", "waited_ms"), 1
     ),
     commands.CommandError: INTERNAL,
     commands.DeclarationError: MISCONFIGURED,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from api.awaited import After
 from api.ports import Generations, Row, ViewReader
 from api.reading import KeyReaders, read_live
-from api.waiting import After, Waiter
+from api.waiting import Waiter
 from projections.table.lookups import Lookup
 from projections.view import View
 

@@ -11,6 +11,9 @@ from api.query import Query
 from api.reads.audit import AuditPage, EventFilter
 from commands.declaring.observation import Report
 from commands.receipt import Receipt
+from eventlog.capturing.control_topics import Snapshot
+from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.progress import Commit
 from eventlog.envelope import Envelope, Position
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition
@@ -79,6 +82,32 @@ class EventReader(Protocol):
 
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics; raises LogUnavailable."""
+
+
+class CapturedSources(Protocol):
+    """Captured databases, as far as the log has them. Each method raises LogUnavailable. name: of a source."""
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """By name."""
+
+    def source(self, name: str) -> Source:
+        """The source with this name; raises UnknownSource."""
+
+    async def last_commit(self, name: str) -> Commit | None:
+        """The last transaction whose changes, and those of all before it, are in the log; None if there is none."""
+
+    async def stored_ends(self, topics: Sequence[str]) -> Mapping[str, int]:
+        """The offset after the last record, committed or not, of each partition of these topics, by its id."""
+
+    async def committed_ends(self, sources: Sequence[str]) -> Mapping[str, int]:
+        """The offset after the last committed record of each of these partitions, by its id."""
+
+    async def changed_rows(self, table: type[Captured], source: str, start: int, end: int) -> Mapping[str, int]:
+        """The last offset of each row that was changed from `start` to `end` in a partition, by the row's key."""
+
+    async def snapshot(self, name: str) -> Snapshot | None:
+        """The last snapshot that the connector reported; None if it reported none."""
 
 
 class Auditor(Protocol):

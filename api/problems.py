@@ -52,7 +52,7 @@ MEMBERS: Final[Mapping[str, Schema]] = {
     "stream": TEXT,
     "version": COUNT,
     "view": TEXT,
-    "source": {"type": "string", "description": "the view that it was made from"},
+    "source": {"type": "string", "description": "the view that it was made from, or the captured database"},
     "declared": {"type": "integer", "description": "the version of the source that is declared now"},
     "key": TEXT,
     "store": TEXT,
@@ -67,6 +67,7 @@ MEMBERS: Final[Mapping[str, Schema]] = {
     "timeout_s": {"type": "number"},
     "after": TEXT,
     "waited_ms": COUNT,
+    "reached": {"type": ["string", "null"], "description": "up to where the database is captured; null if unknown"},
     "lag_events": {"type": ["integer", "null"]},
 }
 """The members of problem documents in addition to those of RFC 9457; `api.errors.MEANINGS` has them per type."""

@@ -8,6 +8,7 @@ from api.components import (
     ACCEPTED,
     AFTER,
     ALL_STREAMS,
+    CAPTURED_POSITION,
     COLUMNS,
     COMMAND_ANSWER,
     GENERATION,
@@ -173,6 +174,7 @@ def components(service: Service) -> Schema:
         "ReportedLines": REPORTED_LINES,
         "Views": VIEWS,
         "AllStreams": ALL_STREAMS,
+        "CapturedPosition": CAPTURED_POSITION,
         "Health": HEALTH,
     }
     found |= message_components(service.commands, service.observations)

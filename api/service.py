@@ -9,7 +9,7 @@ from functools import cached_property
 
 from api.changes.feeds import ChangeFeeds
 from api.lookups import Lookups
-from api.ports import Auditor, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
+from api.ports import Auditor, CapturedSources, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
 from api.settings import Limits
 from api.turns import Turns
 from api.waiting import Waiter
@@ -34,6 +34,7 @@ class Service:
     recorder: Recorder
     events: EventReader
     audit: Auditor
+    captured: CapturedSources
     generations: Generations
     readers: Mapping[str, ViewReader]
     waiter: Waiter

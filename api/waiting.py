@@ -4,20 +4,20 @@ An event that the view does not handle counts as applied, and so does a position
 as an observation's (`observations/3:1042`), because no answer can lack it. For an event that it handles, and for a
 change of a captured row, the key of the view's row decides the partition of its patch, and so the ledger (or the row's
 own guard) that must cover its offset. If the record cannot be read any more, every partition's ledger must cover it;
-heartbeats move these within a second.
+heartbeats move these within a second. What a position in a captured database stands for is found by
+`api/captured_waiting.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from api.awaited import NOWHERE, After, Awaited
+from api.captured_waiting import MARK, CapturedWaiter, DatabasePosition
 from api.errors import BadParameter, NotCaughtUp
-from api.parameters import read_integer
-from api.ports import Applied, EventReader, GenerationGone, Generations, Live, ViewReader
-from api.settings import Limits
+from api.ports import Applied, CapturedSources, EventReader, GenerationGone, Generations, Live, ViewReader
+from api.reads.captured import row_key
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable
@@ -25,68 +25,33 @@ from eventlog.source_positions import SourcePosition
 from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.stores.names import patch_key
-from projections.table.changes import NotAChange, key_text
-from projections.table.patch import Place
 from projections.view import View
 
-FIRST_PAUSE_S = 0.002
-MAX_PAUSE_S = 0.020
 LEDGER_EVERY = 4
 """If rows have guards, the ledger is also read every few polls, because rows may be old while ledgers advance."""
 MAX_POSITIONS = 100
-NOWHERE = Place(-1, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class After:
-    """The positions that a request waits for, and the time limit, for all views of its answer."""
-
-    token: str
-    wait_ms: int
-    began: float = field(default_factory=time.monotonic)
-
-    @classmethod
-    def read(cls, plain: Mapping[str, str], limits: Limits) -> After | None:
-        """`after=` and `wait_ms=`, None if there is nothing to wait for; raises BadParameter."""
-        wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.max_wait_ms)
-        return cls(plain["after"], wait_ms) if "after" in plain else None
-
-    @property
-    def deadline(self) -> float:
-        """By the monotonic clock."""
-        return self.began + self.wait_ms / 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """A place that a view must have applied.
-
-    key: of the row that it changes, None if unknown. number: of the last patch of its event for that row.
-    """
-
-    place: SourcePosition
-    key: str | None
-    number: int = 0
-
-    def applied(self, applied: Applied) -> bool:
-        """Whether the applied places include it."""
-        return applied.get(self.place.source, NOWHERE) >= (self.offset, self.number)
-
-    @property
-    def offset(self) -> int:
-        """In its source."""
-        return self.place.position.offset
 
 
 class Waiter:
     """Waits for views; `partitions` are those of a source's topic, `patch_partitions` those of `patches`."""
 
-    def __init__(self, events: EventReader, generations: Generations, partitions: int, patch_partitions: int) -> None:
+    def __init__(
+        self,
+        events: EventReader,
+        sources: CapturedSources,
+        generations: Generations,
+        partitions: int,
+        patch_partitions: int,
+    ) -> None:
         self._events, self._generations = events, generations
+        self._captured = CapturedWaiter(sources, generations, patch_partitions)
         self.partitions, self._patch_partitions = partitions, patch_partitions
 
-    def read_token(self, token: str) -> tuple[SourcePosition, ...]:
-        """The positions in a token, a comma-separated list; raises BadParameter."""
+    def read_token(self, token: str) -> tuple[tuple[SourcePosition, ...], tuple[DatabasePosition, ...]]:
+        """The positions in a token, a comma-separated list: those in the log, and those in captured databases.
+
+        Raises BadParameter.
+        """
         parts = token.split(",")
         if len(parts) > MAX_POSITIONS:
             raise BadParameter(
@@ -94,7 +59,7 @@ class Waiter:
                 f"has {len(parts)} positions, more than {MAX_POSITIONS}: send only the last of each partition",
             )
         try:
-            places = {SourcePosition.parse(part) for part in parts}
+            places = {SourcePosition.parse(part) for part in parts if MARK not in part}
         except ValueError as error:
             raise BadParameter("after", f"is invalid: {error}") from error
         for place in places:
@@ -102,32 +67,36 @@ class Waiter:
                 raise BadParameter(
                     "after", f"names {place}, which is out of range: the log has {self.partitions} partitions"
                 )
-        return tuple(sorted(places))
+        positions = {self._captured.read(part) for part in parts if MARK in part}
+        return tuple(sorted(places)), tuple(sorted(positions))
 
     async def wait(self, view: View, reader: ViewReader, after: After | None) -> None:
         """Return when `view` has applied every position; immediately if there is none.
 
-        Raises BadParameter, NotCaughtUp, GenerationMissing, LogUnavailable or StoreUnavailable.
+        Raises BadParameter, SourceNotCaughtUp, NotCaughtUp, GenerationMissing, LogUnavailable or StoreUnavailable.
         """
         if after is None:
             return
-        places = [each for each in self.read_token(after.token) if each.topic in view.topics]
-        pause_s = FIRST_PAUSE_S
-        missing: Sequence[Awaited] | None = None
+        places, positions = self.read_token(after.token)
+        missing = [Awaited(each, None) for each in places if each.topic in view.topics]
+        missing += await self._captured.awaited(view, reader, positions, after)
         poll = 0
         while True:
-            if missing is None or any(awaited.key is None for awaited in missing):
+            if any(each.is_unknown for each in missing):
                 # a position that does not exist yet may appear while we wait
-                missing = await self._awaited(view, places if missing is None else [each.place for each in missing])
+                missing = await self._look_up(view, missing)
             if missing:
                 missing = await self._not_applied(view, reader, missing, poll)
             if not missing:
                 return
-            if time.monotonic() >= after.deadline:
+            if after.is_over:
                 raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reader))
-            await asyncio.sleep(min(pause_s, max(after.deadline - time.monotonic(), 0)))
-            pause_s = min(pause_s * 1.5, MAX_PAUSE_S)
+            await asyncio.sleep(after.pause_s(poll))
             poll += 1
+
+    async def _look_up(self, view: View, missing: Sequence[Awaited]) -> list[Awaited]:
+        found = [each for each in missing if not each.is_unknown]
+        return found + await self._awaited(view, [each.place for each in missing if each.is_unknown])
 
     async def _awaited(self, view: View, places: Sequence[SourcePosition]) -> list[Awaited]:
         awaited = []
@@ -147,12 +116,7 @@ class Waiter:
     async def _row_key(self, table: type[Captured], place: SourcePosition) -> str | None:
         """The key of the row that a captured change is about; None if it is not known."""
         record = await self._events.record_at(place)
-        try:
-            return (
-                None if record is None else key_text([table.columns[name] for name in table.key], record.key.encode())
-            )
-        except NotAChange:
-            return None
+        return None if record is None else row_key(table, record)
 
     async def _not_applied(
         self, view: View, reader: ViewReader, awaited: Sequence[Awaited], poll: int
@@ -162,7 +126,7 @@ class Waiter:
             missing = [each for each in awaited if each.offset >= live.bulk_ends.get(each.place.source, 0)]
             if reader.name != "postgres":
                 missing = [each for each in missing if not await self._guarded(live, reader, each)]
-                if poll % LEDGER_EVERY and all(each.key is not None for each in missing):
+                if poll % LEDGER_EVERY and all(each.is_guarded for each in missing):
                     return missing
             if not missing:
                 return []
@@ -172,7 +136,7 @@ class Waiter:
         return [each for each in missing if not self._in_ledger(live, ledger, each)]
 
     async def _guarded(self, live: Live, reader: ViewReader, awaited: Awaited) -> bool:
-        if awaited.key is None:
+        if awaited.key is None or awaited.includes_earlier:
             return False
         return awaited.applied(await reader.guard(live, awaited.key))
 

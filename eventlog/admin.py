@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_END, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -24,6 +24,9 @@ from eventlog.settings import LogSettings
 from eventlog.topics import COMPACTION_LAG, TopicSpec, topic_specs
 
 TIMEOUT_S = 30.0
+ANSWER_S = 5.0
+"""How long a request may take on which an answer of the API depends."""
+ABSENT_CODES = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 REFUSED_CODES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 """Errors that no retry fixes: the settings of this client or of the broker are wrong."""
 FORBIDDEN_CODES = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
@@ -95,6 +98,23 @@ def ends(settings: LogSettings, names: Sequence[str], partition: int) -> tuple[d
     return found[0], found[1]
 
 
+def stored_ends(client: AdminClient, name: str) -> dict[int, int]:
+    """The high watermark of each partition of a topic, by its full name; empty if there is none.
+
+    Raises KafkaException.
+    """
+    try:
+        described = client.describe_topics(TopicCollection([name]), request_timeout=ANSWER_S)[name].result()
+    except KafkaException as error:
+        if error.args[0].code() in ABSENT_CODES:
+            return {}
+        raise
+    requests = {TopicPartition(name, each.id): OffsetSpec.latest() for each in described.partitions}  # type: ignore[no-untyped-call]
+    level = IsolationLevel.READ_UNCOMMITTED
+    answers = client.list_offsets(requests, isolation_level=level, request_timeout=ANSWER_S)
+    return {place.partition: answer.result().offset for place, answer in answers.items()}
+
+
 def remove(settings: LogSettings) -> None:
     """Delete the deployment's topics with all their records; for tests."""
     remove_topics(settings, topic_specs(settings))
@@ -110,6 +130,21 @@ def remove_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> None:
             continue
         if error is not None:
             raise LogUnavailable("deleting the topics", str(error)) from error
+
+
+def empty_partition(settings: LogSettings, spec: TopicSpec, partition: int) -> None:
+    """Delete all records of a partition of a topic, if it exists; later records have higher offsets.
+
+    Raises LogUnavailable.
+    """
+    if missing_topics(settings, [spec]):
+        return
+    place = TopicPartition(settings.topic(spec.name), partition, OFFSET_END)
+    client = _client(settings)  # its requests end with it
+    try:
+        client.delete_records([place], request_timeout=TIMEOUT_S)[place].result()
+    except KafkaException as error:
+        raise LogUnavailable(f'emptying "{spec.name}"', error.args[0].str()) from error
 
 
 def _client(settings: LogSettings, **config: Any) -> AdminClient:

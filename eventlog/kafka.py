@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eventlog import topics
-from eventlog.admin import ends, topic_id
+from eventlog.admin import ends, stored_ends, topic_id
 from eventlog.errors import EventLogError, LeftOpen, LogUnavailable, abort_command
 from eventlog.kafka_client import (
     EOF,
@@ -58,6 +59,7 @@ class KafkaLog:
         self._lock = threading.Lock()
         self._idle_readers: list[Consumer] = []
         self._submitter: Submitter | None = None
+        self._admin: AdminClient | None = None
 
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> KafkaMembership:
         """See EventLog.join."""
@@ -122,6 +124,11 @@ class KafkaLog:
     def end(self, topic: str, partition: int) -> int:
         """See EventLog.end: the last stable offset, which an open transaction holds back."""
         return self._bounds(topic, partition)[1]
+
+    def stored_ends(self, topic: str) -> Mapping[int, int]:
+        """See EventLog.stored_ends: the high watermarks, which no open transaction holds back."""
+        name = self.settings.topic(topic)
+        return self._repeated(lambda: stored_ends(self._admin_client(), name), f'asking for the ends of "{topic}"', 0)
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         """See EventLog.offset_at."""
@@ -212,23 +219,38 @@ class KafkaLog:
         return int(first), int(end)
 
     def _ask(self, question: Callable[[Consumer], Answer], doing: str, partition: int) -> Answer:
-        """The answer to a request, repeated with the broker that leads the partition by then."""
+        """The answer to a request to the leader of a partition."""
+
+        def ask() -> Answer:
+            with self.reader() as consumer:
+                return question(consumer)
+
+        return self._repeated(ask, doing, partition)
+
+    def _repeated(self, ask: Callable[[], Answer], doing: str, partition: int) -> Answer:
+        """The answer of `ask`, repeated with the broker that leads the partition by then."""
         deadline = time.monotonic() + FAILOVER_S
         while True:
             try:
-                with self.reader() as consumer:
-                    return question(consumer)
+                return ask()
             except KafkaException as error:
                 code = error.args[0].code()
                 if code not in (*NO_LEADER_CODES, KafkaError._TIMED_OUT) or time.monotonic() > deadline:
                     raise translate(error.args[0], doing, partition) from error
-                # idle consumers, too, may only know a leader that is gone
+                # idle clients, too, may only know a leader that is gone
                 self._close_readers()
                 time.sleep(0.05)
+
+    def _admin_client(self) -> AdminClient:
+        with self._lock:
+            if self._admin is None:
+                self._admin = AdminClient(client_config(self.settings))
+            return self._admin
 
     def _close_readers(self) -> None:
         with self._lock:
             readers, self._idle_readers = self._idle_readers, []
+            self._admin = None  # its connections end with it
         for reader in readers:
             reader.close()
 

@@ -85,6 +85,12 @@ class MemoryLog:
         with self._changed:
             return self._end(topic, partition)
 
+    def stored_ends(self, topic: str) -> Mapping[int, int]:
+        """See EventLog.stored_ends; a topic exists from its first record on."""
+        with self._changed:
+            found = {place[1]: len(records) for place, records in self._records.items() if place[0] == topic}
+        return dict.fromkeys(range(self.partitions), 0) | found if found else {}
+
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         """See EventLog.offset_at."""
         later = (record.offset for record in self.read(topic, partition, 0) if record.timestamp_ms >= time_ms)

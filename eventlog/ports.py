@@ -160,6 +160,9 @@ class EventLog(Protocol):
     def end(self, topic: str, partition: int) -> int:
         """The offset after the last committed record, where the next one may appear."""
 
+    def stored_ends(self, topic: str) -> Mapping[int, int]:
+        """The offset after the last record of each partition, committed or not; empty if there is no such topic."""
+
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         """An offset before which no record has this time or a later one."""
 

@@ -10,6 +10,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
+from api.awaited import After
 from api.components import ACCEPTED_HEADERS
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.filters import Filter
@@ -19,7 +20,6 @@ from api.problems import documented
 from api.query import MAX_ROWS, Order, Query
 from api.reading import read_live
 from api.service import Service
-from api.waiting import After
 from commands.codec import fold
 from commands.declaring.registry import AnyAggregate
 from eventlog.envelope import Envelope, decode, format_time, stream_name

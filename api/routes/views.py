@@ -10,6 +10,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
+from api.awaited import After
 from api.components import CHANGE
 from api.cursor import continued, write_cursor
 from api.errors import BadParameter, KeyOnly, RowMissing
@@ -21,7 +22,6 @@ from api.query import Query, read_fields, read_query
 from api.reading import KeyReaders, read_live
 from api.routes import changes
 from api.service import Service
-from api.waiting import After
 from projections.errors import GenerationMissing
 from projections.table.lookups import looked_up_types
 from projections.view import View

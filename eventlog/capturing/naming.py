@@ -41,6 +41,11 @@ def table_topic(table: type[Captured], settings: LogSettings) -> TopicSpec:
     return TopicSpec(table.topic(), settings.partitions, compact_settings(settings))
 
 
+def transactions_topic(source: Source) -> str:
+    """The topic of the beginnings and ends of a source's transactions; its name is without the environment."""
+    return f"{TOPICS}.{source.name}.{TRANSACTIONS}"
+
+
 def source_topics(source: Source, settings: LogSettings) -> tuple[TopicSpec, ...]:
     """The topics of a source; their names are without the environment.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.admin import missing_topics, prepare_topics, remove_topics
+from eventlog.admin import empty_partition, missing_topics, prepare_topics, remove_topics
 from eventlog.capturing import control_topics
 from eventlog.capturing.connector import (
     CONNECTOR_CLASS,
@@ -20,11 +20,12 @@ from eventlog.capturing.connector import (
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
-from eventlog.capturing.naming import SourceNames, source_topics
+from eventlog.capturing.naming import SourceNames, source_topics, transactions_topic
 from eventlog.capturing.postgres_checks import check_database
 from eventlog.capturing.postgres_database import CapturedDatabase, open_database
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.sweeping import sweep
+from eventlog.topics import TopicSpec
 
 RUNNING_S: Final = 60.0
 """How long a connector may take to run, or to stop."""
@@ -202,6 +203,8 @@ class Operator:
             self.connect.remove(name)
             self._wait_for("removed", lambda state: state is None)
             self.report(f"- connector {name}")
+        # another database, or an earlier state of this one, may be captured next: its log has other positions
+        empty_partition(self.settings.log, TopicSpec(transactions_topic(self.source), 1), 0)
         with open_database(self.source, self.names, self.settings.database) as database:
             if database.drop_slot():
                 self.report(f"- replication slot {self.names.slot}")

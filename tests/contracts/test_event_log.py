@@ -109,6 +109,18 @@ def test_nothing_of_an_open_transaction_is_seen(log: EventLog) -> None:
     assert keys(log) == ["a"]
 
 
+def test_the_stored_ends_count_what_is_not_committed(log: EventLog) -> None:
+    assert not any(log.stored_ends(EVENTS).values())
+    assert log.stored_ends("cdc.none.transaction") == {}
+    transaction = log.own(1).begin()
+    transaction.append([entry("a")])
+    eventually(lambda: log.stored_ends(EVENTS) == {0: 0, 1: 1}, "the record is stored")
+    assert log.end(EVENTS, 1) == 0
+    transaction.commit()
+    settle(log, 1)
+    assert log.stored_ends(EVENTS) == {0: 0, 1: log.end(EVENTS, 1)}
+
+
 def test_nothing_of_an_aborted_transaction_is_ever_seen(log: EventLog) -> None:
     writer = log.own(0)
     aborted = writer.begin()

@@ -6,17 +6,24 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from random import Random
+from typing import Any
 
+import httpx
+import psycopg
 import pytest
 
+from compose.shop import rows
 from compose.shop.filling import fill
 from compose.stack import Stack
 from eventlog.capturing import Captured
+from eventlog.capturing.changes import read_lsn
 from eventlog.settings import LogSettings
 from eventlog.sources.shop.shop import shop
 from projections.generations.registry import Generations
@@ -24,6 +31,8 @@ from projections.settings import StoreSettings
 from projections.stores.open import STORES, open_reader
 from projections.stores.store import Target
 from projections.table.shown import DELETED
+from tests.background import running
+from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.sources.captured import Connector, captured, rows_of
 from tests.integration.sources.clients import clients, more_of_each
 from tests.integration.sources.mirrors import MIRRORS, in_rows, shown
@@ -83,6 +92,75 @@ class Mirrored:
         return done.stdout
 
 
+def ask_until_answered(api: httpx.Client, path: str, **parameters: str) -> httpx.Response:
+    """The first answer that is not one of 503, which says that what is awaited has not come yet."""
+
+    def ask() -> httpx.Response | None:
+        answer = api.get(path, params={**parameters, "wait_ms": "30000"})
+        return None if answer.status_code == 503 else answer
+
+    return eventually(ask, f"an answer of {path}", FOUND_S)  # type: ignore[return-value]
+
+
+def names_after(api: httpx.Client, customer: int, after: str) -> dict[str, str | None]:
+    """The name of a customer by the store that is asked; None where there is no such customer."""
+    view = "/views/mirrored_customers"
+    cached = ask_until_answered(api, f"{view}/{customer}", after=after)
+    assert cached.status_code in (200, 404), cached.text
+    found = {"valkey": cached.json()["name"] if cached.status_code == 200 else None}
+    for store, path in (("postgres", view), ("elasticsearch", f"{view}/search")):
+        answer = ask_until_answered(api, path, row_key=str(customer), after=after)
+        assert answer.status_code == 200, answer.text
+        found[store] = next((row["name"] for row in answer.json()["rows"]), None)
+    return found
+
+
+class Registrar:
+    """Changes customers of its own in one transaction at a time; names: what each should be called, None if deleted."""
+
+    def __init__(self, connection: psycopg.Connection[Any], seed: int) -> None:
+        self.names: dict[int, str | None] = {}
+        self._sql, self._random, self._next = connection, Random(seed), 5_000_000
+
+    def change(self) -> tuple[list[int], str]:
+        """Make a random transaction; returns the customers that it changed, and the position of its commit."""
+        living = [customer for customer, name in self.names.items() if name is not None]
+        with self._sql.transaction():
+            changed = [self._add()] if len(living) < 3 else self._random.choice(self._changes)(self, living)
+        ((lsn,),) = self._sql.execute("SELECT pg_current_wal_lsn()")
+        return changed, f"shop@{lsn}"
+
+    def _add(self) -> int:
+        self._next += 1
+        row = {"id": self._next, **rows.customer(self._random)}
+        columns = ", ".join(row)
+        self._sql.execute(f"INSERT INTO customers ({columns}) VALUES ({', '.join(f'%({name})s' for name in row)})", row)
+        self.names[self._next] = row["name"]
+        return self._next
+
+    def _rename(self, living: list[int]) -> list[int]:
+        chosen = self._random.sample(living, self._random.randrange(1, 3))
+        for customer in chosen:
+            self.names[customer] = f"{self._random.random()}"
+            self._sql.execute("UPDATE customers SET name = %s WHERE id = %s", (self.names[customer], customer))
+        return chosen
+
+    def _delete(self, living: list[int]) -> list[int]:
+        customer = self._random.choice(living)
+        self._sql.execute("DELETE FROM customers WHERE id = %s", (customer,))
+        self.names[customer] = None
+        return [customer, self._add()]
+
+    def _renumber(self, living: list[int]) -> list[int]:
+        customer = self._random.choice(living)
+        self._next += 1
+        self._sql.execute("UPDATE customers SET id = %s WHERE id = %s", (self._next, customer))
+        self.names[self._next], self.names[customer] = self.names[customer], None
+        return [customer, self._next]
+
+    _changes = (_rename, _rename, _delete, _renumber)
+
+
 @pytest.fixture(scope="module")
 def mirrored(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
     with captured(servers, shop, ["ALTER TABLE products REPLICA IDENTITY FULL"]) as connector:
@@ -105,9 +183,60 @@ def mirrored(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             read_side.stop()
 
 
+@pytest.fixture(scope="module")
+def api(mirrored: Mirrored, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of the API, which knows Kafka and the stores, and not the database."""
+    variables = {name: text for name, text in mirrored.variables.items() if not name.startswith(shop.prefix)}
+    with serving(Deployment(variables, tmp_path_factory.mktemp("api"))) as client:
+        yield client
+
+
 def test_every_row_of_every_table_is_in_every_store(mirrored: Mirrored) -> None:
     mirrored.connector.put()
     mirrored.wait_equal()
+
+
+def test_a_query_after_a_commit_has_all_that_was_committed(
+    servers: Stack, mirrored: Mirrored, api: httpx.Client
+) -> None:
+    """In every store at once, while other rows change, with some not captured, and while Connect is killed."""
+    mirrored.connector.put()
+
+    def change_other_rows(stop: threading.Event) -> None:
+        with mirrored.connector.connect() as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS elsewhere (number bigint)")
+            while not stop.wait(0.02):
+                connection.execute("INSERT INTO elsewhere VALUES (1)")
+                connection.execute("UPDATE orders SET note = random()::text WHERE id % 7 = 0")
+
+    with mirrored.connector.connect() as connection, running(change_other_rows):
+        registrar = Registrar(connection, seed_of(3))
+        for number in range(30):
+            if number == 15:
+                servers.kill("connect")
+            changed, after = registrar.change()
+            for customer in changed:
+                expected = dict.fromkeys(STORES, registrar.names[customer])
+                assert names_after(api, customer, after) == expected, f"{customer} after {after}, change {number}"
+
+
+def test_where_a_database_stands_is_a_position_to_wait_for(mirrored: Mirrored, api: httpx.Client) -> None:
+    mirrored.connector.put()
+    with mirrored.connector.connect() as connection:
+        ((lsn,),) = connection.execute("SELECT pg_logical_emit_message(true, 'headwater', '')")
+    first = ask_until_answered(api, "/views/mirrored_customers", after=f"shop@{lsn}", limit="1")
+    assert first.status_code == 200
+    found = api.get("/positions/shop").json()
+    source, _, position = found["position"].partition("@")
+    assert source == "shop"
+    assert read_lsn(position) >= read_lsn(lsn)
+    assert found["tables"].keys() == {table.table for table in shop.tables}
+    for table in shop.tables:
+        after = f"{found['position']},{found['tables'][table.table]}"
+        assert ask_until_answered(api, f"/views/{MIRRORS[table].name}", after=after, limit="1").status_code == 200
+    problem = api.get("/views/mirrored_customers", params={"after": "shop@FFFFFFFF/0", "wait_ms": 0}).json()
+    assert (problem["status"], problem["source"]) == (503, "shop")
+    assert read_lsn(problem["reached"]) >= read_lsn(lsn)
 
 
 def test_kills_of_everything_between_sql_and_a_view_change_no_row(servers: Stack, mirrored: Mirrored) -> None:

@@ -6,6 +6,7 @@ import json
 import textwrap
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from eventlog.capturing.changes import Operation
 from eventlog.capturing.cli import app
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.progress import Commit, Progress
+from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.sources.shop.shop import Customer, Order, shop
 from tests.integration.sources.captured import Topic
@@ -85,10 +88,16 @@ class Deployment:
             found = connection.execute(statement)
             return found.fetchall() if found.description else []
 
+    @property
+    def log(self) -> LogSettings:
+        return LogSettings(environment=self.environment, bootstrap=self.stack.endpoints.kafka, partitions=2)
+
     def topic(self, table: type[Captured]) -> Topic:
-        return Topic(
-            LogSettings(environment=self.environment, bootstrap=self.stack.endpoints.kafka, partitions=2), table
-        )
+        return Topic(self.log, table)
+
+    def captured_to(self) -> Commit | None:
+        with closing(KafkaLog(self.log)) as log:
+            return Progress(log, shop).last_commit()
 
 
 @pytest.fixture
@@ -140,6 +149,7 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
     assert "nothing was changed" in planned
     assert "salt" not in planned.replace("with.salt.…", "")
     assert deployment.status()["state"] == "ABSENT"
+    assert deployment.captured_to() is None, "another database may be captured next"
     assert deployment.sql("SELECT * FROM pg_publication") == []
 
     assert "shop: applied" in deployment.works("apply")
@@ -169,9 +179,11 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
     eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "it reports its end")
     assert deployment.status()["snapshot"]["kind"] == "incremental"
 
+    assert deployment.captured_to() is not None
     assert "without a terminal, use --yes" in deployment.fails("remove", "shop")
     assert deployment.works("remove", "shop", "--yes").splitlines()[-1] == "shop: removed"
     assert deployment.status()["state"] == "ABSENT"
+    assert deployment.captured_to() is None, "another database may be captured next"
     assert deployment.sql("SELECT * FROM pg_publication") == []
     assert deployment.sql(f"SELECT * FROM pg_replication_slots WHERE database = '{deployment.environment}'") == []
     assert "it has no connector" in deployment.fails("resume")

@@ -106,6 +106,11 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     (errors.UnknownAggregate("x", ["b", "a"]), {"aggregate": "x", "known": ("a", "b")}),
     (errors.StreamMissing("listing/L1", 7), {"stream": "listing/L1", "version": 7}),
     (errors.RowMissing("listings", "L1"), {"view": "listings", "key": "L1"}),
+    (errors.UnknownSource("x", ["b", "a"]), {"source": "x", "known": ("a", "b")}),
+    (
+        errors.SourceNotCaughtUp("shop", "shop@0/2", "shop@0/1", 50, None),
+        {"source": "shop", "after": "shop@0/2", "reached": "shop@0/1", "waited_ms": 50},
+    ),
     (errors.ReceiptMissing("c"), {"command_id": "c"}),
     (errors.NeverChanges("then", "listings"), {"view": "then", "source": "listings"}),
     (errors.MadeEarlier("then", "v", 1, 2), {"view": "then", "source": "v", "version": 1, "declared": 2}),

@@ -10,12 +10,12 @@ import orjson
 import pytest
 
 from api import lookups
+from api.awaited import After
 from api.changes.feed import ViewFeed
 from api.changes.patch_tail import Touch
 from api.errors import NotCaughtUp
 from api.ports import GenerationGone, Made, Row
 from api.reading import KeyReaders
-from api.waiting import After
 from eventlog.envelope import Position
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import EVENTS

@@ -301,7 +301,7 @@ def of(annotation: Any) -> Any:
     [
         ({"react": of(Homeless)}, '"public.homeless" belongs to no source: add Homeless to the tables of a Source'),
         ({"react": of(RowDeleted)}, r"write RowDeleted\[Customer\], with a captured class"),
-        ({"react": of(RowDeleted[customer.Details])}, r"write RowDeleted\[Customer\]"),
+        ({"react": of(RowDeleted[customer.Details])}, r"write RowDeleted\[Customer\]"),  # type: ignore[type-var]
         ({"react": of(Customer | Captured)}, "annotated with Event classes, captured classes"),
         ({"react": of(Loose), "key": "weight", "starts": (Loose,)}, "a column of .* with float values"),
         ({"react": of(Loose | RowDeleted[Loose]), "key": "owner", "starts": (Loose,)}, "only the key of a deleted row"),

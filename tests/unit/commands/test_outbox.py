@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from commands.declaring.registry import CommandRegistry
-from commands.reacting.outbox import COMMIT_IDLE_S, PREFIX, OutboxTask, outbox_role, outbox_topics, settle_start
+from commands.reacting.outbox import PREFIX, OutboxTask, outbox_role, outbox_topics, settle_start
+from commands.reacting.router import COMMIT_IDLE_S
 from eventlog import topics
 from eventlog.envelope import decode, partition_of
 from eventlog.letters import Letter

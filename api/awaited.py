@@ -1,0 +1,82 @@
+"""What a request waits for before its answer is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from api.parameters import read_integer
+from api.ports import Applied
+from api.settings import Limits
+from eventlog.source_positions import SourcePosition
+from projections.table.patch import Place
+
+FIRST_PAUSE_S: Final = 0.002
+MAX_PAUSE_S: Final = 0.020
+NOWHERE: Final = Place(-1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """The positions that a request waits for, and the time limit, for all views of its answer."""
+
+    token: str
+    wait_ms: int
+    began: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def read(cls, plain: Mapping[str, str], limits: Limits) -> After | None:
+        """`after=` and `wait_ms=`, None if there is nothing to wait for; raises BadParameter."""
+        wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.max_wait_ms)
+        return cls(plain["after"], wait_ms) if "after" in plain else None
+
+    @property
+    def deadline(self) -> float:
+        """By the monotonic clock."""
+        return self.began + self.wait_ms / 1000
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() >= self.deadline
+
+    def pause_s(self, poll: int) -> float:
+        """How long to pause after this poll, from 0: longer and longer, but not beyond the time limit."""
+        pause_s = min(FIRST_PAUSE_S * 1.5 ** min(poll, 20), MAX_PAUSE_S)
+        return max(0.0, min(pause_s, self.deadline - time.monotonic()))
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A place that a view must have applied.
+
+    key: of the row that it changes, None if unknown. number: of the last patch of its event for that row.
+    includes_earlier: it stands for earlier places too: for all of the same partition of `patches`, or of all partitions
+    if there is no key. A row's guard is not enough then.
+    """
+
+    place: SourcePosition
+    key: str | None
+    number: int = 0
+    includes_earlier: bool = False
+
+    def applied(self, applied: Applied) -> bool:
+        """Whether the applied places include it."""
+        return applied.get(self.place.source, NOWHERE) >= (self.offset, self.number)
+
+    @property
+    def offset(self) -> int:
+        """In its source."""
+        return self.place.position.offset
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the guard of a row can say that it is applied."""
+        return self.key is not None and not self.includes_earlier
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the record, and so the row, may still be found."""
+        return self.key is None and not self.includes_earlier
