@@ -10,7 +10,10 @@ from typing import Final
 from api.parameters import read_integer
 from api.ports import Applied
 from api.settings import Limits
+from eventlog.capturing.declaring import Captured
+from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition
+from projections.table.changes import NotAChange, key_text
 from projections.table.patch import Place
 
 FIRST_PAUSE_S: Final = 0.002
@@ -80,3 +83,12 @@ class Awaited:
     def is_unknown(self) -> bool:
         """Whether the record, and so the row, may still be found."""
         return self.key is None and not self.includes_earlier
+
+
+def row_key(table: type[Captured], record: Record) -> str | None:
+    """The key of the row that a record of a captured table is about; None if it is about none, as a heartbeat."""
+    key = record.key.encode(errors="surrogateescape")
+    try:
+        return key_text([table.columns[name] for name in table.key], key)
+    except NotAChange:
+        return None

@@ -13,11 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from api.awaited import NOWHERE, After, Awaited
+from api.awaited import NOWHERE, After, Awaited, row_key
 from api.captured_waiting import MARK, CapturedWaiter, DatabasePosition
 from api.errors import BadParameter, NotCaughtUp
 from api.ports import Applied, CapturedSources, EventReader, GenerationGone, Generations, Live, ViewReader
-from api.reads.captured import row_key
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable

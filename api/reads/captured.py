@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from api.awaited import row_key
 from api.errors import UnknownSource
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.progress import Commit, Progress
-from eventlog.ports import EventLog, Record
+from eventlog.ports import EventLog
 from eventlog.source_positions import source_id, topic_and_partition
-from projections.table.changes import NotAChange, key_text
 
 Answer = TypeVar("Answer")
 
@@ -96,12 +96,3 @@ class CapturedReader:
 
     async def _run(self, read: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
-
-
-def row_key(table: type[Captured], record: Record) -> str | None:
-    """The key of the row that a record of a captured table is about; None if it is about none, as a heartbeat."""
-    key = record.key.encode(errors="surrogateescape")
-    try:
-        return key_text([table.columns[name] for name in table.key], key)
-    except NotAChange:
-        return None
