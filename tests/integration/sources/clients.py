@@ -14,7 +14,7 @@ from tests.integration.sources.captured import Connector
 from tests.seeds import seed_of
 from tests.waiting import eventually
 
-PAUSE_S = 0.01
+PAUSE_S = 0.05
 
 
 class Client(threading.Thread):
