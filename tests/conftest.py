@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import uuid
@@ -68,7 +69,15 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     if report.failed:
         report.sections.append(("seed", repeats()))
     report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
+    _keep_log_format()
     return report
+
+
+def _keep_log_format() -> None:
+    """Let PySpark's loggers propagate: pytest adds its handlers to those that do not, and these change their format."""
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger) and logger.name.endswith("QueryContextLogger"):
+            logger.propagate = True
 
 
 @pytest.fixture(scope="session")
