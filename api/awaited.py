@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from api.parameters import read_integer
-from api.ports import Applied
+from api.ports import Applied, Live
 from api.settings import Limits
 from eventlog.capturing.declaring import Captured
 from eventlog.ports import Record
@@ -35,20 +36,13 @@ class After:
         wait_ms = read_integer("wait_ms", plain.get("wait_ms", str(limits.wait_ms)), 0, limits.max_wait_ms)
         return cls(plain["after"], wait_ms) if "after" in plain else None
 
-    @property
-    def deadline(self) -> float:
-        """By the monotonic clock."""
-        return self.began + self.wait_ms / 1000
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is up."""
-        return time.monotonic() >= self.deadline
-
-    def pause_s(self, poll: int) -> float:
-        """How long to pause after this poll, from 0: longer and longer, but not beyond the time limit."""
-        pause_s = min(FIRST_PAUSE_S * 1.5 ** min(poll, 20), MAX_PAUSE_S)
-        return max(0.0, min(pause_s, self.deadline - time.monotonic()))
+    async def pause(self, poll: int) -> bool:
+        """Pause after this poll, from 0: longer and longer, but not beyond the time limit; False if the time is up."""
+        left_s = self.began + self.wait_ms / 1000 - time.monotonic()
+        if left_s <= 0:
+            return False
+        await asyncio.sleep(min(FIRST_PAUSE_S * 1.5 ** min(poll, 20), MAX_PAUSE_S, left_s))
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +77,12 @@ class Awaited:
     def is_unknown(self) -> bool:
         """Whether the record, and so the row, may still be found."""
         return self.key is None and not self.includes_earlier
+
+
+def first_unapplied(live: Live, ledger: Mapping[int, Applied], source: str, patch_partitions: int) -> int:
+    """The offset in a source below which every partition of `patches` was applied."""
+    slowest = min(ledger.get(each, {}).get(source, NOWHERE) for each in range(patch_partitions))
+    return max(slowest.offset + 1, live.bulk_ends.get(source, 0))
 
 
 def row_key(table: type[Captured], record: Record) -> str | None:

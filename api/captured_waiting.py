@@ -8,13 +8,13 @@ is awaited: the last change of each row that the view may lack.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Final, NamedTuple
 
-from api.awaited import NOWHERE, After, Awaited
+from api.awaited import After, Awaited, first_unapplied
 from api.errors import BadParameter, SourceNotCaughtUp
 from api.ports import Applied, CapturedSources, Generations, Live, ViewReader
 from api.reading import read_live
@@ -91,7 +91,7 @@ class CapturedWaiter:
         unapplied = {
             source: _Unapplied(first, end)
             for source, end in ends.items()
-            if (first := self._first_unapplied(live, ledger, source)) < end
+            if (first := first_unapplied(live, ledger, source, self._patch_partitions)) < end
         }
         committed = await self._committed(unapplied, after)
         found: list[Awaited] = []
@@ -104,17 +104,14 @@ class CapturedWaiter:
 
     async def _captured(self, position: DatabasePosition, after: After) -> None:
         """Return once everything that was committed up to the position is in the log; raises SourceNotCaughtUp."""
-        poll = 0
-        while True:
+        for poll in count():
             commit = await self._sources.last_commit(position.source)
             if commit is not None and commit.lsn >= position.lsn:
                 return
-            if after.is_over:
+            if not await after.pause(poll):
                 reached = None if commit is None else str(commit)
                 snapshot = await self._running_snapshot(position.source)
                 raise SourceNotCaughtUp(position.source, str(position), reached, after.wait_ms, snapshot)
-            await asyncio.sleep(after.pause_s(poll))
-            poll += 1
 
     async def _running_snapshot(self, source: str) -> Snapshot | None:
         found = None
@@ -125,14 +122,12 @@ class CapturedWaiter:
     async def _committed(self, unapplied: Mapping[str, _Unapplied], after: After) -> set[str]:
         """The sources in which all these offsets can be read; those missing when the time is up still have an open
         transaction of Kafka."""
-        open_, poll = set(unapplied), 0
+        open_, polls = set(unapplied), count()
         while open_:
             ends = await self._sources.committed_ends(sorted(open_))
             open_ = {source for source in open_ if ends[source] < unapplied[source].end}
-            if not open_ or after.is_over:
+            if open_ and not await after.pause(next(polls)):
                 break
-            await asyncio.sleep(after.pause_s(poll))
-            poll += 1
         return set(unapplied) - open_
 
     async def _rows(
@@ -150,10 +145,6 @@ class CapturedWaiter:
                 found.append(awaited)
                 last[partition] = Awaited(awaited.place, key, includes_earlier=True)
         return found if len(found) <= MAX_ROWS else list(last.values())
-
-    def _first_unapplied(self, live: Live, ledger: Mapping[int, Applied], source: str) -> int:
-        slowest = min(ledger.get(each, {}).get(source, NOWHERE).offset for each in range(self._patch_partitions))
-        return max(slowest + 1, live.bulk_ends.get(source, 0))
 
 
 def _place(source: str, offset: int) -> SourcePosition:

@@ -10,10 +10,10 @@ heartbeats move these within a second. What a position in a captured database st
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import count
 
-from api.awaited import NOWHERE, After, Awaited, row_key
+from api.awaited import After, Awaited, first_unapplied, row_key
 from api.captured_waiting import MARK, CapturedWaiter, DatabasePosition
 from api.errors import BadParameter, NotCaughtUp
 from api.ports import Applied, CapturedSources, EventReader, GenerationGone, Generations, Live, ViewReader
@@ -79,8 +79,7 @@ class Waiter:
         places, positions = self.read_token(after.token)
         missing = [Awaited(each, None) for each in places if each.topic in view.topics]
         missing += await self._captured.awaited(view, reader, positions, after)
-        poll = 0
-        while True:
+        for poll in count():
             if any(each.is_unknown for each in missing):
                 # a position that does not exist yet may appear while we wait
                 missing = await self._look_up(view, missing)
@@ -88,10 +87,8 @@ class Waiter:
                 missing = await self._not_applied(view, reader, missing, poll)
             if not missing:
                 return
-            if after.is_over:
+            if not await after.pause(poll):
                 raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reader))
-            await asyncio.sleep(after.pause_s(poll))
-            poll += 1
 
     async def _look_up(self, view: View, missing: Sequence[Awaited]) -> list[Awaited]:
         found = [each for each in missing if not each.is_unknown]
@@ -159,8 +156,5 @@ class Waiter:
 
 def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[str, int], patch_partitions: int) -> int:
     """Offsets from the slowest ledger's position to the ends; an upper bound, because transaction markers count."""
-    behind = 0
-    for source, end in ends.items():
-        slowest = min(ledger.get(partition, {}).get(source, NOWHERE) for partition in range(patch_partitions))
-        behind += max(0, end - max(slowest.offset + 1, live.bulk_ends.get(source, 0)))
-    return behind
+    firsts = {source: first_unapplied(live, ledger, source, patch_partitions) for source in ends}
+    return sum(max(0, end - firsts[source]) for source, end in ends.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 
 from eventlog import topics
 from eventlog.letters import Letter, time_of
@@ -36,6 +37,15 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
         begun.append([Entry(topics.DEAD_LETTERS, key, letter, now_ms)])
         begun.commit(first)
     return first
+
+
+def begin_at(log: EventLog, role: Role, partition: int, first: int) -> None:
+    """Let a role that has never run in a partition begin at the offset `first`: earlier records are not for it."""
+    if first == 0 or log.next_offset(partition, role):
+        return
+    with closing(log.own(partition, role)) as writer:
+        if not log.next_offset(partition, role):
+            commit_position(writer, first)
 
 
 def commit_position(writer: PartitionWriter, position: int) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -19,18 +18,18 @@ import msgspec
 from commands.codec import read_command
 from commands.declaring.registry import CommandRegistry
 from commands.errors import TooLarge
-from commands.handling.deleted_unread import commit_position
-from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter
+from commands.handling.deleted_unread import begin_at
+from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, role_reading
 from commands.sending.gateway import MAX_BODY_BYTES
 from eventlog import topics
 from eventlog.capturing.changes import lsn_text
 from eventlog.capturing.declaring import Source
-from eventlog.capturing.naming import MESSAGES, source_topics
+from eventlog.capturing.naming import MESSAGES, source_topics, topic_about
 from eventlog.envelope import Envelope, encode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.settings import LogSettings
-from eventlog.topics import CAPTURED, TopicSpec, compact_settings
+from eventlog.topics import TopicSpec, compact_settings
 
 PREFIX: Final = "headwater.command"
 """Of the messages that are commands; the connector's heartbeats have another one."""
@@ -74,8 +73,7 @@ _COMMAND: Final = msgspec.json.Decoder(_Command)
 
 def outbox_role(source: Source) -> Role:
     """The role that sends the commands of a source."""
-    topic = f"{CAPTURED}{source.name}.{MESSAGES}"
-    return Role(f"{SENT_BY}.{topic}", topic, (f"{topics.ROUTED}.{topic}",))
+    return role_reading(topic_about(source, MESSAGES), SENT_BY)
 
 
 def outbox_topics(settings: LogSettings, sources: Sequence[Source]) -> list[TopicSpec]:
@@ -88,11 +86,7 @@ def outbox_topics(settings: LogSettings, sources: Sequence[Source]) -> list[Topi
 
 def settle_start(log: EventLog, role: Role) -> None:
     """Let a role that has never run begin at the first message that is kept: the earlier ones are not missed."""
-    first = log.first(role.reads, 0)
-    if first > 0 and not log.next_offset(0, role):
-        with closing(log.own(0, role)) as writer:
-            if not log.next_offset(0, role):
-                commit_position(writer, first)
+    begin_at(log, role, 0, log.first(role.reads, 0))
 
 
 class OutboxTask:

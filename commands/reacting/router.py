@@ -38,6 +38,11 @@ ROUTED_BY: Final = "router"
 logger = logging.getLogger(__name__)
 
 
+def role_reading(topic: str, name: str) -> Role:
+    """A role that reads a topic of a captured database, with a topic of its own for its offsets. name: what it does."""
+    return Role(f"{name}.{topic}", topic, (f"{topics.ROUTED}.{topic}",))
+
+
 class Routes(Protocol):
     """Decides what is copied for one record of a topic."""
 

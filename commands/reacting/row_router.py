@@ -10,10 +10,9 @@ from typing import Final
 
 from commands.declaring.captured_inputs import RowInput
 from commands.declaring.process import AnyProcess, ProcessRegistry
-from commands.reacting.router import copied, or_dead_letter
+from commands.reacting.router import ROUTED_BY, copied, or_dead_letter, role_reading
 from commands.reacting.row_changes import change_envelope, read_row
-from eventlog import topics
-from eventlog.capturing.changes import Change, ChangeDecoder, Operation, key_text
+from eventlog.capturing.changes import Change, ChangeDecoder, Operation, key_as_text
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.naming import table_topic
@@ -31,8 +30,7 @@ between them.
 
 def table_role(table: type[Captured]) -> Role:
     """The role that routes the changes of a table."""
-    topic = table.topic()
-    return Role(f"router.{topic}", topic, (f"{topics.ROUTED}.{topic}",))
+    return role_reading(table.topic(), ROUTED_BY)
 
 
 def process_topics(settings: LogSettings, processes: ProcessRegistry) -> list[TopicSpec]:
@@ -91,7 +89,7 @@ class RowRouter:
         if change.row is None:
             return self._decoder.key_values(_key(record))[self._table.key.index(row.column)]
         value = change.row[row.column]
-        return None if value is None else key_text([value])
+        return None if value is None else key_as_text([value])
 
     def _decode(self, record: Record) -> Change:
         return self._decoder.decode(_key(record), record.value)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from commands.declaring.process import AnyProcess
-from commands.handling.deleted_unread import commit_position
+from commands.handling.deleted_unread import begin_at
 from eventlog import topics
 from eventlog.errors import LogUnavailable
 from eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error
@@ -114,9 +114,4 @@ def _noted(log: EventLog, partition: int, role: Role) -> object:
 def _skip(log: EventLog, starts: Starts, role: Role) -> None:
     """Let routers that have never run begin where the first process begins: they need not read earlier events."""
     for partition in range(log.partitions) if starts else ():
-        first = min(offsets[partition] for offsets in starts.values())
-        if first == 0 or log.next_offset(partition, role):
-            continue
-        with closing(log.own(partition, role)) as writer:
-            if not log.next_offset(partition, role):
-                commit_position(writer, first)
+        begin_at(log, role, partition, min(offsets[partition] for offsets in starts.values()))

@@ -215,7 +215,7 @@ class ChangeDecoder:
             raise self._unreadable(f"its key is not that of a record of Debezium ({error})") from error
 
     def _key_text(self, key: bytes) -> str:
-        return key_text(self._key_of(key))
+        return key_as_text(self._key_of(key))
 
     def _key_of(self, key: bytes) -> list[Any]:
         values = msgspec.structs.astuple(self._key.decode(key))
@@ -235,7 +235,7 @@ class ChangeDecoder:
         return UnreadableChange(self._table, reason)
 
 
-def key_text(values: Sequence[Any]) -> str:
+def key_as_text(values: Sequence[Any]) -> str:
     """A key as text, of the values of its columns in a row: `42`, or `["a",1]` if it has several columns."""
     only = values[0] if len(values) == 1 else values
     return only if isinstance(only, str) else _as_json(only)

@@ -41,9 +41,9 @@ def table_topic(table: type[Captured], settings: LogSettings) -> TopicSpec:
     return TopicSpec(table.topic(), settings.partitions, compact_settings(settings))
 
 
-def transactions_topic(source: Source) -> str:
-    """The topic of the beginnings and ends of a source's transactions; its name is without the environment."""
-    return f"{TOPICS}.{source.name}.{TRANSACTIONS}"
+def topic_about(source: Source, name: str) -> str:
+    """A topic of a source that is not a table's, such as TRANSACTIONS; its name is without the environment."""
+    return f"{TOPICS}.{source.name}.{name}"
 
 
 def source_topics(source: Source, settings: LogSettings) -> tuple[TopicSpec, ...]:
@@ -53,7 +53,6 @@ def source_topics(source: Source, settings: LogSettings) -> tuple[TopicSpec, ...
     of transactions, messages and heartbeats of the connector, signals to it and its notifications, each in order.
     """
     tables = [table_topic(table, settings) for table in source.tables]
-    prefix = f"{TOPICS}.{source.name}"
     kept = {MESSAGES: 7, TRANSACTIONS: 1, HEARTBEATS: 1, SIGNALS: 7, NOTIFICATIONS: 7}
-    about = [TopicSpec(f"{prefix}.{name}", 1, delete_settings(settings, days * DAY_MS)) for name, days in kept.items()]
-    return (*tables, *about)
+    about = {topic_about(source, name): delete_settings(settings, days * DAY_MS) for name, days in kept.items()}
+    return (*tables, *(TopicSpec(name, 1, config) for name, config in about.items()))

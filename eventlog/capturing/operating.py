@@ -20,7 +20,7 @@ from eventlog.capturing.connector import (
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
-from eventlog.capturing.naming import SourceNames, source_topics, transactions_topic
+from eventlog.capturing.naming import TRANSACTIONS, SourceNames, source_topics, topic_about
 from eventlog.capturing.postgres_checks import check_database
 from eventlog.capturing.postgres_database import CapturedDatabase, open_database
 from eventlog.capturing.settings import SourceSettings
@@ -204,7 +204,7 @@ class Operator:
             self._wait_for("removed", lambda state: state is None)
             self.report(f"- connector {name}")
         # another database, or an earlier state of this one, may be captured next: its log has other positions
-        empty_partition(self.settings.log, TopicSpec(transactions_topic(self.source), 1), 0)
+        empty_partition(self.settings.log, TopicSpec(topic_about(self.source, TRANSACTIONS), 1), 0)
         with open_database(self.source, self.names, self.settings.database) as database:
             if database.drop_slot():
                 self.report(f"- replication slot {self.names.slot}")

@@ -12,7 +12,7 @@ import msgspec
 
 from eventlog.capturing.changes import lsn_text
 from eventlog.capturing.declaring import Source
-from eventlog.capturing.naming import transactions_topic
+from eventlog.capturing.naming import TRANSACTIONS, topic_about
 from eventlog.ports import EventLog
 
 FIRST_SPAN: Final = 32
@@ -48,7 +48,7 @@ class Progress:
     """How far one source has been captured; safe to use from several threads."""
 
     def __init__(self, log: EventLog, source: Source) -> None:
-        self._log, self._topic = log, transactions_topic(source)
+        self._log, self._topic = log, topic_about(source, TRANSACTIONS)
         self._is_created = False
 
     def last_commit(self) -> Commit | None:

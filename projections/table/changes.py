@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from commands.declaring.upcasting import NUMBER, TIME, WHOLE
+from eventlog.capturing.changes import key_as_text
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.values import (
@@ -146,8 +147,7 @@ def key_text(columns: Sequence[Column], key: bytes | None) -> str:
     values = list(values_of(columns, found, {}).values())
     if any(value is None or isinstance(value, Absent) for value in values):
         raise unfit
-    only = values[0] if len(values) == 1 else values
-    return only if isinstance(only, str) else orjson.dumps(only).decode()
+    return key_as_text(values)
 
 
 def values_of(columns: Iterable[Column], row: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:

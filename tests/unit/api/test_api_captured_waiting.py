@@ -159,12 +159,18 @@ def test_records_that_are_stored_but_not_committed_are_awaited(
     assert ask(client, "shop@0/20") == FRESH
 
 
-def test_many_rows_are_awaited_by_their_ledgers(
-    client: AppClient, log: MemoryLog, stored: MemoryReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def offsets(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """Of the last changes of eight rows, up to the commit 0x20; they are more rows than are awaited one by one."""
     monkeypatch.setattr(captured_waiting, "MAX_ROWS", 3)
-    offsets = {row: changed(log, row) for row in range(1, 9)}
+    changes = {row: changed(log, row) for row in range(1, 9)}
     committed(log, 0x20)
+    return changes
+
+
+def test_many_rows_are_awaited_by_their_ledgers(
+    client: AppClient, stored: MemoryReader, offsets: dict[int, int]
+) -> None:
     stored.guards = {str(row): {f"{CUSTOMERS}/0": offset} for row, offset in offsets.items()}
     assert ask(client, "shop@0/20") == BEHIND  # a guard says nothing about other rows
     stored.guards = {}
@@ -175,12 +181,8 @@ def test_many_rows_are_awaited_by_their_ledgers(
 
 
 def test_of_many_rows_the_last_in_each_partition_of_patches_is_awaited(
-    service: Service, log: MemoryLog, stored: MemoryReader, monkeypatch: pytest.MonkeyPatch
+    service: Service, stored: MemoryReader, offsets: dict[int, int]
 ) -> None:
-    monkeypatch.setattr(captured_waiting, "MAX_ROWS", 3)
-    offsets = {row: changed(log, row) for row in range(1, 9)}
-    committed(log, 0x20)
-
     def applied_up_to(rows: int) -> dict[int, dict[str, int | Place]]:
         return {patches_partition(row): {f"{CUSTOMERS}/0": offsets[row]} for row in range(1, rows + 1)}
 
