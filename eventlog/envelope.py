@@ -36,6 +36,7 @@ class Envelope(NamedTuple):
     data_version: of an event, the version of its type, from 1; 0 if the record has none.
     sequence: the aggregate's version after this event, from 1; 0 in a command.
     expected_version: in a command, the version that it expects; None for any, 0 for "must not exist".
+    recorded_time: of an observation, when it was accepted; `time` is when it was observed.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Envelope(NamedTuple):
     correlation_id: str | None = None
     causation_id: str | None = None
     traceparent: str | None = None
+    recorded_time: datetime | None = None
 
 
 class _Document(msgspec.Struct, gc=False):
@@ -68,6 +70,7 @@ class _Document(msgspec.Struct, gc=False):
     correlationid: _Text | None = None
     causationid: _Text | None = None
     traceparent: _Text | None = None
+    recordedtime: _Text | None = None
 
 
 class _EventDocument(msgspec.Struct, gc=False):
@@ -151,6 +154,8 @@ def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
         document["causationid"] = envelope.causation_id
     if envelope.traceparent is not None:
         document["traceparent"] = envelope.traceparent
+    if envelope.recorded_time is not None:
+        document["recordedtime"] = format_time(envelope.recorded_time)
     if body is not None:
         document["data"] = orjson.Fragment(body)
     elif envelope.data:
@@ -217,6 +222,7 @@ def decode(value: bytes | str | None) -> Envelope:
         document.correlationid,
         document.causationid,
         document.traceparent,
+        None if document.recordedtime is None else _time(document.recordedtime, "recordedtime"),
     )
 
 
@@ -228,11 +234,11 @@ def format_time(time: datetime) -> str:
     return f"{time.isoformat(timespec='microseconds')[:26]}Z"
 
 
-def _time(text: str) -> datetime:
+def _time(text: str, name: str = "time") -> datetime:
     try:
         time = datetime.fromisoformat(text)
         if time.tzinfo is UTC:
             return time
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:  # its zone may move it out of the years 1 to 9999
-        raise NotAnEnvelope(f'"time" is {text!r}, not an RFC 3339 time') from error
+        raise NotAnEnvelope(f'"{name}" is {text!r}, not an RFC 3339 time') from error

@@ -21,8 +21,8 @@ from eventlog.admin import prepare
 from eventlog.backoff import RETRY_FOREVER
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.naming import table_topic
-from eventlog.capturing.table_heartbeats import beating
 from eventlog.kafka import KafkaLog
+from eventlog.kafka_heartbeats import beating
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
 from projections.generations.lag import Lags, position
@@ -165,7 +165,7 @@ class Service:
             time.sleep(HELD_LOOK_S)
         starting_offsets = self.starting_offsets(checkpoint)
         ready = ready_file(self.settings, LIVE)
-        with beating(self.settings, self._tables):
+        with beating(self.settings, [table.topic() for table in self._tables]):
             run_live(
                 session,
                 views,

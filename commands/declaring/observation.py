@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import orjson
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from commands.declaring.json_body import NUL, too_large
 from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
@@ -26,6 +26,15 @@ ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 LARGE = re.compile(rb"[0-9]{19}")
 """May be an integer of more than 64 bits."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_AHEAD = timedelta(seconds=60)
+"""How far the clock of who reports may be ahead of this machine's."""
+
+
+def _not_ahead(time: datetime) -> datetime:
+    if time > datetime.now(UTC) + MAX_AHEAD:
+        seconds = MAX_AHEAD.total_seconds()
+        raise ValueError(f"it is more than {seconds:g} s in the future: correct the clock of the source, or leave it out")
+    return time
 
 
 class Observation(BaseModel):
@@ -54,14 +63,14 @@ class Report(BaseModel, Generic[Body]):
     """One reported observation.
 
     id and source identify it: a report with the same id and source is a duplicate. time: when it was observed, with the
-    offset from UTC; default: the time of arrival.
+    offset from UTC, at most MAX_AHEAD in the future; default: the time of arrival.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     id: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,255}$", description="unique within its source")]
     source: Annotated[str, Field(pattern=r"^[\x21-\x2e\x30-\x7e]{1,255}$", description="who reports; without a slash")]
-    time: Annotated[AwareDatetime, Field(ge=EARLIEST)] | None = None
+    time: Annotated[AwareDatetime, Field(ge=EARLIEST), AfterValidator(_not_ahead)] | None = None
     data: Body
 
 
@@ -112,7 +121,7 @@ def stream_of(report: Report[Any]) -> str:
 
 
 def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, traceparent: str | None) -> Entry:
-    """The record of a report; its key is `type/source/id`, so compaction removes duplicates."""
+    """The record of a report accepted at `now`; its key is `type/source/id`, so compaction removes duplicates."""
     data, stream, time = report.data, stream_of(report), report.time or now
     envelope = Envelope(
         id=f"{stream}/{report.id}",
@@ -124,6 +133,7 @@ def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, tra
         data_version=data.version,
         correlation_id=correlation_id,
         traceparent=traceparent,
+        recorded_time=now,
     )
     value = encode(envelope, data.__pydantic_serializer__.to_json(data))
     return Entry(topics.OBSERVATIONS, envelope.id, value, timestamp_ms(time))

@@ -1,0 +1,59 @@
+"""Heartbeats in topics whose partitions no handler owns: captured tables and observations.
+
+They show how far a view has read if nothing else comes, and let the windows of stream views close.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from confluent_kafka import KafkaException, Producer
+
+from eventlog.heartbeats import heartbeat_key
+from eventlog.kafka_client import client_config
+from eventlog.settings import LogSettings
+
+log = logging.getLogger(__name__)
+
+EVERY_S: Final = 1.0
+PRODUCER: Final = {"acks": "all", "message.timeout.ms": 5_000, "linger.ms": 5, "compression.type": "none"}
+
+
+@contextmanager
+def beating(settings: LogSettings, topics: Iterable[str]) -> Iterator[None]:
+    """Append a heartbeat to every partition of these topics each second, until the context ends.
+
+    topics: without the environment. A heartbeat that cannot be written is left out; compaction keeps the last one of
+    each partition.
+    """
+    names = [settings.topic(topic) for topic in topics]
+    if not names:
+        yield
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=_beat, args=(settings, names, stop), name="heartbeats", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _beat(settings: LogSettings, topics: list[str], stop: threading.Event) -> None:
+    producer = Producer(client_config(settings, **PRODUCER))
+    while True:
+        for topic in topics:
+            for partition in range(settings.partitions):
+                try:
+                    producer.produce(topic, key=heartbeat_key(partition), value=b"{}", partition=partition)
+                except (BufferError, KafkaException) as error:
+                    log.warning("no heartbeat in %s: %s", topic, error)
+        producer.poll(0)
+        if stop.wait(EVERY_S):
+            producer.flush(EVERY_S)
+            return
