@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from eventlog.modules import first_with
 
 if TYPE_CHECKING:
+    from projections.stream.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
+    from projections.stream.sources import observations
+    from projections.stream.view import StreamView
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
     from projections.table.declared_stores import Cache, Elasticsearch, Postgres
     from projections.table.expressions import envelope, field, minus, negative, point, value, when
@@ -41,12 +44,20 @@ if TYPE_CHECKING:
     from projections.table.view import TableView
 
 __all__ = [
+    "BOOLEAN",
     "EVERY",
+    "FLOAT",
+    "INTEGER",
+    "JSON",
+    "POINT",
+    "TEXT",
+    "TIME",
     "Cache",
     "Deleted",
     "Elasticsearch",
     "Lookup",
     "Postgres",
+    "StreamView",
     "TableView",
     "above",
     "add",
@@ -77,6 +88,7 @@ __all__ = [
     "negated",
     "negative",
     "nested",
+    "observations",
     "point",
     "ratio",
     "top",
@@ -85,6 +97,9 @@ __all__ = [
 ]
 
 _PLACES = (
+    "projections.stream.columns",
+    "projections.stream.sources",
+    "projections.stream.view",
     "projections.table.conditions",
     "projections.table.declared_stores",
     "projections.table.expressions",

@@ -11,6 +11,7 @@ ProjectionError
 ├── BulkLoadFailed       the Spark job that folds the log for a view failed
 ├── WrongCondition       Spark cannot read a condition on events
 ├── LiveQueryFailed      the Spark query that makes patches failed
+├── StreamQueryFailed    the Spark query of a stream view failed
 ├── LoaderDied           a loader stopped while a generation caught up
 ├── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
 ├── CannotPublish        a plain name in a store could not be changed
@@ -123,6 +124,14 @@ class LiveQueryFailed(ProjectionError):
     def __init__(self, cause: str) -> None:
         super().__init__(f"the live query failed: {cause}; start it again, it continues from its checkpoint")
         self.cause = cause
+
+
+class StreamQueryFailed(ProjectionError):
+    """The Spark query of a stream view failed; other views are not affected."""
+
+    def __init__(self, view: str, cause: str) -> None:
+        super().__init__(f'the query of the stream view "{view}" failed: {cause}')
+        self.view, self.cause = view, cause
 
 
 class RebuildFailed(ProjectionError):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from projections.stream.view import StreamView
 from projections.table.declared_stores import Postgres
 from projections.table.expressions import envelope
 from projections.table.view import TableView
 from projections.view import View
 
-KINDS: Final[tuple[type[View], ...]] = (TableView,)
+KINDS: Final[tuple[type[View], ...]] = (TableView, StreamView)
 
 
 def placeholder_view(name: str) -> View:

@@ -55,19 +55,19 @@ class ViewRegistry:
         found = [each for kind in KINDS for each in find([*modules, SYSTEM], kind, ROOM)]
         sources = SourceRegistry.load(modules).sources
         for module, view in found:
-            for source in view.sources:
-                if issubclass(source, Captured):
-                    if source.source_name not in sources:
+            for each in view.classes:
+                if issubclass(each, Captured):
+                    if each.source_name not in sources:
                         raise ViewDeclarationError(
                             view.name,
-                            f'reads table "{source.table}" of the source "{source.source_name}", which this deployment '
-                            f'does not have: add the module "{source.__module__}" to HEADWATER_MODULES (declared in '
+                            f'reads table "{each.table}" of the source "{each.source_name}", which this deployment '
+                            f'does not have: add the module "{each.__module__}" to HEADWATER_MODULES (declared in '
                             f'"{module}")',
                         )
-                elif domain := commands.absent_domain(source):
+                elif domain := commands.absent_domain(each):
                     raise ViewDeclarationError(
                         view.name,
-                        f'reads "{source.type}" of the shipped domain "{domain}", which this deployment does not have: '
+                        f'reads "{each.type}" of the shipped domain "{domain}", which this deployment does not have: '
                         f'add "{domain}" to HEADWATER_MODULES (declared in "{module}")',
                     )
         return cls(found)

@@ -71,8 +71,8 @@ class Service:
     @property
     def _tables(self) -> list[type[Captured]]:
         """The captured tables that views read."""
-        read = dict.fromkeys(each for view in self.views.views.values() for each in view.sources)
-        return [each for each in read if issubclass(each, Captured)]
+        classes = dict.fromkeys(each for view in self.views.views.values() for each in view.classes)
+        return [each for each in classes if issubclass(each, Captured)]
 
     def build_missing(self) -> list[View]:
         """Build the views without a live generation of their version, or with an older current one; returns them.

@@ -30,7 +30,7 @@ class View(Protocol):
 
     @property
     def tag(self) -> str:
-        """`name@version`, part of the keys of the view's patches."""
+        """`name@version`."""
 
     @property
     def doc(self) -> str:
@@ -73,7 +73,7 @@ class View(Protocol):
         """The topics whose offsets are its position."""
 
     @property
-    def sources(self) -> Sequence[type[Event] | type[Captured]]:
+    def classes(self) -> Sequence[type[Event] | type[Captured]]:
         """The events and captured tables that it names, which a deployment must declare."""
 
     @property
@@ -85,6 +85,9 @@ class View(Protocol):
 
     def named(self, name: str) -> View:
         """The same view under another name."""
+
+    def patch_tag(self, generation: int) -> str:
+        """Begins the keys of the patches that this generation takes."""
 
     def reads(self, topic: str) -> bool:
         """Whether records of this topic, other than heartbeats, can change its rows."""

@@ -20,6 +20,8 @@ from eventlog.ports import Entry
 
 ROOM = "commands.observations"
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*")
+RESERVED = "heartbeat"
+"""Keys of heartbeats begin with it."""
 SOURCE = "/headwater/observations"
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """U+0000 in a JSON text, which only an escape can write; an escaped backslash may come before `u0000`."""
@@ -33,7 +35,9 @@ MAX_AHEAD = timedelta(seconds=60)
 def _not_ahead(time: datetime) -> datetime:
     if time > datetime.now(UTC) + MAX_AHEAD:
         seconds = MAX_AHEAD.total_seconds()
-        raise ValueError(f"it is more than {seconds:g} s in the future: correct the clock of the source, or leave it out")
+        raise ValueError(
+            f"it is more than {seconds:g} s in the future: correct the clock of the source, or leave it out"
+        )
     return time
 
 
@@ -51,6 +55,8 @@ class Observation(BaseModel):
 
     def __init_subclass__(cls, *, type: str = "", version: int = 1, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if type == RESERVED:
+            raise DeclarationError(f'"{type}" is reserved by Headwater: use another observation type')
         if type and not TYPE_NAME.fullmatch(type):
             raise DeclarationError(f'"{type}" is not an observation type: write it like "listing_viewed"')
         cls.type, cls.version = type, version

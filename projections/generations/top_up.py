@@ -48,7 +48,7 @@ def top_up(
             for store in stores:
                 store.apply([target], batches)
             made += sum(len(found) for batch in batches.values() for found in batch.patches.values())
-    progress = {target.view.tag: {each: end - 1 for each, end in ends.items() if end}}
+    progress = {target.tag: {each: end - 1 for each, end in ends.items() if end}}
     for store in stores:
         store.apply([target], {each: Batch(offset, {}, progress) for each, offset in patch_starts.items()})
     return made

@@ -10,11 +10,13 @@ import orjson
 from eventlog.source_positions import topic_and_partition
 from projections.stores.store import Batch
 from projections.table.monoids import State
-from projections.table.patch import Patch, Place
+from projections.table.patch import BATCHES, Patch, Place
 
 PROGRESS = b"progress/"
 TOO_LARGE = "too_large"
 """Marks a patch that is too large for Kafka; the value is its size in bytes."""
+BATCH = "b"
+"""Member of a stream view's patch: the number of the batch that made it."""
 
 
 class NotAPatch(ValueError):
@@ -34,6 +36,11 @@ def read_into(batch: Batch, key: bytes | None, value: bytes | None, tags: Contai
         document = orjson.loads(value)
         if TOO_LARGE in document:
             raise NotAPatch(f"it had {document[TOO_LARGE]} bytes, more than Kafka allows: rebuild the view to apply it")
+        if BATCH in document:
+            tag, _, row = key.decode().partition("/")
+            patch = Patch(row, BATCHES, Place(_whole(document[BATCH]), 0), _fields(document["c"]))
+            batch.patches.setdefault(tag, []).append(patch)
+            return
         source, offset = _source(document["p"]), _whole(document["o"])
         if key.startswith(PROGRESS):
             for tag in document["v"]:

@@ -27,6 +27,7 @@ from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.stats import LoaderStats
 from projections.stores.store import Batch, Ledger, Target, ViewStore
+from projections.table.patch import BATCHES
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +250,7 @@ class Loader:
 
     def _decode(self, records: Iterable[Message]) -> dict[int, Batch]:
         batches: dict[int, Batch] = {}
-        tags = {target.view.tag.encode() for target in self._serving}
+        tags = {target.tag.encode() for target in self._serving}
         for record in records:
             partition, offset = record.partition() or 0, record.offset() or 0
             batch = batches.get(partition)
@@ -283,7 +284,8 @@ class Loader:
                     try:
                         self._retrying(stop, self._store.apply, self._serving, {partition: single})
                     except Unloadable as error:
-                        place = f"{patch.source}/{patch.place.offset}/{patch.place.number}"
+                        number = patch.key if patch.source == BATCHES else patch.place.number
+                        place = f"{patch.source}/{patch.place.offset}/{number}"
                         key = f"{PATCHES}/{self._store.name}/{tag}/{place}"
                         self._dead_letters.add(key, f"{self._store.name} refused it: {error}", patch.key.encode())
                         self.stats.dead_letters += 1

@@ -115,7 +115,7 @@ class ElasticsearchStore:
             advanced = {partition: deepcopy(known[partition].ledger) for partition in batches}
             fresh: list[Patch] = []
             for partition, batch in batches.items():
-                fresh += ledgers.take_new(advanced[partition], batch, target.view.tag)
+                fresh += ledgers.take_new(advanced[partition], batch, target.tag)
             try:
                 if fresh:
                     versions = {partition: known[partition].version for partition in batches}

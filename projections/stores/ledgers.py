@@ -9,7 +9,7 @@ from projections.errors import GenerationMissing, LedgerWentBack, Unloadable
 from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
 from projections.table.layout import Layout
 from projections.table.monoids import State
-from projections.table.patch import Patch, Place
+from projections.table.patch import BATCHES, Patch, Place
 
 
 def initial_ledger(bulk_ends: Mapping[str, int], next_offset: int) -> Ledger:
@@ -29,10 +29,14 @@ def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapp
 
 
 def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
-    """The patches of `tag` in `batch` that `ledger` does not have yet; the ledger is updated with the whole batch."""
+    """The patches of `tag` in `batch` that `ledger` does not have yet, and all of stream views; the ledger is updated
+    with the whole batch.
+    """
     fresh: list[Patch] = []
     for patch in batch.patches.get(tag, ()):
-        if not ledger.has(patch.source, patch.place):
+        if patch.source == BATCHES:  # a batch has many rows; each says itself which batch it has
+            fresh.append(patch)
+        elif not ledger.has(patch.source, patch.place):
             ledger.applied[patch.source] = patch.place
             fresh.append(patch)
     for source, offset in batch.progress.get(tag, {}).items():

@@ -75,7 +75,7 @@ class MemoryStore:
             ledgers.check(self.name, target, held.ledgers, batches)
             held = held.copy()
             for partition, batch in batches.items():
-                new = ledgers.take_new(held.ledgers[partition], batch, target.view.tag)
+                new = ledgers.take_new(held.ledgers[partition], batch, target.tag)
                 held.rows |= ledgers.combined(target.view.layout, held.rows, new)
             changed[_name(target)] = held
             self._fault("rows written")

@@ -122,7 +122,7 @@ class PostgresStore:
                 patches = [
                     _storable(patch)
                     for partition, batch in batches.items()
-                    for patch in ledgers.take_new(held[name][partition], batch, target.view.tag)
+                    for patch in ledgers.take_new(held[name][partition], batch, target.tag)
                 ]
                 if not patches:
                     continue
@@ -139,7 +139,7 @@ class PostgresStore:
         self, connection: psycopg.Connection[Any], target: Target, batches: Mapping[int, Batch]
     ) -> Iterable[Sequence[Any]]:
         """The stored rows of all patches; nothing else writes them while the ledgers are locked."""
-        keys = {table_key(patch.key) for batch in batches.values() for patch in batch.patches.get(target.view.tag, ())}
+        keys = {table_key(patch.key) for batch in batches.values() for patch in batch.patches.get(target.tag, ())}
         if not keys:
             return ()
         return connection.execute(select_rows(self._settings.environment, target), [list(keys)])

@@ -20,6 +20,11 @@ class Target:
     view: View
     generation: int
 
+    @property
+    def tag(self) -> str:
+        """Begins the keys of its patches."""
+        return self.view.patch_tag(self.generation)
+
 
 LAST_NUMBER: Final = 2**31 - 1
 """A number after every patch of an event: a place with it covers the whole event."""
@@ -59,9 +64,9 @@ class Batch:
 
     next_offset: int
     patches: dict[str, list[Patch]] = field(default_factory=dict)
-    """By view tag (`name@version`)."""
+    """By the targets' tag."""
     progress: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By view tag, like `patches`: the progress of a live query does not cover views that it does not know."""
+    """By tag, like `patches`: the progress of a live query does not cover views that it does not know."""
     first_offset: int = 0
 
 

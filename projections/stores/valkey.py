@@ -114,7 +114,7 @@ class ValkeyStore:
             ledgers.check(NAME, target, known, batches)
             fresh: list[Patch] = []
             for partition, batch in batches.items():
-                fresh += ledgers.take_new(known[partition], batch, target.view.tag)
+                fresh += ledgers.take_new(known[partition], batch, target.tag)
             if fresh:
                 self._write_rows(target, by_key(fresh))
             advanced.append((target, {partition: known[partition] for partition in batches}))

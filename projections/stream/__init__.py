@@ -1,1 +1,1 @@
-"""Stream views: the words of their declarations. May import `projections.table`, `commands.declaring` and `eventlog`."""
+"""Stream views: the words of declarations. May import `projections.table`, `commands.declaring` and `eventlog`."""

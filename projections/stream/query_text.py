@@ -55,9 +55,19 @@ def _reached(start: str, declared: Mapping[str, ast.AST]) -> set[str]:
     while left:
         name = left.pop()
         reached.add(name)
-        used = {node.id for node in ast.walk(declared[name]) if isinstance(node, ast.Name)}
-        left |= (used & declared.keys()) - reached
+        left |= (set(_names(declared[name])) & declared.keys()) - reached
     return reached
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """The names in a syntax tree."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    for field, value in ast.iter_fields(node):
+        if field not in _IGNORED:
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, ast.AST):
+                    yield from _names(each)
 
 
 def _shape(value: object) -> str:

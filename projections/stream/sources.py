@@ -54,7 +54,7 @@ class Observed:
         return OBSERVATIONS
 
     @property
-    def late(self) -> timedelta:
+    def late_by(self) -> timedelta:
         """How much later than it was observed an observation may be accepted without being late."""
         return duration(self.late_after)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from projections.table.monoids import State
 
@@ -15,8 +15,12 @@ class Place(NamedTuple):
     number: int
 
 
+BATCHES: Final = "batch"
+"""The source of the patches of a stream view: their place is the number of the batch that made them."""
+
+
 class Patch(NamedTuple):
-    """What one event changes in one row."""
+    """What one event changes in one row; of a stream view, the whole row that a batch computed."""
 
     key: str
     source: str

@@ -97,7 +97,7 @@ class TableView:
         return (EVENTS, *self.tables)
 
     @cached_property
-    def sources(self) -> tuple[type[Event] | type[Captured], ...]:
+    def classes(self) -> tuple[type[Event] | type[Captured], ...]:
         return (*self.tables.values(), *(event for event in self.plan.events.values() if not is_row(event)))
 
     @cached_property
@@ -126,6 +126,9 @@ class TableView:
 
     def named(self, name: str) -> TableView:
         return replace(self, name=name)
+
+    def patch_tag(self, generation: int) -> str:
+        return self.tag
 
     def reads(self, topic: str) -> bool:
         return topic in self.tables or (topic == EVENTS and self.plan.reads_events)

@@ -45,6 +45,7 @@ envelopes = st.builds(
     correlation_id=st.none() | texts,
     causation_id=st.none() | texts,
     traceparent=st.none() | texts,
+    recorded_time=st.none() | st.datetimes(timezones=st.just(UTC)),
 )
 
 
@@ -134,6 +135,7 @@ def test_an_event_is_written_like_any_envelope(command: Envelope, source: str, d
         sequence=7,
         data=data,
         expected_version=None,
+        recorded_time=None,
         correlation_id=command.correlation_id or command.id,
         causation_id=command.id,
     )

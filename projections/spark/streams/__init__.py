@@ -1,0 +1,1 @@
+"""The engine of stream views: a Structured Streaming query per generation, in micro-batches."""

@@ -1,0 +1,76 @@
+"""The checkpoint of a stream view's query: one per generation, in the state directory, for one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from eventlog.settings import LogSettings
+from eventlog.source_positions import source_id
+from projections.errors import StreamQueryFailed
+
+_VERSION: Final = "v1"
+_NOTHING: Final = "-"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint. folder: Spark's files; the query of a generation without this folder cannot continue."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, settings: LogSettings, tag: str, cluster_id: str) -> Checkpoint:
+        """The checkpoint of the generation whose patches have this tag."""
+        parts = (cluster_id, settings.environment, "streams", tag)
+        return cls(settings.state.absolute().joinpath("checkpoints", *parts))
+
+    @property
+    def exists(self) -> bool:
+        """Whether the query has begun here."""
+        return self.folder.exists()
+
+    def create(self) -> None:
+        """Begin anew: a query that starts here reads its sources from the first record."""
+        self.remove()
+        self.folder.mkdir(parents=True)
+
+    def remove(self) -> None:
+        """Delete it, if it exists."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Hold it while its query runs; False if another process holds it: two queries would break it."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with self.folder.with_name(f"{self.folder.name}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def committed(self) -> int:
+        """The number of the last batch that ended; -1 if there is none."""
+        numbers = (int(each.name) for each in (self.folder / "commits").glob("[0-9]*"))
+        return max(numbers, default=-1)
+
+    def ends(self, batch: int, settings: LogSettings) -> dict[str, int]:
+        """By source, the offset after the last record that a batch reads; Spark writes them before the batch begins."""
+        lines = (self.folder / "offsets" / str(batch)).read_text().splitlines()
+        if lines[0] != _VERSION:
+            raise StreamQueryFailed(self.folder.name, f'its offsets have the unknown format "{lines[0]}"')
+        found: dict[str, int] = {}
+        for line in lines[2:]:  # after Spark's own settings, a line per source of the query
+            for topic, offsets in (json.loads(line) if line != _NOTHING else {}).items():
+                for partition, offset in offsets.items():
+                    source = source_id(topic.removeprefix(settings.topic("")), int(partition))
+                    found[source] = min(offset, found.get(source, offset))
+        return found

@@ -1,0 +1,129 @@
+"""The query of one generation of a stream view: from its sources to the records of `patches`, in micro-batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+
+from eventlog.settings import LogSettings
+from projections.errors import ViewDeclarationError
+from projections.spark.kafka_source import connection
+from projections.spark.live import SINK
+from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.frames import source_frame
+from projections.spark.streams.output import check_output, row_records
+from projections.spark.streams.progress import ProgressSender
+from projections.stream.sources import Observed
+from projections.stream.view import StreamView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_SOURCE: Final[Mapping[str, str]] = {
+    "startingOffsets": "earliest",
+    "kafka.isolation.level": "read_committed",
+    "kafka.max.poll.records": "5000",
+    # at the end of a batch, the reader has requested more before it stops, and waits for the answer
+    "kafka.fetch.max.wait.ms": "10",
+    # Spark would go on with what is left, and rows would silently lack the rest
+    "failOnDataLoss": "true",
+}
+_SESSION: Final[Mapping[str, str]] = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # heartbeats come every second, so a batch without records is never needed to close windows
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+Read = Callable[[str, Observed], "DataFrame"]
+"""Kafka's records of a source, by its name in the view."""
+
+
+@dataclass(frozen=True)
+class StreamQuery:
+    """What runs for one generation. tag: of its patches."""
+
+    session: SparkSession
+    view: StreamView
+    tag: str
+    settings: LogSettings
+    checkpoint: Checkpoint
+
+    def start(self, trigger_s: float) -> StreamingQuery:
+        """Start the query at its checkpoint; a batch begins every `trigger_s` seconds if there are records.
+
+        A batch reads all that there is: with a limit, one partition could run ahead of another, and the watermark with
+        it. Raises ViewDeclarationError.
+        """
+        session = stream_session(self.session)
+        rows = computed(self.view, lambda _, source: _records(session, self.settings, source))
+        progress = ProgressSender(self.settings, self.tag)
+
+        def write(batch: DataFrame, number: int) -> None:
+            made = row_records(batch, self.view, self.tag, number, self.settings)
+            made.write.format("kafka").options(**connection(self.settings), **SINK).save()
+            progress.send(self.checkpoint.ends(number, self.settings))
+
+        writer = rows.writeStream.outputMode(output_mode(self.view)).queryName(self.tag)
+        writer = writer.trigger(processingTime=f"{trigger_s * 1000:.0f} milliseconds")
+        writer = writer.option("checkpointLocation", self.checkpoint.folder.as_uri())
+        return writer.foreachBatch(write).start()
+
+
+def stream_session(session: SparkSession) -> SparkSession:
+    """A session of the same application with the settings of stream queries."""
+    own = session.newSession()
+    for name, value in _SESSION.items():
+        own.conf.set(name, value)
+    return own
+
+
+def computed(view: StreamView, read: Read) -> DataFrame:
+    """The rows that the query of `view` returns; raises ViewDeclarationError with what to change.
+
+    Nothing is read.
+    """
+    frames = {
+        name: source_frame(read(name, source), name, source, view.admitted(source))
+        for name, source in view.sources.items()
+    }
+    try:
+        rows = view.query(**frames)
+    except Exception as error:  # a user's function may raise anything
+        raise ViewDeclarationError(view.name, f"its query fails: {type(error).__name__}: {error}") from error
+    check_output(view, rows)
+    _check_supported(view, rows)
+    return rows
+
+
+def _check_supported(view: StreamView, rows: DataFrame) -> None:
+    """Raise ViewDeclarationError if Spark cannot run this as a stream; it would find out when the query starts."""
+    frame: Any = rows
+    jvm = frame.sparkSession._jvm
+    streaming = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    mode = jvm.org.apache.spark.sql.streaming.OutputMode
+    try:
+        streaming.checkForStreaming(
+            frame._jdf.queryExecution().analyzed(), mode.Append() if view.final else mode.Update()
+        )
+    except PySparkException as error:
+        reason = (error.getMessage() or str(error)).splitlines()[0]
+        raise ViewDeclarationError(view.name, f"Spark cannot run its query as a stream: {reason}") from error
+
+
+def output_mode(view: StreamView) -> str:
+    """Spark's output mode: each change of a row, or a row once when it is final."""
+    return "append" if view.final else "update"
+
+
+def _records(session: SparkSession, settings: LogSettings, source: Observed) -> DataFrame:
+    reader = session.readStream.format("kafka").options(**connection(settings), **_SOURCE)
+    partitions = json.dumps({settings.topic(source.topic): list(range(settings.partitions))})
+    return reader.option("assign", partitions).load()

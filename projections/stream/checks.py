@@ -1,0 +1,79 @@
+"""Checks of a stream view's declaration; each raises ValueError that says what to change."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from projections.stream.durations import duration
+from projections.table.checks import check_columns, check_name
+from projections.table.types import ColumnType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from projections.stream.view import StreamView
+
+Query = Callable[..., "DataFrame"]
+Late = Literal["amend", "drop"]
+KEY_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.TIME)
+COLUMN_TYPES: Final = (*KEY_TYPES, ColumnType.FLOAT, ColumnType.POINT, ColumnType.JSON)
+
+
+def check_stream(view: StreamView) -> None:
+    """Check all but the stores."""
+    check_name(view.name)
+    check_columns((*view.columns, *(name for lookup in view.lookups for name in lookup.columns)))
+    for name, kind in view.columns.items():
+        if kind not in COLUMN_TYPES:
+            raise ValueError(f'column "{name}" has the type {kind!r}: use one of {_names(COLUMN_TYPES)}')
+    _check_key(view)
+    _check_sources(view)
+    _check_late(view)
+
+
+def _check_key(view: StreamView) -> None:
+    if not view.key_columns:
+        raise ValueError("it has no key: name the columns that identify a row")
+    for name in view.key_columns:
+        if name not in view.columns:
+            raise ValueError(f'its key column "{name}" is not among its columns {", ".join(view.columns)}')
+        if view.columns[name] not in KEY_TYPES:
+            raise ValueError(f'its key column "{name}" is {view.columns[name].name}: use one of {_names(KEY_TYPES)}')
+    check_columns([view.key_name])
+    is_own = view.key_columns == (view.key_name,) and view.columns[view.key_name] is ColumnType.TEXT
+    if view.key_name in view.columns and not is_own:
+        raise ValueError(f'the text of its key needs a column of its own, not "{view.key_name}": set key_name="…"')
+
+
+def _check_sources(view: StreamView) -> None:
+    if not view.sources:
+        raise ValueError("it has no source: add sources={…: observations(…)}")
+    for name, source in view.sources.items():
+        try:
+            source.check()
+        except ValueError as error:
+            raise ValueError(f'source "{name}": {error}') from error
+    try:
+        inspect.signature(view.query).bind(**view.sources)
+    except TypeError as error:
+        raise ValueError(f"its query must take an argument per source ({', '.join(view.sources)}): {error}") from error
+
+
+def _check_late(view: StreamView) -> None:
+    if view.late not in ("amend", "drop"):
+        raise ValueError(f'late="{view.late}" is unknown: use "amend" or "drop"')
+    if view.late == "drop" and view.keep_state:
+        raise ValueError('keep_state is how long late observations amend a row: use it with late="amend" only')
+    if view.late == "amend" and not view.keep_state:
+        raise ValueError('late="amend" needs keep_state, such as keep_state="7d": how long a row can be amended')
+    if view.late == "amend" and view.final:
+        raise ValueError('a final row is sent once, so nothing can amend it: use late="drop", or leave out final')
+    for name, source in view.sources.items():
+        if view.admitted(source) < duration(source.late_after):
+            raise ValueError(f'keep_state="{view.keep_state}" is shorter than late_after of source "{name}"')
+
+
+def _names(kinds: Sequence[ColumnType]) -> str:
+    return ", ".join(kind.name for kind in kinds)

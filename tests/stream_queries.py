@@ -1,0 +1,94 @@
+"""Runs the query of a stream view over records in given batches, from files in place of Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Row
+
+from projections.spark.streams.frames import COUNTED
+from projections.spark.streams.output import row_records
+from projections.spark.streams.query import computed, output_mode, stream_session
+from projections.stream.view import BATCH, StreamView
+from tests.spark_rows import RECORDS, SETTINGS, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TAG = "gates@1.g1"
+_ARROW = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@dataclass
+class Ran:
+    """What came of a run.
+
+    rows: the last values of each key. sent: keys in the order of their records. plan: Spark's optimised one.
+    """
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sent: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    dropped_by_watermark: int = 0
+    plan: str = ""
+
+
+def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path) -> Ran:
+    """Run the view's query over these batches, one after another, and then stop it."""
+    records, ran = folder / "records", Ran()
+    records.mkdir(parents=True)
+    for number, batch in enumerate(batches):
+        _write(records / f"{number:04}.parquet", batch, number)
+    own = stream_session(session())
+    rows = computed(view, lambda *_: _read(own, records))
+
+    def take(batch: DataFrame, number: int) -> None:
+        for made in row_records(batch, view, TAG, number, SETTINGS).collect():
+            document, key = json.loads(made.value), made.key.removeprefix(f"{TAG}/")
+            assert document["b"] == document["c"].pop(BATCH) == number
+            ran.rows[key] = document["c"]
+            ran.sent.append(key)
+
+    writer = rows.writeStream.outputMode(output_mode(view)).foreachBatch(take).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", (folder / "checkpoint").as_uri()).start()
+    try:
+        query.awaitTermination()
+        for progress in query.recentProgress:
+            for metrics in progress["observedMetrics"].values():
+                ran.counts += Counter({name: metrics[name] for name in COUNTED})
+            ran.dropped_by_watermark += sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"])
+        jvm: Any = query
+        ran.plan = jvm._jsq.streamingQuery().lastExecution().optimizedPlan().toString()
+    finally:
+        query.stop()
+    return ran
+
+
+def _read(own: Any, folder: Path) -> DataFrame:
+    frame: DataFrame = own.readStream.schema(RECORDS).option("maxFilesPerTrigger", 1).parquet(folder.as_uri())
+    return frame
+
+
+def _write(file: Path, batch: Sequence[Row], number: int) -> None:
+    """The file's time decides which batch it is."""
+    columns = list(zip(*batch, strict=True)) or [()] * len(_ARROW)
+    arrays = [pa.array(list(column), type_.type) for column, type_ in zip(columns, _ARROW, strict=True)]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=_ARROW), file)
+    os.utime(file, (1_000_000 + number, 1_000_000 + number))

@@ -1,0 +1,180 @@
+"""Declarations of stream views: what is refused, what changes a fingerprint, and what stays light."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import Observation
+from projections import FLOAT, INTEGER, TEXT, Elasticsearch, Postgres, StreamView, observations
+from projections.errors import ViewDeclarationError
+from projections.registry import ViewRegistry
+from projections.table.types import ColumnType
+from tests.observed import Closed, Passed, by_minute, gate_view
+
+
+class Taken(Observation, type="taken"):
+    """Has a field that every source has."""
+
+    source: str
+
+
+class Weighed(Observation, type="weighed"):
+    """Declares the weight as a text."""
+
+    gate: str
+    weight: str
+
+
+def of_nothing() -> Any:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"name": "Gates"}, "invalid name"),
+        ({"name": "ledger"}, "reserved"),
+        ({"key": ()}, "it has no key"),
+        ({"key": ("gate", "hour")}, 'key column "hour" is not among its columns gate, minute'),
+        ({"key": "number"}, 'the text of its key needs a column of its own, not "number": set key_name'),
+        ({"key": "gate", "columns": {"gate": FLOAT}}, 'key column "gate" is FLOAT: use one of TEXT, INTEGER'),
+        ({"key_name": "gate"}, 'the text of its key needs a column of its own, not "gate"'),
+        ({"columns": {"gate": TEXT, "minute": ColumnType.COUNTS}}, 'column "minute" has the type'),
+        ({"columns": {"gate": str, "minute": TEXT}}, 'column "gate" has the type'),
+        ({"columns": {"gate": TEXT, "minute": TEXT, "No": INTEGER}}, '"No" is not a column name'),
+        ({"sources": {}}, "it has no source"),
+        ({"sources": {"passed": observations(late_after="1h")}}, 'source "passed": observations() needs at least one'),
+        ({"sources": {"passed": observations(Passed, late_after="1 hour")}}, '"1 hour" is not a duration'),
+        ({"sources": {"passed": observations(Passed, late_after="0s")}}, '"0s" is not a duration'),
+        ({"sources": {"passed": observations(Observation, late_after="1h")}}, '"Observation" is not a class'),
+        ({"sources": {"passed": observations(Taken, late_after="1h")}}, 'field "source" of "taken" has the name'),
+        (
+            {"sources": {"passed": observations(Passed, Weighed, late_after="1h")}},
+            'field "weight" with different types',
+        ),
+        ({"sources": {"gone": observations(Passed, late_after="1h")}}, "an argument per source (gone)"),
+        ({"query": of_nothing}, "an argument per source (passed)"),
+        ({"query": lambda passed: passed}, "must be a function that is declared with def"),
+        ({"late": "forget"}, 'late="forget" is unknown: use "amend" or "drop"'),
+        ({"late": "keep"}, 'late="keep" is unknown'),
+        ({"late": "amend"}, 'late="amend" needs keep_state'),
+        ({"keep_state": "7d"}, 'use it with late="amend" only'),
+        ({"late": "amend", "keep_state": "9m"}, 'shorter than late_after of source "passed"'),
+        ({"late": "amend", "keep_state": "1d", "final": True}, "a final row is sent once"),
+        ({"stores": ()}, "it has no store"),
+        ({"stores": (Elasticsearch(facets=("colour",)),)}, 'names the unknown column "colour"'),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ViewDeclarationError) as refused:
+        gate_view(**changes)
+    assert problem in str(refused.value)
+    assert str(refused.value).startswith(f'view "{changes.get("name", "gates")}": ')
+
+
+def test_what_it_is_to_the_rest() -> None:
+    view = gate_view()
+    assert (view.tag, view.patch_tag(3), view.topics) == ("gates@1", "gates@1.g3", ("observations",))
+    assert list(view.types) == ["key", "gate", "minute", "number", "weight"]
+    assert [field.name for field in view.layout.fields] == ["_batch", "gate", "minute", "number", "weight"]
+    assert view.rows_of(None) is None  # type: ignore[arg-type]
+    assert view.reads("observations")
+    assert not view.reads("events")
+    one = gate_view(key="gate", columns={"gate": TEXT, "number": INTEGER})
+    assert list(one.types) == ["gate", "number"]
+    state: dict[str, Any] = {}
+    for batch, number in ((2, 5), (1, 9), (2, 6)):
+        one.layout.combine(state, {"_batch": batch, "number": number})
+    assert state == {"_batch": 2, "number": 6}
+    one.layout.combine(state, {"_batch": 3})
+    assert state == {"_batch": 3, "number": None}
+
+
+def test_a_fingerprint_follows_what_is_declared() -> None:
+    before = gate_view().fingerprint
+    assert gate_view().fingerprint == before
+    for changes in (
+        {"late": "amend", "keep_state": "1d"},
+        {"sources": {"passed": observations(Passed, late_after="11m")}},
+        {"sources": {"passed": observations(Passed, Closed, late_after="10m")}},
+        {"final": True},
+        {"key": ("minute", "gate")},
+    ):
+        assert gate_view(**changes).fingerprint != before
+
+
+QUERY = '''
+from typing import Any
+import math
+LIMIT = 3
+UNUSED = 1
+
+def kept(passed):
+    return passed.where(passed.weight < LIMIT)
+
+def by_gate(passed):
+    """Doc."""
+    return kept(passed).groupBy("gate").count()
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("UNUSED = 1", "UNUSED = 2", True),
+        ('"""Doc."""', '"""Another."""\n    # and a comment', True),
+        ("def kept(passed)", "def kept(passed: Any) -> Any", True),
+        ("LIMIT = 3", "LIMIT = 4", False),
+        ("< LIMIT", "<= LIMIT", False),
+        ('groupBy("gate")', 'groupBy("weight")', False),
+    ],
+)
+def test_a_fingerprint_follows_what_the_query_does(tmp_path: Path, old: str, new: str, same: bool) -> None:
+    def digest(name: str, text: str) -> str:
+        file = tmp_path / f"{name}.py"
+        file.write_text(text)
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+            return gate_view(query=module.by_gate).query_digest
+        finally:
+            del sys.modules[name]
+
+    assert (digest("query_before", QUERY) == digest("query_after", QUERY.replace(old, new))) is same
+
+
+def test_the_digest_is_the_same_in_every_version_of_python() -> None:
+    """It is stored: another one would be another declaration of the same version."""
+    assert gate_view().query_digest == "83271da5ac5ba857"
+
+
+def test_the_shipped_view_is_found_without_spark() -> None:
+    assert isinstance(ViewRegistry.load(["listings"]).view("hourly_views"), StreamView)
+    program = "import sys; from projections.registry import ViewRegistry as V; V.load(['listings'])"
+    checked = f"{program}; assert 'pyspark' not in sys.modules, 'imports Spark'"
+    done = subprocess.run([sys.executable, "-c", checked], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_that_a_declaration_needs_come_from_one_place() -> None:
+    import projections
+
+    view = StreamView(
+        name="gates",
+        key="gate",
+        columns={"gate": projections.TEXT, "minute": projections.TIME, "number": INTEGER, "weight": INTEGER},
+        sources={"passed": projections.observations(Passed, late_after="10m")},
+        stores=(Postgres(),),
+        query=by_minute,
+    )
+    assert view.key_name == "gate"

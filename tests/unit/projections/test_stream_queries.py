@@ -1,0 +1,244 @@
+"""The query of a stream view, on Spark: which rows it sends, whatever the batches, and which records count."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from projections import INTEGER, TEXT, TIME, observations
+from projections.errors import ViewDeclarationError
+from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
+from projections.spark.streams.query import computed
+from tests.observed import (
+    LATE_AFTER,
+    START,
+    Closed,
+    Passed,
+    Report,
+    beat,
+    cut,
+    gate_view,
+    raw,
+    record_of,
+    reports,
+    rows_in_python,
+)
+from tests.stream_queries import Ran, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+pytestmark = pytest.mark.jvm
+DAY = timedelta(days=1)
+AMENDED: dict[str, Any] = {"late": "amend", "keep_state": "1d"}
+
+
+def numbers(ran: Ran) -> dict[str, tuple[int, int]]:
+    return {key: (row["number"], row["weight"]) for key, row in ran.rows.items()}
+
+
+def windows_kept_open(seed: int) -> list[Report]:
+    """Reports of some minutes in the order of their acceptance, then one that is hours later."""
+    found = reports(seed, 150)
+    after = found[-1].recorded + timedelta(hours=3)
+    return [*found, Report(len(found), "z", 1, after, after)]
+
+
+@pytest.mark.parametrize("changes", [{}, AMENDED], ids=["drop", "amend"])
+def test_rows_do_not_depend_on_batches_and_late_is_what_the_rule_says(tmp_path: Path, changes: dict[str, Any]) -> None:
+    found, chance = windows_kept_open(7), random.Random(3)
+    admitted = DAY if changes else LATE_AFTER
+    records = [record_of(each) for each in found]
+    late = sum(each.lateness > LATE_AFTER for each in found)
+    assert 20 < late < 100, "the reports must include late ones"
+    for number, parts in enumerate(
+        ([records], cut(records, chance, 6), [[each] for each in records[:5]] + [records[5:]])
+    ):
+        ran = run(gate_view(**changes), parts, tmp_path / str(number))
+        assert numbers(ran) == rows_in_python(found, admitted)
+        assert ran.counts == Counter({TAKEN: len(found) - late, (AMENDING if changes else DROPPED): late})
+        assert ran.dropped_by_watermark == 0, "Spark dropped what the rule admits"
+        assert {row["gate"] for row in ran.rows.values()} == {"a", "b", "/", "%", "z"}
+
+
+def test_what_is_amended_for_too_long_is_dropped_by_the_same_rule(tmp_path: Path) -> None:
+    at = START
+    edge = [
+        Report(number, "a", 1, at - before, at)
+        for number, before in enumerate(
+            (LATE_AFTER, LATE_AFTER + timedelta(milliseconds=1), DAY, DAY + timedelta(milliseconds=1))
+        )
+    ]
+    ran = run(gate_view(**AMENDED), [[record_of(each)] for each in edge], tmp_path)
+    assert ran.counts == Counter({TAKEN: 1, AMENDING: 2, DROPPED: 1})
+    assert numbers(ran) == rows_in_python(edge, DAY)
+    assert ran.dropped_by_watermark == 0
+
+
+def test_final_rows_are_sent_once_when_heartbeats_close_their_windows(tmp_path: Path) -> None:
+    at = START
+    found = [
+        Report(number, "a", 1, at + timedelta(seconds=25 * number), at + timedelta(seconds=25 * number))
+        for number in range(4)
+    ]
+    end = at + timedelta(minutes=2) + LATE_AFTER + timedelta(minutes=2)
+    quiet = [
+        [beat(end - timedelta(seconds=2))],
+        [beat(end - timedelta(seconds=1))],
+        [beat(end)],
+        [beat(end + timedelta(seconds=1))],
+    ]
+    view = gate_view(final=True)
+    open_ = run(view, [[record_of(each) for each in found], *quiet[:1]], tmp_path / "open")
+    assert "a/2026-03-01T12:01:00.000Z" not in open_.rows, (
+        "the window is open until late_after and the skew have passed"
+    )
+    ran = run(
+        view, [[record_of(each) for each in found], *quiet, [beat(end + timedelta(seconds=2))]], tmp_path / "closed"
+    )
+    assert numbers(ran) == rows_in_python(found, LATE_AFTER)
+    assert len(ran.sent) == len(set(ran.sent)) == 2
+
+
+def test_no_filter_passes_the_watermark(tmp_path: Path) -> None:
+    """What a query filters out must have moved the watermark before."""
+    plan = run(gate_view(query=only_gate_a), [[record_of(Report(1, "a", 4, START, START))]], tmp_path).plan
+    watermark = plan.index("EventTimeWatermark")
+    assert "Filter" in plan[:watermark]
+    assert "Filter" not in plan[watermark:], plan
+
+
+def only_gate_a(passed: DataFrame) -> DataFrame:
+    from tests.observed import by_minute
+
+    return by_minute(passed.where("gate = 'a' and weight > 3"))
+
+
+def test_records_that_are_no_observation_of_the_view(tmp_path: Path) -> None:
+    good = record_of(Report(1, "a", 2, START, START))
+    text = good.value.decode()
+    others = [
+        beat(START),
+        raw("passed/s1/2", None),
+        raw("passed/s1/3", b"nothing"),
+        raw("passed/s1/4", text.replace('"gate":"a",', "").encode()),
+        raw("passed/s1/5", text.replace('"dataversion":1', '"dataversion":2').encode()),
+        raw("passed/s1/6", text.replace('"weight":2', '"weight":"heavy"').encode()),
+        raw("closed/s1/7", text.replace('"type":"passed"', '"type":"closed"').encode()),
+        raw("passed/s1/8", text.replace("1.0", "2.0").encode()),
+        raw("passed/s1/9", b"\xff\xfe"),
+        raw("passed/s1/10", text.replace("2026-03-01T12:00:00.000000Z", "soon").encode()),
+    ]
+    ran = run(gate_view(), [[good, *others]], tmp_path)
+    assert ran.counts[UNREADABLE] == 5
+    assert ran.counts[TAKEN] == 3, "weight may be null, and a record without a known time of recording is not late"
+    assert numbers_of_one(ran) == (3, 4)
+
+
+def numbers_of_one(ran: Ran) -> tuple[int, int]:
+    (row,) = ran.rows.values()
+    return row["number"], row["weight"]
+
+
+def test_a_time_in_the_future_of_its_recording_does_not_move_the_watermark_there(tmp_path: Path) -> None:
+    """Earlier releases took any time."""
+    ahead = START + timedelta(days=400)
+    found = [Report(0, "a", 1, ahead, START), Report(1, "a", 1, START, START), Report(2, "a", 1, START, START)]
+    old = record_of(Report(3, "a", 1, START, START))
+    ancient = raw("passed/s1/3", old.value.replace(b'"recordedtime"', b'"unknown"'), START + timedelta(days=300_000))
+    records = [raw(each.key.decode(), each.value, time) for each, time in ((raw("passed/s1/0", old.value), ahead),)]
+    ran = run(gate_view(), [[*records, ancient], [record_of(each) for each in found[1:]]], tmp_path)
+    assert ran.dropped_by_watermark == 0
+    assert ran.rows["a/2026-03-01T12:00:00.000Z"]["number"] == 2
+
+
+def test_the_columns_of_several_classes(tmp_path: Path) -> None:
+    view = gate_view(
+        key="id",
+        columns={
+            "id": TEXT,
+            "type": TEXT,
+            "source": TEXT,
+            "gate": TEXT,
+            "weight": INTEGER,
+            "time": TIME,
+            "recorded": TIME,
+        },
+        sources={"passed": observations(Passed, Closed, late_after="10m")},
+        query=as_they_are,
+    )
+    ran = run(view, [[record_of(Report(4, "a", 2, START, START + timedelta(seconds=3)))]], tmp_path)
+    assert ran.rows == {
+        "passed/s1/4": {
+            "type": "passed",
+            "source": "s1",
+            "gate": "a",
+            "weight": 2,
+            "time": "2026-03-01T12:00:00.000Z",
+            "recorded": "2026-03-01T12:00:03.000Z",
+        }
+    }
+
+
+def as_they_are(passed: DataFrame) -> DataFrame:
+    return passed.withColumnRenamed("recordedtime", "recorded")
+
+
+def raises(passed: DataFrame) -> DataFrame:
+    raise KeyError("gates")
+
+
+def lacks_a_column(passed: DataFrame) -> DataFrame:
+    return passed.select("gate", "weight")
+
+
+def has_another_type(passed: DataFrame) -> DataFrame:
+    return passed.selectExpr("gate", "time as minute", "1.5 as number", "weight")
+
+
+def unknown_column(passed: DataFrame) -> DataFrame:
+    return passed.select("colour")
+
+
+def no_stream(passed: DataFrame) -> DataFrame:
+    return passed.sparkSession.range(1).selectExpr("'a' as gate", "now() as minute", "1 as number", "1 as weight")
+
+
+def sorts(passed: DataFrame) -> DataFrame:
+    return lacks_a_column(passed).selectExpr("gate", "now() as minute", "1 as number", "weight").orderBy("weight")
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        (raises, "its query fails: KeyError: 'gates'"),
+        (lacks_a_column, "must return the columns gate, minute, number, weight, but lacks minute, number"),
+        (
+            has_another_type,
+            'column "number" is declared INTEGER, but its query returns decimal(2,1): add .cast("bigint")',
+        ),
+        (unknown_column, "its query fails: AnalysisException"),
+        (no_stream, "its query returns no stream"),
+        (sorts, "Spark cannot run its query as a stream"),
+    ],
+)
+def test_a_query_that_cannot_work_is_named_before_anything_runs(query: Any, problem: str) -> None:
+    from tests.spark_rows import session
+
+    def read(*_: object) -> DataFrame:
+        stream = session().readStream.format("rate").load()
+        return stream.selectExpr(
+            "'t' as topic", "cast('k' as binary) as key", "cast('v' as binary) as value",
+            "0 as partition", "0L as offset", "timestamp",
+        )  # fmt: skip
+
+    view = gate_view(query=query)
+    with pytest.raises(ViewDeclarationError) as refused:
+        computed(view, read)
+    assert problem in str(refused.value)
+    assert 'view "gates"' in str(refused.value)
