@@ -1,4 +1,4 @@
-"""`python -m projections [prepare | build | live | load STORE]`: the read side, or one part of it."""
+"""`python -m projections [prepare | build | live | streams | load STORE]`: the read side, or one part of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main() -> int:
 
 @app.callback(invoke_without_command=True)
 def everything(context: typer.Context) -> None:
-    """Build missing views, then run and supervise the live query and the loaders."""
+    """Build missing views, then run and supervise the live query, the queries of stream views and the loaders."""
     if context.invoked_subcommand is None:
         _service().supervise(_stopped_by_signal())
 
@@ -67,6 +67,12 @@ def live() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     held_by = os.environ.get(LIVE_HELD_BY)
     _service().run_live(Path(held_by) if held_by else None)
+
+
+@app.command()
+def streams() -> None:
+    """Run the queries of the stream views."""
+    _service().run_streams(_stopped_by_signal())
 
 
 @app.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,8 @@ from projections.folding.engine import FoldingEngine, only_spark
 from projections.folding.workers import SparkWorkers, Workers
 from projections.generations.engine import Engine
 from projections.generations.selection import Selection
+from projections.spark.streams.checkpoint import Checkpoint
+from projections.stores.store import Target
 from projections.view import View
 
 if TYPE_CHECKING:
@@ -56,6 +59,24 @@ def new_engine(
         return pool.opened() if _spark_for(offsets, choice, env) is None else on_spark()
 
     return FoldingEngine(settings, log, workers, None if choice is EngineChoice.LOCAL else spark)
+
+
+@dataclass(frozen=True)
+class SparkQueries:
+    """StreamQueries on Spark. session: starts Spark at its first use."""
+
+    settings: LogSettings
+    session: Callable[[], SparkSession]
+
+    def begin(self, target: Target) -> None:
+        """See StreamQueries.begin."""
+        Checkpoint.of(self.settings, target.tag).create()
+
+    def running(self, target: Target, *, anew: bool) -> AbstractContextManager[None]:
+        """See StreamQueries.running."""
+        from projections.spark.streams.runs import running  # noqa: PLC0415 - most rebuilds need no Spark
+
+        return running(self.session(), self.settings, target, anew=anew)
 
 
 def why_spark(

@@ -1,4 +1,4 @@
-"""The parts of the read side: the live query, and the loaders of each store."""
+"""The parts of the read side: the live query, the queries of stream views, and the loaders of each store."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from projections.supervision.process import State
 from projections.supervision.supervisor import Supervisor
 
 LIVE: Final = "live"
+STREAMS: Final = "streams"
 
 
 class Parts(Protocol):
-    """The parts that can run here: the live query is LIVE, and the loaders of a store have its name."""
+    """The parts that can run here: the live query is LIVE, the queries of stream views are STREAMS, and the
+    loaders of a store have its name.
+    """
 
     def is_up(self, part: str) -> bool:
         """Whether the part runs and has started; False as well if it does not run here."""

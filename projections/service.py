@@ -21,22 +21,26 @@ from eventlog.admin import prepare
 from eventlog.backoff import RETRY_FOREVER
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.naming import table_topic
+from eventlog.errors import LogUnavailable
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_heartbeats import beating
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
+from projections.generations.engine import holds_events
 from projections.generations.lag import Lags, position
 from projections.generations.rates import Rates
 from projections.generations.rebuild import Rebuilder, drop_leftovers, publish_live
 from projections.generations.registry import Generation, Generations
-from projections.generations.sources import sources
+from projections.generations.sources import ends, sources
 from projections.generations.upkeep import Upkeep
 from projections.loading.loader import Loader
-from projections.parts import LIVE, NoParts, Parts, SupervisedParts
+from projections.parts import LIVE, STREAMS, NoParts, Parts, SupervisedParts
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
+from projections.spark.streams.checkpoint import Checkpoint, sweep
 from projections.stores.open import STORES, open_store
 from projections.stores.store import Target
+from projections.stream.view import StreamView
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
 from projections.table.view import TableView
@@ -48,7 +52,7 @@ LIVE_START_S = 300.0
 EVERYTHING, REPLAYING = "projections", "replaying"
 LIVE_HELD_BY = "HEADWATER_LIVE_HELD_BY"
 """Names a file; while it exists, the live query does not start, because a replay may move its starting offsets."""
-HELD_LOOK_S, HEALTH_LOOK_S = 0.05, 0.1
+HELD_LOOK_S, HEALTH_LOOK_S, RECORDS_LOOK_S = 0.05, 0.1, 0.5
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,9 @@ class Service:
             own, now = self.generations.check(view), current.get(view.name)
             if own is None or own.version != view.version or now is None or now.version < own.version:
                 missing.append(view)
+            elif view.has_own_query and not Checkpoint.of(self.settings, view.patch_tag(own.generation)).exists:
+                log.warning("the state of %s g%d is not on this machine: computing it again", view.tag, own.generation)
+                missing.append(view)
             elif now.version > own.version:
                 log.warning(
                     "the plain names of %s lead to %s, but this code uses %s: `replay rollback %s` moves them back",
@@ -119,7 +126,7 @@ class Service:
     @contextmanager
     def _rebuilding(self) -> Iterator[Rebuilder]:
         """A context with what rebuilds views; Spark starts if it is needed, once for all of them."""
-        from projections.engines import new_engine  # noqa: PLC0415
+        from projections.engines import SparkQueries, new_engine  # noqa: PLC0415
         from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
 
         spark = SparkSettings.from_environment(os.environ)
@@ -128,7 +135,8 @@ class Service:
             lazy_session(spark, name="build", threads=os.cpu_count() or 2) as session,
         ):
             engine = new_engine(self.settings, event_log, session)
-            yield Rebuilder(self.settings, self.stores, event_log, self.generations, engine)
+            queries = SparkQueries(self.settings, session)
+            yield Rebuilder(self.settings, self.stores, event_log, self.generations, engine, queries)
 
     @contextmanager
     def upkeep(self, parts: Parts | None = None) -> Iterator[Upkeep]:
@@ -175,6 +183,42 @@ class Service:
                 on_running=ready.touch,
             )
 
+    def run_streams(self, stop: threading.Event) -> None:
+        """Run the queries of the stream views until `stop` is set. Spark starts when their sources have a record."""
+        from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
+        from projections.spark.streams.process import Streams, run_streams, starter  # noqa: PLC0415
+
+        self._prepare()
+        views = self.views.of_kind(StreamView)
+        sweep(self.settings, self._registered_tags)
+        ready = ready_file(self.settings, STREAMS)
+        ready.touch()
+        if not self._have_records(views, stop):
+            return
+        spark = SparkSettings.from_environment(os.environ)
+        session = start_session(spark, name="streams", threads=os.cpu_count() or 2, lasting=True)
+        topics = dict.fromkeys(topic for view in views for topic in view.topics)
+        with self.generations.followed() as live, beating(self.settings, topics):
+            start = starter(session, self.settings)
+            run_streams(Streams(self.settings, lambda: _served(views, live()), start, time.monotonic), stop)
+
+    def _have_records(self, views: Sequence[StreamView], stop: threading.Event) -> bool:
+        """Wait until a source of `views` has a record; False if `stop` was set before."""
+        with closing(KafkaLog(self.settings)) as event_log:
+            while not stop.is_set():
+                try:
+                    found = ends(event_log, sources(views, self.settings))
+                    if holds_events(event_log, {each: (0, end) for each, end in found.items()}):
+                        return True
+                except LogUnavailable as error:
+                    log.warning("cannot look for records of stream views: %s", error)
+                stop.wait(RECORDS_LOOK_S)
+        return False
+
+    def _registered_tags(self) -> list[str]:
+        views = {view.name: view for view in self.views.of_kind(StreamView)}
+        return [f"{each.tag}.g{each.generation}" for each in self.generations.all() if each.view in views]
+
     def starting_offsets(self, checkpoint: Path) -> dict[str, int] | None:
         """Where the live query begins: at the offset that all views have applied. While a store is unavailable, at its
         checkpoint, and without a checkpoint where it began last (None: at the first event).
@@ -197,17 +241,18 @@ class Service:
         return starting_offsets
 
     def applied(self) -> dict[str, int]:
-        """By source, the offset below which every live generation has applied everything.
+        """By source, the offset below which every live generation of a table view has applied everything.
 
         Earlier events are not needed again, and the ledgers skip repeated patches. A generation without a ledger can
         only be replayed, so it does not count. A generation that is being built needs the patches after its bulk,
         unless its builder is dead, or it is a view made with --as.
         """
-        tags = {view.tag for view in self.views.views.values()}
+        views = self.views.of_kind(TableView)
+        tags = {view.tag for view in views}
         positions: list[Mapping[str, int]] = [
             each.bulk_ends for each in self.generations.being_built() if each.source is None and each.tag in tags
         ]
-        for target in self.targets(tuple(self.views.views.values())):
+        for target in self.targets(views):
             for declared in target.view.stores:
                 with closing(open_store(declared.name, self.stores)) as store:
                     ledgers = store.ledgers(target)
@@ -215,7 +260,7 @@ class Service:
                     positions.append(position(ledgers, sources([target.view], self.settings)))
         return {
             source: min((each[source] for each in positions if source in each), default=0)
-            for source in sources(self.views.views.values(), self.settings)
+            for source in sources(views, self.settings)
         }
 
     def run_loader(self, store: str, stop: threading.Event) -> None:
@@ -236,14 +281,15 @@ class Service:
         self.build_missing()
         loaders = {name: self._loader_parts(name) for name in STORES if self.views.in_store(name)}
         live = self._live_part(replaying)
-        supervisor = Supervisor([live, *chain(*loaders.values())], RETRY_FOREVER)
+        queries = {LIVE: [live]} | ({STREAMS: [self._stream_part()]} if self.views.of_kind(StreamView) else {})
+        supervisor = Supervisor([*chain(*queries.values()), *chain(*loaders.values())], RETRY_FOREVER)
         parts = SupervisedParts(
-            {LIVE: [live.name]} | {name: [each.name for each in loaders[name]] for name in loaders}, supervisor
+            {part: [each.name for each in specs] for part, specs in (queries | loaders).items()}, supervisor
         )
 
         def keep(upkeep: Upkeep) -> None:
             # Spark's session starts beside the replay; the query need not make patches of replayed events
-            supervisor.begin(live.name)
+            supervisor.begin(*(each.name for each in chain(*queries.values())))
             upkeep.try_to_look()
             replaying.unlink(missing_ok=True)
             if stop.is_set():
@@ -284,6 +330,16 @@ class Service:
             start_timeout_s=LIVE_START_S,
         )
 
+    def _stream_part(self) -> ProcessSpec:
+        """The queries of stream views: healthy once it waits for records."""
+        ready = ready_file(self.settings, STREAMS)
+        return replace(
+            self._part(STREAMS, (STREAMS,)),
+            prepare=lambda: ready.unlink(missing_ok=True),
+            probe=lambda: None if ready.exists() else "Spark is starting",
+            start_timeout_s=LIVE_START_S,
+        )
+
     def _part(self, name: str, words: tuple[str, ...]) -> ProcessSpec:
         return ProcessSpec(
             name=name,
@@ -309,7 +365,7 @@ def _offsets(file: Path) -> dict[str, int]:
 
 
 def ready_file(settings: LogSettings, part: str) -> Path:
-    """The file that exists while `part` of this deployment is ready (LIVE, EVERYTHING), or at work (REPLAYING)."""
+    """The file that exists while `part` of this deployment is ready, or at work (REPLAYING)."""
     folder = settings.state.absolute() / "ready"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{settings.environment}.{part}"

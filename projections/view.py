@@ -89,6 +89,10 @@ class View(Protocol):
     def patch_tag(self, generation: int) -> str:
         """Begins the keys of the patches that this generation takes."""
 
+    @property
+    def has_own_query(self) -> bool:
+        """Whether each generation has a query of its own, whose state no bulk fold could make."""
+
     def reads(self, topic: str) -> bool:
         """Whether records of this topic, other than heartbeats, can change its rows."""
 

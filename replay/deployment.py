@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.engines import EngineChoice, new_engine
+from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
@@ -43,7 +43,8 @@ class Deployment:
     ) -> Rebuilder:
         """Builds, swaps and drops generations; session: starts Spark. choice: what folds the log."""
         engine = new_engine(self.settings, self.log, session, choice)
-        return Rebuilder(self.settings, self.stores, self.log, self.generations, engine)
+        queries = SparkQueries(self.settings, session)
+        return Rebuilder(self.settings, self.stores, self.log, self.generations, engine, queries)
 
 
 @contextmanager

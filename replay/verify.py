@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eventlog.topics import PATCHES
-from projections.generations.building import Build, Step, loading
+from projections.generations.building import Build, Step
 from projections.generations.lag import position
 from projections.generations.rebuild import Rebuilder
 from projections.stores.open import open_reader
@@ -56,11 +56,8 @@ def verify(rebuilder: Rebuilder, view: View, on_step: Callable[[Step], None] = l
         )
     current = Target(view, live.generation)
     with rebuilder.building(view, on_step) as build:
-        rebuilder.load(build)
-        with loading(build.target, rebuilder.settings, rebuilder.stores) as loaders:
-            build.catch_up(loaders)
-            with build.phase("compare"):
-                found = [_compare(rebuilder, build, store, current) for store in build.stores]
+        with rebuilder.filled(build), build.phase("compare"):
+            found = [_compare(rebuilder, build, store, current) for store in build.stores]
         return Verified(view.name, live.generation, build.result.events, found)
 
 
@@ -70,20 +67,19 @@ def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Targ
     def in_motion() -> Callable[[], Set[str]]:
         both = [store.ledgers(current), store.ledgers(build.target)]
         starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
-        return lambda: _touched(rebuilder, current.view, starts)
+        return lambda: _touched(rebuilder, {current.tag, build.target.tag}, starts)
 
     return compare(open_reader(store.name, rebuilder.stores), store.name, current, build.target, in_motion)
 
 
-def _touched(rebuilder: Rebuilder, view: View, starts: Mapping[int, int]) -> Set[str]:
-    """The keys of the rows that patches from these offsets on change."""
-    prefix = f"{view.tag}/"
-    return {
-        record.key.removeprefix(prefix)
+def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) -> Set[str]:
+    """The keys of the rows that patches with these tags from these offsets on change."""
+    keys = (
+        record.key.partition("/")
         for partition, start in starts.items()
         for record in rebuilder.log.read(PATCHES, partition, start)
-        if record.key.startswith(prefix)
-    }
+    )
+    return {key for tag, _, key in keys if tag in tags}
 
 
 def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[str, int]) -> None:

@@ -125,7 +125,7 @@ class Build:
         """Create the generation in its stores."""
         with self.phase("create"):
             for store in self.stores:
-                store.create(self.target, self.bulk_ends, self.patch_starts)
+                store.create(self.target, covered(self.target.view, self.bulk_ends), self.patch_starts)
 
     def bulk(self) -> Load[View] | None:
         """The load of all events below `bulk_ends`; None if there are none."""
@@ -180,6 +180,11 @@ class Build:
 
     def _ends(self) -> dict[int, int]:
         return {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
+
+
+def covered(view: View, bulk_ends: Mapping[str, int]) -> Mapping[str, int]:
+    """What a new generation has before it reads any patch: bulk writes rows, a query of its own only makes patches."""
+    return {} if view.has_own_query else bulk_ends
 
 
 @contextmanager

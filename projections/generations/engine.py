@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ from eventlog.ports import EventLog
 from eventlog.source_positions import topic_and_partition
 from projections.errors import ProjectionError
 from projections.generations.selection import ALL, Selection
-from projections.stores.store import BulkWriter
+from projections.stores.store import BulkWriter, Target
 from projections.view import View
 
 LOOK_S: Final = 0.25
@@ -77,6 +77,20 @@ class Engine(Protocol):
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """Key, value and partition of the patches of these events, in the order of each log partition."""
+
+
+class StreamQueries(Protocol):
+    """Runs the queries of views that have their own (`View.has_own_query`)."""
+
+    def begin(self, target: Target) -> None:
+        """Let the query of a new generation begin elsewhere, with the first record; nothing runs here."""
+
+    def running(self, target: Target, *, anew: bool) -> AbstractContextManager[None]:
+        """A context in which the query of a generation runs.
+
+        It begins when all records that were in the sources are computed, and their rows are in `patches`. anew: from
+        the first record; else from where it stopped. Raises StreamQueryFailed or ViewDeclarationError.
+        """
 
 
 def holds_events(log: EventLog, ranges: Ranges) -> bool:

@@ -18,6 +18,7 @@ from projections.errors import StoreUnavailable
 from projections.generations.registry import Generation, Generations
 from projections.generations.sources import ends as ends_of
 from projections.generations.sources import sources
+from projections.parts import LIVE, STREAMS
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.open import open_store
@@ -26,6 +27,8 @@ from projections.view import View
 
 COUNTED_RECORDS: Final = 20_000
 """Up to this distance, events between a position and the end are counted; beyond it, offsets are subtracted."""
+
+QUERIES: Final = {LIVE: "the live query", STREAMS: "the query of the stream view"}
 
 Standing = Literal["caught up", "behind", "stalled", "lost", "away", "not built"]
 
@@ -36,7 +39,7 @@ class Lag:
 
     position: by source, the first offset that is not known to be applied. lag_events: events from there on.
     lag_patches: records of `patches` that the loader still has to read. freshness_s: the age of the oldest event that
-    is not applied; 0 if there is none. problem: what is wrong, or empty.
+    is not applied; 0 if there is none. problem: what is wrong, or empty. query: the part that makes its patches.
     """
 
     view: str
@@ -49,6 +52,7 @@ class Lag:
     lag_patches: int | None = None
     freshness_s: float | None = None
     problem: str = ""
+    query: str = LIVE
 
     def to_json(self) -> dict[str, Any]:
         """The fields, for `--json`."""
@@ -64,7 +68,7 @@ class Lag:
             return self
         if any(self.position[each] > before.position.get(each, 0) for each in waiting):
             return self
-        part = f"the loader of {self.store}" if self.lag_patches else "the live query"
+        part = f"the loader of {self.store}" if self.lag_patches else QUERIES[self.query]
         return replace(self, standing="stalled", problem=f"{part} makes no progress: see its log")
 
 
@@ -124,7 +128,8 @@ class Lags:
         if live is None:
             problem = "start `python -m projections`, or rebuild it"
             return Lag(view.name, store, view.version, None, "not built", {}, problem=problem)
-        lag = Lag(view.name, store, live.version, live.generation, "away", {})
+        query = STREAMS if view.has_own_query else LIVE
+        lag = Lag(view.name, store, live.version, live.generation, "away", {}, query=query)
         if isinstance(ledgers, StoreUnavailable) or ledgers is None:
             return replace(lag, problem=str(ledgers))
         own = sources([view], self.settings)

@@ -20,8 +20,8 @@ from projections.errors import (
     RebuildFailed,
     ViewDeclarationError,
 )
-from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading, opened
-from projections.generations.engine import Engine, Failure, Load
+from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, covered, loading, opened
+from projections.generations.engine import Engine, Failure, Load, StreamQueries, holds_events
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations, RebuildLock
 from projections.generations.sources import ends, sources
@@ -75,13 +75,14 @@ class _Run:
 
 @dataclass(frozen=True)
 class Rebuilder:
-    """Rebuilds views of one deployment. engine: folds the log."""
+    """Rebuilds views of one deployment. engine: folds the log. queries: of views that are not folded."""
 
     settings: LogSettings
     stores: StoreSettings
     log: EventLog
     generations: Generations
     engine: Engine
+    queries: StreamQueries
 
     def rebuild(
         self, view: View, on_step: Callable[[Step], None] = lambda _: None, *, skip_poison: bool = False
@@ -105,10 +106,61 @@ class Rebuilder:
     ) -> Iterator[tuple[View, Rebuilt | Failed]]:
         """Rebuild several views in one pass over the log; yields each with its result, or why it failed.
 
-        See `rebuild`. A view that fails does not stop the others.
+        See `rebuild`. A view that fails does not stop the others. Views with a query of their own come last.
         """
-        for first in range(0, len(views), MAX_TOGETHER):
-            yield from self._rebuild_together(views[first : first + MAX_TOGETHER], on_step, skip_poison)
+        folded = [view for view in views if not view.has_own_query]
+        for first in range(0, len(folded), MAX_TOGETHER):
+            yield from self._rebuild_together(folded[first : first + MAX_TOGETHER], on_step, skip_poison)
+        for view in views:
+            if view.has_own_query:
+                yield view, self._rebuild_stream(view, on_step)
+
+    def _rebuild_stream(self, view: View, on_step: Callable[[Step], None]) -> Rebuilt | Failed:
+        """Rebuild a view by its own query, which afterwards continues elsewhere from where it stopped here."""
+        began = time.monotonic()
+        try:
+            with self.building(view, on_step) as build:
+                with self.filled(build):
+                    with build.phase("swap"):
+                        self._swap(build)
+                    build.result.seconds = time.monotonic() - began
+                self._drop_if_possible(view, lambda: self._drop_old(view))
+            return build.result
+        except (ProjectionError, EventLogError) as error:
+            return error
+
+    @contextmanager
+    def filled(self, build: Build) -> Iterator[None]:
+        """A context in which a generation is filled and kept up to date, beginning when it has caught up."""
+        if not build.target.view.has_own_query:
+            self.load(build)
+            with loading(build.target, self.settings, self.stores) as loaders:
+                build.catch_up(loaders)
+                yield
+            return
+        build.create()
+        build.finish()
+        if holds_events(self.log, {each: (0, end) for each, end in build.bulk_ends.items()}):
+            with self._streaming(build, anew=True):
+                yield
+        else:
+            self.queries.begin(build.target)
+            yield
+
+    @contextmanager
+    def _streaming(self, build: Build, *, anew: bool) -> Iterator[None]:
+        """A context in which the generation's own query runs, and loaders of its own load its patches.
+
+        They continue shortly after the query has stopped: the regular loaders see a swap within REFRESH_S.
+        """
+        with loading(build.target, self.settings, self.stores) as loaders:
+            with ExitStack() as query:
+                with build.phase("bulk"):
+                    query.enter_context(self.queries.running(build.target, anew=anew))
+                build.catch_up(loaders)
+                yield
+            with build.phase("hand-over"):
+                time.sleep(HAND_OVER_S)
 
     def _rebuild_together(
         self, views: Sequence[View], on_step: Callable[[Step], None], skip_poison: bool
@@ -217,6 +269,8 @@ class Rebuilder:
     ) -> Rebuilt:
         """Build a separate view, `name`, from selected events of `view`; it never changes afterwards."""
         began = time.monotonic()
+        if view.has_own_query:
+            raise RebuildFailed(name, "start", f'"{view.name}" is a stream view, which is only built from all records')
         with self.building(view.named(name), on_step, options, source=view.name) as build:
             self.load(build)
             with build.phase("swap"):
@@ -236,6 +290,11 @@ class Rebuilder:
             target, result = Target(view, before.generation), Rebuilt(view.name, before.generation)
             build = self._build(target, stores, lock, {}, {}, on_step, result, Options(allow_older=True))
             try:
+                if view.has_own_query:
+                    with self._streaming(build, anew=False), build.phase("swap"):
+                        self._swap(build)
+                    result.seconds = time.monotonic() - began
+                    return result
                 with build.phase("top-up"):
                     result.events = top_up(target, stores, self.settings, self.log, self.engine)
                 with self._going_live(build):
@@ -288,8 +347,8 @@ class Rebuilder:
             patch_starts, every_end = noted or self._noted([view])
             bulk_ends = {each: every_end[each] for each in sources([view], self.settings)}
             selection = None if options.selection.is_all else str(options.selection)
-            covered = {each: end for each, (_, end) in options.selection.ranges(bulk_ends).items()}
-            target = Target(view, self.generations.begin(view, covered, patch_starts, source, selection).generation)
+            base = {each: end for each, (_, end) in options.selection.ranges(covered(view, bulk_ends)).items()}
+            target = Target(view, self.generations.begin(view, base, patch_starts, source, selection).generation)
             result = Rebuilt(view.name, target.generation)
             build = self._build(target, stores, lock, bulk_ends, patch_starts, on_step, result, options)
             try:

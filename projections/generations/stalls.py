@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from projections.generations.lag import Lag
-from projections.parts import LIVE, Parts
+from projections.parts import Parts
 
 RESTART_LOOKS: Final = 6
 """This many checks in a row without progress: at the end of a batch, or with a slow store, it is one or two."""
@@ -32,7 +32,7 @@ class Stalls:
         held: dict[str, Lag] = {}
         for lag in lags:
             if self._is_held(lag, ends):
-                held.setdefault(lag.store if lag.lag_patches else LIVE, lag)
+                held.setdefault(lag.store if lag.lag_patches else lag.query, lag)
             self._patches[lag.view, lag.store] = lag.lag_patches or 0
         self._ends = dict(ends)
         for part in self._looks.keys() - held.keys():

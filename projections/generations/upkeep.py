@@ -16,11 +16,11 @@ from typing import Final
 from eventlog.errors import EventLogError
 from eventlog.source_positions import positions_text
 from projections.errors import ProjectionError
-from projections.generations.lag import COUNTED_RECORDS, Lag, Lags
+from projections.generations.lag import COUNTED_RECORDS, QUERIES, Lag, Lags
 from projections.generations.rates import Rates, bulk_rate, quicker_in_bulk
 from projections.generations.registry import Generation
 from projections.generations.stalls import Stalls
-from projections.parts import LIVE, NoParts, Parts
+from projections.parts import NoParts, Parts
 from projections.view import View
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Upkeep:
         for part, lag in due.items():
             log.warning(
                 "restarting %s: %s in %s has made no progress for a minute; if it does not help, again in %.0f s",
-                "the live query" if part == LIVE else f"the loaders of {part}",
+                QUERIES.get(part, f"the loaders of {part}"),
                 lag.view, lag.store, LOOK_S * self._stalls.looks_needed(part),
             )  # fmt: skip
             self.parts.restart(part)

@@ -23,6 +23,7 @@ from projections.table.lookups import Lookup, by_column
 from projections.table.monoids import Pick, StateField
 from projections.table.shown import Itself
 from projections.table.types import ColumnType
+from projections.view import View
 
 BATCH: Final = "_batch"
 """State field with the number of the batch that computed the row; a later batch replaces the row."""
@@ -153,6 +154,11 @@ class StreamView:
     def rows_of(self, envelope: Envelope) -> None:
         """See View.rows_of: the rows depend on the query."""
 
+    @property
+    def has_own_query(self) -> bool:
+        """See View.has_own_query."""
+        return True
+
     def patch_tag(self, generation: int) -> str:
         """See View.patch_tag: each generation has a query of its own."""
         return f"{self.tag}.g{generation}"
@@ -160,3 +166,10 @@ class StreamView:
     def admitted(self, source: Observed) -> timedelta:
         """How much later than it was observed an observation is taken in."""
         return duration(self.keep_state) if self.late == "amend" else source.late_by
+
+
+def stream_view(view: View) -> StreamView:
+    """The view itself; raises TypeError if it is of another kind, which has no query of its own."""
+    if isinstance(view, StreamView):
+        return view
+    raise TypeError(f'view "{view.name}" is a {type(view).__name__}: only a StreamView has a query of its own')

@@ -127,6 +127,11 @@ class TableView:
     def named(self, name: str) -> TableView:
         return replace(self, name=name)
 
+    @property
+    def has_own_query(self) -> bool:
+        """See View.has_own_query."""
+        return False
+
     def patch_tag(self, generation: int) -> str:
         return self.tag
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +26,9 @@ class Checkpoint:
     folder: Path
 
     @classmethod
-    def of(cls, settings: LogSettings, tag: str, cluster_id: str) -> Checkpoint:
+    def of(cls, settings: LogSettings, tag: str) -> Checkpoint:
         """The checkpoint of the generation whose patches have this tag."""
-        parts = (cluster_id, settings.environment, "streams", tag)
-        return cls(settings.state.absolute().joinpath("checkpoints", *parts))
+        return cls(_folder(settings) / tag)
 
     @property
     def exists(self) -> bool:
@@ -74,3 +73,24 @@ class Checkpoint:
                     source = source_id(topic.removeprefix(settings.topic("")), int(partition))
                     found[source] = min(offset, found.get(source, offset))
         return found
+
+
+def _folder(settings: LogSettings) -> Path:
+    return settings.state.absolute() / "checkpoints" / "streams" / settings.environment
+
+
+def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> list[str]:
+    """Delete the checkpoints of generations that are gone, unless their query runs; returns their tags.
+
+    registered: the tags of all generations. A generation is registered before it has a checkpoint, so they are asked
+    for after the checkpoints were listed.
+    """
+    folder = _folder(settings)
+    found = [each.name for each in folder.iterdir() if each.is_dir()] if folder.exists() else []
+    gone = sorted(set(found) - set(registered())) if found else []
+    for tag in gone:
+        checkpoint = Checkpoint(folder / tag)
+        with checkpoint.held() as is_ours:
+            if is_ours:
+                checkpoint.remove()
+    return gone

@@ -1,0 +1,145 @@
+"""All stream views of a deployment in one Spark application: a query for each live generation."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from eventlog.settings import LogSettings
+from projections.errors import ProjectionError, StoreUnavailable, StreamQueryFailed
+from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.query import StreamQuery
+from projections.spark.streams.watched import Watched
+from projections.stores.store import Target
+from projections.stream.view import stream_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.5
+TRIGGER_S: Final = 0.5
+FIRST_PAUSE_S: Final = 1.0
+MAX_PAUSE_S: Final = 60.0
+ATTEMPTS: Final = 20
+"""How often a query that fails without a batch in between is started again."""
+
+Start = Callable[[Target, Checkpoint], Watched]
+"""Starts the query of a generation."""
+
+
+@dataclass
+class _Run:
+    """The query of one generation, running or waiting for its next attempt.
+
+    failures: in a row. not_before: time of the next attempt, by the monotonic clock.
+    """
+
+    target: Target
+    checkpoint: Checkpoint
+    query: Watched | None = None
+    held: ExitStack = field(default_factory=ExitStack)
+    failures: int = 0
+    not_before: float = 0.0
+
+    def stop(self) -> None:
+        """Stop the query, and let another process have its checkpoint."""
+        if self.query is not None:
+            self.query.stop()
+            self.query = None
+        self.held.close()
+
+
+class Streams:
+    """Keeps a query running for each live generation; one that fails does not stop the others.
+
+    live: the live generations; raises StoreUnavailable. start: starts a query.
+    """
+
+    def __init__(
+        self, settings: LogSettings, live: Callable[[], Sequence[Target]], start: Start, now: Callable[[], float]
+    ) -> None:
+        self._settings, self._live, self._start, self._now = settings, live, start, now
+        self._runs: dict[str, _Run] = {}
+
+    def step(self) -> None:
+        """Stop the queries of generations that are no longer live, and start those that should run."""
+        try:
+            wanted = {target.tag: target for target in self._live()}
+        except StoreUnavailable as error:
+            log.warning("keeping the known generations: %s", error)
+            wanted = {tag: run.target for tag, run in self._runs.items()}
+        for tag in self._runs.keys() - wanted.keys():
+            log.info("%s is no longer live: its query ends", tag)
+            self._runs.pop(tag).stop()
+        for tag, target in wanted.items():
+            run = self._runs.setdefault(tag, _Run(target, Checkpoint.of(self._settings, tag)))
+            if run.query is not None:
+                self._look(tag, run, run.query)
+            elif run.failures < ATTEMPTS and self._now() >= run.not_before:
+                self._try_to_start(tag, run)
+
+    def stop(self) -> None:
+        """Stop all queries."""
+        for run in self._runs.values():
+            run.stop()
+        self._runs.clear()
+
+    @property
+    def running(self) -> Mapping[str, Watched]:
+        """The running queries by tag."""
+        return {tag: run.query for tag, run in self._runs.items() if run.query is not None}
+
+    def _try_to_start(self, tag: str, run: _Run) -> None:
+        if not run.held.enter_context(run.checkpoint.held()):
+            run.held.close()  # a rebuild has just made it live, and still runs its query
+            return
+        try:
+            if not run.checkpoint.exists:
+                name = run.target.view.name
+                raise StreamQueryFailed(tag, f"its state is not on this machine: run `replay rebuild {name}`")
+            run.query = self._start(run.target, run.checkpoint)
+        except ProjectionError as error:
+            self._failed(tag, run, str(error))
+        else:
+            log.info("the query of %s continues after batch %d", tag, run.checkpoint.committed())
+
+    def _look(self, tag: str, run: _Run, query: Watched) -> None:
+        if query.look():
+            run.failures = 0
+        error = query.failure()
+        if error is not None:
+            self._failed(tag, run, error)
+
+    def _failed(self, tag: str, run: _Run, cause: str) -> None:
+        run.stop()
+        run.failures += 1
+        pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** (run.failures - 1))
+        run.not_before = self._now() + pause_s
+        then = f"trying again in {pause_s:.0f} s" if run.failures < ATTEMPTS else "giving up until a restart"
+        log.error("the query of %s failed (%d in a row), %s: %s", tag, run.failures, then, cause)
+
+
+def starter(session: SparkSession, settings: LogSettings) -> Start:
+    """Starts queries on Spark."""
+
+    def start(target: Target, checkpoint: Checkpoint) -> Watched:
+        query = StreamQuery(session, stream_view(target.view), target.tag, settings, checkpoint).start(TRIGGER_S)
+        return Watched(query, target.tag)
+
+    return start
+
+
+def run_streams(streams: Streams, stop: threading.Event) -> None:
+    """Keep the queries running until `stop` is set."""
+    try:
+        while not stop.is_set():
+            streams.step()
+            stop.wait(LOOK_S)
+    finally:
+        streams.stop()

@@ -1,0 +1,68 @@
+"""Runs the query of one generation for a rebuild, until another process continues it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import StreamingQueryException
+
+from eventlog.kafka_heartbeats import beating
+from eventlog.settings import LogSettings
+from projections.errors import StreamQueryFailed
+from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.query import StreamQuery
+from projections.stores.store import Target
+from projections.stream.view import stream_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+TRIGGER_S: Final = 0.5
+LOOK_S: Final = 0.1
+BATCHES: Final = 2
+"""The first reads all records, and moves the watermark at its end; the second sends the rows that are final then."""
+
+
+@contextmanager
+def running(session: SparkSession, settings: LogSettings, target: Target, *, anew: bool) -> Iterator[None]:
+    """See StreamQueries.running."""
+    view = stream_view(target.view)
+    checkpoint = Checkpoint.of(settings, target.tag)
+    with checkpoint.held() as is_ours:
+        if not is_ours:
+            raise StreamQueryFailed(target.tag, "another process runs it: wait until it has stopped")
+        if anew:
+            checkpoint.create()
+        elif not checkpoint.exists:
+            raise StreamQueryFailed(
+                target.tag,
+                f"its state is not on this machine: run `replay rebuild {view.name}`, which computes it again",
+            )
+        before = checkpoint.committed()
+        with beating(settings, view.topics):
+            query = StreamQuery(session, view, target.tag, settings, checkpoint).start(TRIGGER_S)
+            try:
+                _wait_for(query, target.tag, checkpoint, before + BATCHES)
+                yield
+            finally:
+                query.stop()
+
+
+def _wait_for(query: StreamingQuery, tag: str, checkpoint: Checkpoint, batch: int) -> None:
+    while checkpoint.committed() < batch:
+        error = query.exception()
+        if error is not None:
+            raise StreamQueryFailed(tag, reason(error)) from error
+        time.sleep(LOOK_S)
+
+
+def reason(error: StreamingQueryException) -> str:
+    """The first line of what a query failed with."""
+    return (error.getMessage() or str(error)).splitlines()[0]
