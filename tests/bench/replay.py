@@ -17,7 +17,7 @@ from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.engines import EngineChoice, new_engine
+from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.generations.building import Rebuilt
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
@@ -181,7 +181,8 @@ def rebuild(bench: Bench, job: Job) -> Rebuilt:
     generations = Generations(bench.stores.postgres, bench.settings.environment)
     generations.prepare()
     engine = new_engine(bench.settings, bench.log, lambda: bench.session, EngineChoice.SPARK)
-    rebuilder = Rebuilder(bench.settings, bench.stores, bench.log, generations, engine)
+    queries = SparkQueries(bench.settings, lambda: bench.session)
+    rebuilder = Rebuilder(bench.settings, bench.stores, bench.log, generations, engine, queries)
     rebuilt = rebuilder.rebuild(job.view)
     if (rebuilt.rows, rebuilt.events) != (job.rows, EVENTS):
         raise AssertionError(f"{rebuilt.events} events made {rebuilt.rows} rows")

@@ -20,7 +20,7 @@ from projections.registry import ViewRegistry
 from tests.domains import SHIPPED
 from tests.table_views import table_views
 
-LISTINGS = {"listings", "listing_search", "listing_card", "city_market"}
+LISTINGS = {"listings", "listing_search", "listing_card", "city_market", "hourly_views"}
 DOMAIN = """
 from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict

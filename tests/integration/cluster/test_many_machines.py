@@ -18,7 +18,7 @@ from eventlog.backoff import Backoff
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.engines import EngineChoice, new_engine
+from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.loading.loader import Loader
@@ -100,7 +100,8 @@ def _rebuild_once(settings: LogSettings, spark: SparkSettings) -> None:
     log, generations = KafkaLog(settings), Generations(stores.postgres, settings.environment)
     with closing(log), lazy_session(spark, name="bulk", threads=2) as session:
         engine = new_engine(settings, log, session, EngineChoice.SPARK)
-        for _, outcome in Rebuilder(settings, stores, log, generations, engine).rebuild_all([VIEW, OTHER]):
+        rebuilder = Rebuilder(settings, stores, log, generations, engine, SparkQueries(settings, session))
+        for _, outcome in rebuilder.rebuild_all([VIEW, OTHER]):
             if isinstance(outcome, Exception):
                 raise outcome
 

@@ -16,7 +16,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
-from projections.engines import EngineChoice, new_engine
+from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.generations.lag import Lag, Lags
 from projections.generations.rates import Rates
 from projections.generations.rebuild import Rebuilder
@@ -45,7 +45,8 @@ class Deployment:
         generations.prepare()
         self.lags = Lags(settings, stores, ViewRegistry([("here", BY_GROUP)]), generations, self.log)
         engine = new_engine(settings, self.log, session, EngineChoice.SPARK)
-        self.rebuilder = Rebuilder(settings, stores, self.log, generations, engine)
+        queries = SparkQueries(settings, session)
+        self.rebuilder = Rebuilder(settings, stores, self.log, generations, engine, queries)
 
     def look(self) -> list[Lag]:
         """A look that sees what was committed."""

@@ -176,7 +176,7 @@ from projections.spark.session import SparkSettings, start_session
 logging.basicConfig(level=logging.INFO)
 settings = LogSettings(environment={self._settings.environment!r}, bootstrap={self._settings.bootstrap!r},
                        partitions={self._settings.partitions}, state=pathlib.Path({str(self._settings.state)!r}))
-views = list(ViewRegistry.load(["listings", "tests.versioned", "tests.contracts.fold_views"]).views.values())
+views = ViewRegistry.load(["listings", "tests.versioned", "tests.contracts.fold_views"]).of_kind(TableView)
 session = start_session(SparkSettings(), name="live", threads=settings.partitions + SPARE_THREADS)
 run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch="5 seconds")
 """

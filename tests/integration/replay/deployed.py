@@ -24,7 +24,7 @@ from eventlog.envelope import Position, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
-from projections.engines import EngineChoice, new_engine
+from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.folding.engine import table_view
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
@@ -65,7 +65,8 @@ class Deployed:
     def rebuilder(self, session: Callable[[], SparkSession]) -> Rebuilder:
         """Rebuilds its views with Spark."""
         engine = new_engine(self.settings, self.log, session, EngineChoice.SPARK)
-        return Rebuilder(self.settings, self.stores, self.log, self.generations, engine)
+        queries = SparkQueries(self.settings, session)
+        return Rebuilder(self.settings, self.stores, self.log, self.generations, engine, queries)
 
     @property
     def generations(self) -> Generations:

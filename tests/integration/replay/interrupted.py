@@ -12,7 +12,7 @@ import threading
 
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.engines import EngineChoice, new_engine
+from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.generations.building import Step
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
@@ -30,7 +30,7 @@ def main() -> int:
     generations = Generations(stores.postgres, settings.environment)
     log = KafkaLog(settings)
     engine = new_engine(settings, log, lambda: spark, EngineChoice.SPARK)
-    rebuilder = Rebuilder(settings, stores, log, generations, engine)
+    rebuilder = Rebuilder(settings, stores, log, generations, engine, SparkQueries(settings, lambda: spark))
     reached = {phase: threading.Event() for phase in INTERRUPTED}
 
     def rebuild(view: TableView, phase: str) -> None:

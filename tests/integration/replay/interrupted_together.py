@@ -12,6 +12,7 @@ from pathlib import Path
 
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from projections.engines import SparkQueries
 from projections.folding.engine import FoldingEngine
 from projections.folding.pool import Pool
 from projections.folding.tasks import FoldTask, Share
@@ -19,6 +20,7 @@ from projections.generations.building import Step
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.settings import StoreSettings
+from replay.deployment import start_spark
 from tests.integration.replay.interruptible import INTERRUPTED
 
 SLICE = 40
@@ -56,7 +58,8 @@ def main(phase: str) -> int:
     log, swapping = KafkaLog(settings), list[str]()
     workers = dying if phase == "bulk" else lasting
     engine = FoldingEngine(settings, log, workers, None, SLICE)
-    rebuilder = Rebuilder(settings, stores, log, Generations(stores.postgres, settings.environment), engine)
+    generations, queries = Generations(stores.postgres, settings.environment), SparkQueries(settings, start_spark)
+    rebuilder = Rebuilder(settings, stores, log, generations, engine, queries)
 
     def die_at_second_swap(step: Step) -> None:
         if step.phase == "swap" and step.view not in swapping:

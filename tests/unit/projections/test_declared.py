@@ -23,6 +23,7 @@ from tests.domains import SHIPPED
 FINGERPRINTS = {
     "city_market@1": "a7d0cc99628a75d7",
     "customer_360@1": "9b4e132453898d97",
+    "hourly_views@1": "3a9a6d16c4af6f9f",
     "listing_card@1": "27dda77c5e9ef4d6",
     "listing_search@1": "c51400e7d040ff2c",
     "listings@1": "548f81a106f4883c",

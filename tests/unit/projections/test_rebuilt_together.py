@@ -129,6 +129,25 @@ class Folded:
 
 
 @dataclass
+class Queried:
+    """Queries of stream views. begun, ran: their generations. error: why they cannot run."""
+
+    begun: list[str] = field(default_factory=list)
+    ran: list[tuple[str, bool]] = field(default_factory=list)
+    error: Exception | None = None
+
+    def begin(self, target: Target) -> None:
+        self.begun.append(target.tag)
+
+    @contextmanager
+    def running(self, target: Target, *, anew: bool) -> Iterator[None]:
+        if self.error is not None:
+            raise self.error
+        self.ran.append((target.tag, anew))
+        yield
+
+
+@dataclass
 class Stage:
     """A deployment in memory. failing: by view, the phase that fails and its error."""
 
@@ -136,6 +155,7 @@ class Stage:
     registry: Registry = field(default_factory=Registry)
     log: MemoryLog = field(default_factory=lambda: MemoryLog(partitions=2))
     engine: Folded = field(init=False)
+    queries: Queried = field(default_factory=lambda: Queried())
 
     def __post_init__(self) -> None:
         loads = {view: error for view, (phase, error) in self.failing.items() if phase == "load"}
@@ -144,7 +164,7 @@ class Stage:
     @property
     def rebuilder(self) -> Rebuilder:
         generations: Any = self.registry
-        return Rebuilder(SETTINGS, StoreSettings(), self.log, generations, self.engine)
+        return Rebuilder(SETTINGS, StoreSettings(), self.log, generations, self.engine, self.queries)
 
 
 @pytest.fixture

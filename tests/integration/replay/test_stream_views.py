@@ -1,0 +1,109 @@
+"""Stream views in a real read side: killed, rebuilt while observations come, verified, and gone back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import orjson
+import pytest
+
+from commands.sending.recorder import ObservationRecorder
+from eventlog.envelope import decode
+from eventlog.heartbeats import is_heartbeat_key
+from eventlog.topics import OBSERVATIONS
+from projections.spark.streams.checkpoint import Checkpoint
+from tests.background import running
+from tests.integration.replay.deployed import BOUND_S, START_S, Deployed
+from tests.integration.replay.gates import gates
+from tests.integration.replay.test_replay_under_traffic import kill, part, projections
+from tests.observed import REGISTRY, Report, rows_in_python
+from tests.waiting import eventually
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def modules() -> tuple[str, ...]:
+    return ("tests.integration.replay.gates",)
+
+
+@contextmanager
+def traffic(deployed: Deployed) -> Iterator[None]:
+    """Observations at a steady rate until the end of the block, some of them late or sent twice."""
+    chance = random.Random(5)
+
+    def append(stop: threading.Event) -> None:
+        number = 0
+        while not stop.wait(0.1):
+            record(deployed, range(number, number + 10), chance)
+            number += 10
+
+    with running(append):
+        yield
+
+
+def record(deployed: Deployed, numbers: range, chance: random.Random) -> None:
+    """What the API does with one request."""
+    now, reports = datetime.now(UTC), []
+    for number in numbers:
+        before = chance.choice((0, 1, 60, 590, 700, 3_600))
+        document = {
+            "id": str(number),
+            "source": f"s{number % 5}",
+            "time": (now - timedelta(seconds=before)).isoformat(),
+            "data": {"gate": chance.choice("ab"), "weight": chance.randrange(9)},
+        }
+        reports.append(REGISTRY.read("passed", orjson.dumps(document)))
+    asyncio.run(ObservationRecorder(deployed.log).record(reports))
+
+
+def recorded(deployed: Deployed) -> list[Report]:
+    """The reports in the log."""
+    found = []
+    for partition in range(deployed.settings.partitions):
+        for each in deployed.log.read(OBSERVATIONS, partition, 0):
+            if not is_heartbeat_key(each.key):
+                envelope = decode(each.value)
+                assert envelope.recorded_time is not None
+                time = datetime.fromtimestamp(each.timestamp_ms / 1000, UTC)
+                data = envelope.data
+                found.append(Report(len(found), data["gate"], data["weight"], time, envelope.recorded_time))
+    return found
+
+
+def rows(deployed: Deployed, store: str) -> dict[str, tuple[int, int]]:
+    return {key: (row["number"], row["weight"]) for key, row in deployed.servers[store].rows(gates).items()}
+
+
+def rows_become_python_s(deployed: Deployed) -> None:
+    expected = rows_in_python(recorded(deployed), DAY)
+    for store in ("postgres", "valkey"):
+        eventually(lambda name=store: rows(deployed, name) == expected, f"rows in {store}", BOUND_S)
+
+
+def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_traffic(deployed: Deployed) -> None:
+    with projections(deployed) as supervisor:
+        with traffic(deployed):
+            eventually(lambda: rows(deployed, "postgres"), "the first rows", START_S)
+            kill(part(supervisor, "projections", "streams"))
+            code, _, complaint = deployed.replay("rebuild", "gates")
+            assert code == 0, complaint
+            killed_at = len(recorded(deployed))
+            eventually(lambda: len(recorded(deployed)) > killed_at + 100)
+        rows_become_python_s(deployed)
+        code, verified, complaint = deployed.replay("verify", "gates")
+        assert code == 0, complaint or verified
+        assert [each.state for each in deployed.generations.of("gates")] == ["retired", "live"]
+        code, _, complaint = deployed.replay("rollback", "gates")
+        assert code == 0, complaint
+        record(deployed, range(1_000_000, 1_000_050), random.Random(1))
+        rows_become_python_s(deployed)
+        assert [each.state for each in deployed.generations.of("gates")] == ["live", "retired"]
+        code, found, _ = deployed.replay("status", "gates")
+        assert (code, {each["standing"] for each in found}) == (0, {"caught up"})
+    assert [Checkpoint.of(deployed.settings, gates.patch_tag(number)).exists for number in (1, 2)] == [True, True]
