@@ -14,10 +14,12 @@ import pytest
 
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StoreUnavailable
+from eventlog.topics import OBSERVATIONS
+from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StoreUnavailable, StreamQueryFailed
 from projections.generations import building, rebuild
-from projections.generations.building import Build, Rebuilt
+from projections.generations.building import Build, Options, Rebuilt
 from projections.generations.engine import BulkResult, Load, Ranges
 from projections.generations.rebuild import MAX_TOGETHER, Rebuilder
 from projections.generations.registry import Generation
@@ -30,6 +32,7 @@ from projections.table.declared_stores import Postgres
 from projections.table.view import TableView
 from projections.view import View
 from tests.contracts.view_histories import BY_GROUP
+from tests.observed import gate_view
 
 AWAY = StoreUnavailable("PostgreSQL", "gone")
 SETTINGS = LogSettings(partitions=2, patch_partitions=2)
@@ -155,7 +158,7 @@ class Stage:
     registry: Registry = field(default_factory=Registry)
     log: MemoryLog = field(default_factory=lambda: MemoryLog(partitions=2))
     engine: Folded = field(init=False)
-    queries: Queried = field(default_factory=lambda: Queried())
+    queries: Queried = field(default_factory=Queried)
 
     def __post_init__(self) -> None:
         loads = {view: error for view, (phase, error) in self.failing.items() if phase == "load"}
@@ -275,3 +278,40 @@ def test_the_first_start_builds_the_views_that_can_be_built_and_fails_with_the_f
         service._build(views(*FAILING, "last"))
     assert stage.registry.live().keys() == {"at_publish", "last"}
     assert {name for name in FAILING if f'"{name}"' in caplog.text} == set(FAILING) - {"at_create"}
+
+
+def observed(stage: Stage, key: str) -> None:
+    stage.log.submit(Entry(OBSERVATIONS, key, b"{}", 1), 1).result()
+
+
+def test_a_stream_view_is_built_by_its_own_query_after_the_folded_views(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+) -> None:
+    stage = staged({})
+    observed(stage, "heartbeat/1")
+    ((_, first),) = stage.rebuilder.rebuild_all([gate_view()])
+    assert isinstance(first, Rebuilt)
+    assert (stage.queries.begun, stage.queries.ran) == (["gates@1.g1"], []), "without records, nothing need run here"
+    observed(stage, "passed/s1/1")
+    stage.registry.states = {("gates", 0): "live"}
+    outcomes = list(stage.rebuilder.rebuild_all([gate_view(), *views("folded")]))
+    assert [view.name for view, outcome in outcomes if isinstance(outcome, Rebuilt)] == ["folded", "gates"]
+    assert stage.queries.ran == [("gates@1.g1", True)]
+    assert stage.engine.passes == [["folded"]]
+    assert stage.registry.states == {("gates", 0): "retired", ("gates", 1): "live", ("folded", 1): "live"}
+    assert list(stage.rebuilder.rebuild_all([])) == []
+
+
+def test_a_stream_view_whose_query_fails_leaves_the_live_generation(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+) -> None:
+    stage = staged({})
+    observed(stage, "passed/s1/1")
+    stage.registry.states = {("gates", 0): "live"}
+    stage.queries.error = StreamQueryFailed("gates@1.g1", "no memory")
+    ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])
+    assert 'rebuild of "gates" failed during bulk: the query of the stream view "gates@1.g1" failed' in str(outcome)
+    assert stage.registry.states == {("gates", 0): "live"}
+    assert stage.registry.held == set()
+    with pytest.raises(RebuildFailed, match='"gates" is a stream view, which is only built from all records'):
+        stage.rebuilder.build_part(gate_view(), "part", Options())

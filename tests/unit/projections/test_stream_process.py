@@ -1,0 +1,175 @@
+"""The process of all stream views, with queries that only pretend: which run, which wait, and for whom."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventlog.settings import LogSettings
+from projections.errors import StoreUnavailable, StreamQueryFailed, ViewDeclarationError
+from projections.spark.streams.checkpoint import Checkpoint, sweep
+from projections.spark.streams.process import ATTEMPTS, MAX_PAUSE_S, Streams
+from projections.stores.store import Target
+from tests.observed import gate_view
+
+GATES, DOORS = gate_view(), gate_view(name="doors")
+
+
+class Query:
+    def __init__(self, tag: str) -> None:
+        self.tag, self.error, self.moved, self.stopped = tag, "", False, False
+
+    def look(self) -> bool:
+        moved, self.moved = self.moved, False
+        return moved
+
+    def failure(self) -> str | None:
+        return self.error or None
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Scene:
+    """A process over the generations in `live`. refused: why a view's query cannot start."""
+
+    def __init__(self, state: Path) -> None:
+        self.settings = LogSettings(state=state)
+        self.live: list[Target] = []
+        self.error: Exception | None = None
+        self.refused: dict[str, Exception] = {}
+        self.started: list[Query] = []
+        self.now = 0.0
+        start: Any = self._start
+        self.streams = Streams(self.settings, self._live, start, lambda: self.now)
+
+    def serve(self, *targets: Target) -> None:
+        self.live = list(targets)
+        for target in targets:
+            if not self.checkpoint(target).exists:
+                self.checkpoint(target).create()
+        self.streams.step()
+
+    def checkpoint(self, target: Target) -> Checkpoint:
+        return Checkpoint.of(self.settings, target.tag)
+
+    def _live(self) -> list[Target]:
+        if self.error is not None:
+            raise self.error
+        return self.live
+
+    def _start(self, target: Target, checkpoint: Checkpoint) -> Query:
+        if target.view.name in self.refused:
+            raise self.refused[target.view.name]
+        self.started.append(Query(target.tag))
+        return self.started[-1]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_a_query_for_each_live_generation_and_none_for_others(scene: Scene) -> None:
+    scene.serve(Target(GATES, 1), Target(DOORS, 4))
+    assert list(scene.streams.running) == ["gates@1.g1", "doors@1.g4"]
+    first = scene.started[0]
+    scene.serve(Target(GATES, 2), Target(DOORS, 4))
+    assert (first.stopped, list(scene.streams.running)) == (True, ["doors@1.g4", "gates@1.g2"])
+    scene.error = StoreUnavailable("PostgreSQL", "gone")
+    scene.streams.step()
+    assert list(scene.streams.running) == ["doors@1.g4", "gates@1.g2"], "what is known goes on without the registry"
+    scene.streams.stop()
+    assert [each.stopped for each in scene.started] == [True, True, True]
+    with scene.checkpoint(Target(DOORS, 4)).held() as free:
+        assert free
+
+
+def test_a_generation_that_another_process_still_runs_is_left_to_it(scene: Scene) -> None:
+    target = Target(GATES, 1)
+    with scene.checkpoint(target).held() as held:
+        assert held
+        scene.serve(target)
+        assert not scene.streams.running
+    scene.streams.step()
+    assert list(scene.streams.running) == ["gates@1.g1"]
+
+
+def test_one_that_fails_stops_no_other_and_is_started_again_later_and_later(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.serve(Target(GATES, 1), Target(DOORS, 1))
+    broken, fine = scene.started
+    broken.error = "no space left"
+    scene.streams.step()
+    assert broken.stopped
+    assert list(scene.streams.running) == ["doors@1.g1"]
+    scene.now += 0.5
+    scene.streams.step()
+    assert len(scene.started) == 2
+    scene.now += 0.6
+    scene.streams.step()
+    assert (len(scene.started), fine.stopped) == (3, False)
+    scene.started[2].moved = True
+    scene.streams.step()
+    scene.started[2].error = "again"
+    scene.streams.step()
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == [
+        "the query of gates@1.g1 failed (1 in a row), trying again in 1 s: no space left",
+        "the query of gates@1.g1 failed (1 in a row), trying again in 1 s: again",
+    ]
+
+
+def test_one_that_never_works_is_given_up(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.refused["gates"] = ViewDeclarationError("gates", "its query fails")
+    scene.serve(Target(GATES, 1))
+    for _ in range(2 * ATTEMPTS):
+        scene.now += MAX_PAUSE_S
+        scene.streams.step()
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == ATTEMPTS
+    assert errors[-1].startswith(f"the query of gates@1.g1 failed ({ATTEMPTS} in a row), giving up until a restart")
+
+
+def test_a_generation_without_its_state_is_not_continued(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.live = [Target(GATES, 7)]
+    scene.streams.step()
+    assert not scene.started
+    assert "its state is not on this machine: run `replay rebuild gates`" in caplog.text
+
+
+def test_checkpoints_of_generations_that_are_gone_are_deleted(scene: Scene) -> None:
+    old, live, running = (Checkpoint.of(scene.settings, f"gates@1.g{number}") for number in (1, 2, 3))
+    for each in (old, live, running):
+        each.create()
+    with running.held():
+        assert sweep(scene.settings, lambda: ["gates@1.g2"]) == ["gates@1.g1", "gates@1.g3"]
+    assert [each.exists for each in (old, live, running)] == [False, True, True]
+    assert sweep(LogSettings("other", state=scene.settings.state), lambda: []) == []
+
+
+def test_what_a_checkpoint_says(scene: Scene) -> None:
+    checkpoint = Checkpoint.of(scene.settings, "gates@1.g1")
+    checkpoint.create()
+    assert checkpoint.committed() == -1
+    for name in ("commits", "offsets"):
+        (checkpoint.folder / name).mkdir()
+    for batch in (0, 9, 10):
+        (checkpoint.folder / "commits" / str(batch)).touch()
+    (checkpoint.folder / "commits" / ".10.crc").touch()
+    assert checkpoint.committed() == 10
+
+    def ends(*sources: str) -> dict[str, int]:
+        (checkpoint.folder / "offsets" / "11").write_text("\n".join(sources))
+        return checkpoint.ends(11, scene.settings)
+
+    settings = json.dumps({"batchWatermarkMs": 0})
+    both = json.dumps({"headwater.observations": {"0": 3, "1": 0}, "headwater.events": {"2": 5}})
+    again = json.dumps({"headwater.observations": {"0": 2}})
+    assert ends("v1", settings, both, "-", again) == {"observations/0": 2, "observations/1": 0, "2": 5}
+    with pytest.raises(StreamQueryFailed, match='unknown format "v7"'):
+        ends("v7", settings)
