@@ -76,6 +76,13 @@ class WholeRows:
     def named(self, name: str) -> WholeRows:
         return replace(self, name=name)
 
+    @property
+    def has_own_query(self) -> bool:
+        return False
+
+    def patch_tag(self, generation: int) -> str:
+        return self.tag
+
     def reads(self, topic: str) -> bool:
         return topic in self.topics
 

@@ -83,12 +83,11 @@ class StreamView:
 
     @property
     def tag(self) -> str:
-        """See View.tag."""
         return f"{self.name}@{self.version}"
 
     @cached_property
     def layout(self) -> Layout:
-        """See View.layout: all columns behind one order, so that a later batch replaces the row as a whole."""
+        """All columns are behind one order, so that a later batch replaces the row as a whole."""
         shown = {name: kind for name, kind in self.columns.items() if name != self.key_name}
         order = StateField(BATCH, ColumnType.INTEGER, ordering=True)
         values = tuple(StateField(name, kind) for name, kind in shown.items())
@@ -96,37 +95,31 @@ class StreamView:
 
     @cached_property
     def types(self) -> Mapping[str, ColumnType]:
-        """See View.types."""
         return {self.key_name: ColumnType.TEXT, **self.layout.types}
 
     @cached_property
     def looked_up(self) -> Mapping[str, Lookup]:
-        """See View.looked_up."""
         return by_column(self.lookups, self.types)
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:
-        """See View.tables."""
         return {}
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
-        """See View.topics."""
         return tuple(dict.fromkeys(source.topic for source in self.sources.values()))
 
     @property
     def classes(self) -> tuple[()]:
-        """See View.classes: a module that names a class of observations declares it."""
+        """None: a module that names a class of observations declares it."""
         return ()
 
     @cached_property
     def fingerprint(self) -> str:
-        """See View.fingerprint."""
         return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]
 
     @property
     def declaration(self) -> list[str]:
-        """See View.declaration."""
         parts = [self.tag, f"key {', '.join(self.key_columns)}", self.key_name]
         parts += [f"{name}={kind.value}" for name, kind in sorted(self.columns.items())]
         parts += [f"source {name}: {source.declaration}" for name, source in sorted(self.sources.items())]
@@ -136,31 +129,27 @@ class StreamView:
         return [*parts, f"query {self.query_digest}"]
 
     def store(self, name: str) -> Store | None:
-        """See View.store."""
         return next((store for store in self.stores if store.name == name), None)
 
     def named(self, name: str) -> StreamView:
-        """See View.named."""
         return replace(self, name=name)
 
     def reads(self, topic: str) -> bool:
-        """See View.reads."""
         return topic in self.topics
 
     def handles(self, event_type: str) -> bool:
-        """See View.handles: it reads observations only."""
+        """It reads observations only."""
         return False
 
     def rows_of(self, envelope: Envelope) -> None:
-        """See View.rows_of: the rows depend on the query."""
+        """They depend on the query."""
 
     @property
     def has_own_query(self) -> bool:
-        """See View.has_own_query."""
         return True
 
     def patch_tag(self, generation: int) -> str:
-        """See View.patch_tag: each generation has a query of its own."""
+        """Each generation has a query of its own."""
         return f"{self.tag}.g{generation}"
 
     def admitted(self, source: Observed) -> timedelta:

@@ -129,7 +129,6 @@ class TableView:
 
     @property
     def has_own_query(self) -> bool:
-        """See View.has_own_query."""
         return False
 
     def patch_tag(self, generation: int) -> str:
