@@ -87,6 +87,8 @@ def why_spark(
     env: Mapping[str, str] = os.environ,
 ) -> str | None:
     """Why Spark folds so many offsets for this view; None if local processes do."""
+    if view.has_own_query:
+        return "it is a stream view"
     if choice is EngineChoice.LOCAL:
         return None
     return _spark_for(offsets, choice, env) or only_spark(view, selection)

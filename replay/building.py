@@ -71,6 +71,8 @@ def rebuild(
         if name in deployment.views.views:
             raise NameTaken(name)
         options = Options(_selection(since, until, where, deployment.settings.partitions), skip_poison)
+        if name and declared[0].has_own_query:
+            raise typer.BadParameter(f'"{declared[0].name}" is a stream view, which is only built from all records')
         if declared[0].tables and not options.selection.is_all:
             raise typer.BadParameter(
                 f'"{declared[0].name}" reads captured tables, of which only current rows are known: --from, --until '

@@ -21,7 +21,10 @@ def explain(view: Annotated[str, typer.Argument(metavar="VIEW", help="The view."
     the state fields, in the order of the first comment.
     """
     with open_deployment(os.environ) as deployment:
-        declared = table_view(deployment.views.view(view))
+        named = deployment.views.view(view)
+        if named.has_own_query:
+            raise typer.BadParameter(f'"{view}" is a stream view: Spark runs its query, and nothing is compiled')
+        declared = table_view(named)
         program = compiled(declared)
         fields = ", ".join(f"{at} {field.name}" for at, field in enumerate(program.fields))
         say(f"# the fields of a row: {fields}\n{decoders([declared]).source}\n\n{program.source}")

@@ -33,7 +33,7 @@ class WholeRows:
     version: int = 1
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
-    sources: tuple[type[Event] | type[Captured], ...] = ()
+    classes: tuple[type[Event] | type[Captured], ...] = ()
 
     @property
     def tag(self) -> str:

@@ -68,7 +68,7 @@ class StreamQuery:
 
         def write(batch: DataFrame, number: int) -> None:
             made = row_records(batch, self.view, self.tag, number, self.settings)
-            made.write.format("kafka").options(**connection(self.settings), **SINK).save()
+            made.write.format("kafka").mode("append").options(**connection(self.settings), **SINK).save()
             progress.send(self.checkpoint.ends(number, self.settings))
 
         writer = rows.writeStream.outputMode(output_mode(self.view)).queryName(self.tag)

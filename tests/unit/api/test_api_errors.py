@@ -48,6 +48,7 @@ NEVER_ANSWERED = {
     "projections.PoisonEvent",
     "projections.BulkLoadFailed",
     "projections.LiveQueryFailed",
+    "projections.StreamQueryFailed",
     "projections.RebuildFailed",
     "projections.LoaderDied",
     "projections.WrongCondition",

@@ -38,7 +38,7 @@ def test_a_registry_has_views_of_several_kinds() -> None:
 def test_a_deployment_has_the_views_of_every_kind_in_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("projections.registry.KINDS", KINDS)
     assert [*ViewRegistry.load(["tests.whole_rows"]).views] == ["streams", "busiest"]
-    nowhere = replace(BUSIEST, sources=(Listed,))
+    nowhere = replace(BUSIEST, classes=(Listed,))
     monkeypatch.setattr("tests.whole_rows.BUSIEST", nowhere)
     with pytest.raises(ViewDeclarationError, match='of the shipped domain "listings"'):
         ViewRegistry.load(["tests.whole_rows"])
