@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.changes.position import read_position
 from api.changes.subscription import Delivery, Reason, Subscription
-from api.errors import BadParameter
+from api.errors import BadParameter, NotFollowed
 from api.parameters import check_names, read_integer
 from api.service import Service
 from projections.view import View
@@ -48,6 +48,8 @@ def following(service: Service, view: View) -> Callable[[Request], Awaitable[Res
     """The endpoint of one view."""
 
     async def follow(request: Request) -> Response:
+        if view.has_own_query:
+            raise NotFollowed(view.name)
         parameters = request.query_params.multi_items()
         plain = check_names(parameters, PARAMETERS, repeatable=("key",))
         keys = frozenset(value for name, value in parameters if name == "key")

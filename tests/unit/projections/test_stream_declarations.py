@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,31 @@ def test_a_fingerprint_follows_what_is_declared() -> None:
         assert gate_view(**changes).fingerprint != before
 
 
+def imported(name: str, text: str, folder: Path) -> Any:
+    """A module with this text, as a user's package has it."""
+    file = folder / f"{name}.py"
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[name]
+    return module
+
+
+def test_the_documented_view_is_one(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "stream-views.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    view = imported("documented_views", block, tmp_path).views_per_hour
+    assert list(view.types) == ["key", "page", "hour", "views"]
+    assert set(view.sources["views"].columns) == {"page", "country", "time", "recordedtime", "id", "source"}
+    assert all(f"`{name}`" in text for name in ("time", "recordedtime", "id", "source", "type"))
+
+
 QUERY = '''
 from typing import Any
 import math
@@ -137,18 +163,7 @@ def by_gate(passed):
 )
 def test_a_fingerprint_follows_what_the_query_does(tmp_path: Path, old: str, new: str, same: bool) -> None:
     def digest(name: str, text: str) -> str:
-        file = tmp_path / f"{name}.py"
-        file.write_text(text)
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-            return gate_view(query=module.by_gate).query_digest
-        finally:
-            del sys.modules[name]
+        return gate_view(query=imported(name, text, tmp_path).by_gate).query_digest
 
     assert (digest("query_before", QUERY) == digest("query_after", QUERY.replace(old, new))) is same
 
