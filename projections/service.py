@@ -40,7 +40,7 @@ from projections.settings import StoreSettings
 from projections.spark.streams.checkpoint import Checkpoint, sweep
 from projections.stores.open import STORES, open_store
 from projections.stores.store import Target
-from projections.stream.view import StreamView
+from projections.stream.view import StreamView, generation_tag
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
 from projections.table.view import TableView
@@ -52,7 +52,7 @@ LIVE_START_S = 300.0
 EVERYTHING, REPLAYING = "projections", "replaying"
 LIVE_HELD_BY = "HEADWATER_LIVE_HELD_BY"
 """Names a file; while it exists, the live query does not start, because a replay may move its starting offsets."""
-HELD_LOOK_S, HEALTH_LOOK_S, RECORDS_LOOK_S = 0.05, 0.1, 0.5
+HELD_LOOK_S, HEALTH_LOOK_S, RECORDS_LOOK_S = 0.05, 0.1, 1.0
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Service:
 
     def run_streams(self, stop: threading.Event) -> None:
         """Run the queries of the stream views until `stop` is set. Spark starts when their sources have a record."""
-        from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
+        from projections.spark.session import SparkSettings, has_died, start_session  # noqa: PLC0415
         from projections.spark.streams.process import Streams, run_streams, starter  # noqa: PLC0415
 
         self._prepare()
@@ -195,12 +195,14 @@ class Service:
         ready.touch()
         if not self._have_records(views, stop):
             return
+        ready.unlink(missing_ok=True)
         spark = SparkSettings.from_environment(os.environ)
         session = start_session(spark, name="streams", threads=os.cpu_count() or 2, lasting=True)
         topics = dict.fromkeys(topic for view in views for topic in view.topics)
         with self.generations.followed() as live, beating(self.settings, topics):
             start = starter(session, self.settings)
-            run_streams(Streams(self.settings, lambda: _served(views, live()), start, time.monotonic), stop)
+            streams = Streams(self.settings, lambda: _served(views, live()), start, time.monotonic)
+            run_streams(streams, stop, has_died, ready.touch)
 
     def _have_records(self, views: Sequence[StreamView], stop: threading.Event) -> bool:
         """Wait until a source of `views` has a record; False if `stop` was set before."""
@@ -216,8 +218,7 @@ class Service:
         return False
 
     def _registered_tags(self) -> list[str]:
-        views = {view.name: view for view in self.views.of_kind(StreamView)}
-        return [f"{each.tag}.g{each.generation}" for each in self.generations.all() if each.view in views]
+        return [generation_tag(each.tag, each.generation) for each in self.generations.all()]
 
     def starting_offsets(self, checkpoint: Path) -> dict[str, int] | None:
         """Where the live query begins: at the offset that all views have applied. While a store is unavailable, at its

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Row
 
+from eventlog.envelope import partition_of
 from projections.spark.streams.frames import COUNTED
 from projections.spark.streams.output import row_records
 from projections.spark.streams.query import computed, output_mode, stream_session
@@ -62,6 +63,7 @@ def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path) -> Ran
     def take(batch: DataFrame, number: int) -> None:
         for made in row_records(batch, view, TAG, number, SETTINGS).collect():
             document, key = json.loads(made.value), made.key.removeprefix(f"{TAG}/")
+            assert made.partition == partition_of(made.key, SETTINGS.patch_partitions)
             assert document["b"] == document["c"].pop(BATCH) == number
             ran.rows[key] = document["c"]
             ran.sent.append(key)

@@ -121,11 +121,14 @@ class Build:
         """The offsets that bulk reads: by source, the first offset and the one after the last."""
         return read_by(self.target.view, self.options.selection.ranges(self.bulk_ends))
 
-    def create(self) -> None:
-        """Create the generation in its stores."""
+    def create(self, covered: Mapping[str, int] | None = None) -> None:
+        """Create the generation in its stores.
+
+        covered: by source, the offset below which it has everything before it reads a patch; None: `bulk_ends`.
+        """
         with self.phase("create"):
             for store in self.stores:
-                store.create(self.target, covered(self.target.view, self.bulk_ends), self.patch_starts)
+                store.create(self.target, self.bulk_ends if covered is None else covered, self.patch_starts)
 
     def bulk(self) -> Load[View] | None:
         """The load of all events below `bulk_ends`; None if there are none."""
@@ -180,11 +183,6 @@ class Build:
 
     def _ends(self) -> dict[int, int]:
         return {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
-
-
-def covered(view: View, bulk_ends: Mapping[str, int]) -> Mapping[str, int]:
-    """What a new generation has before it reads any patch: bulk writes rows, a query of its own only makes patches."""
-    return {} if view.has_own_query else bulk_ends
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from projections.errors import (
     RebuildFailed,
     ViewDeclarationError,
 )
-from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, covered, loading, opened
+from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading, opened
 from projections.generations.engine import Engine, Failure, Load, StreamQueries, holds_events
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations, RebuildLock
@@ -138,12 +138,14 @@ class Rebuilder:
                 build.catch_up(loaders)
                 yield
             return
-        build.create()
-        build.finish()
         if holds_events(self.log, {each: (0, end) for each, end in build.bulk_ends.items()}):
+            build.create(covered={})  # its own query says how far it has read
+            build.finish()
             with self._streaming(build, anew=True):
                 yield
         else:
+            build.create()
+            build.finish()
             self.queries.begin(build.target)
             yield
 
@@ -347,7 +349,8 @@ class Rebuilder:
             patch_starts, every_end = noted or self._noted([view])
             bulk_ends = {each: every_end[each] for each in sources([view], self.settings)}
             selection = None if options.selection.is_all else str(options.selection)
-            base = {each: end for each, (_, end) in options.selection.ranges(covered(view, bulk_ends)).items()}
+            covered = {each: end for each, (_, end) in options.selection.ranges(bulk_ends).items()}
+            base = {} if view.has_own_query else covered
             target = Target(view, self.generations.begin(view, base, patch_starts, source, selection).generation)
             result = Rebuilt(view.name, target.generation)
             build = self._build(target, stores, lock, bulk_ends, patch_starts, on_step, result, options)

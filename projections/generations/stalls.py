@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from projections.generations.lag import Lag
-from projections.parts import Parts
+from projections.parts import STREAMS, Parts
 
 RESTART_LOOKS: Final = 6
 """This many checks in a row without progress: at the end of a batch, or with a slow store, it is one or two."""
+RESTART_STREAMS_LOOKS: Final = 60
+"""For stream views: a batch reads all that there is, so after a stop the first one may take minutes."""
 MAX_LOOKS: Final = 360
 """Time between two restarts of a part; it doubles from one restart to the next."""
 
@@ -47,7 +49,7 @@ class Stalls:
 
     def looks_needed(self, part: str) -> int:
         """The number of consecutive checks without progress until a part is restarted."""
-        return self._needed.get(part, RESTART_LOOKS)
+        return self._needed.get(part, RESTART_STREAMS_LOOKS if part == STREAMS else RESTART_LOOKS)
 
     def _is_held(self, lag: Lag, ends: Mapping[str, int]) -> bool:
         """Whether there is work and certainly nothing is done.

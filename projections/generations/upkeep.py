@@ -102,7 +102,7 @@ class Upkeep:
     def _restart(self, due: Mapping[str, Lag]) -> None:
         for part, lag in due.items():
             log.warning(
-                "restarting %s: %s in %s has made no progress for a minute; if it does not help, again in %.0f s",
+                "restarting %s: %s in %s has made no progress for too long; if it does not help, again in %.0f s",
                 QUERIES.get(part, f"the loaders of {part}"),
                 lag.view, lag.store, LOOK_S * self._stalls.looks_needed(part),
             )  # fmt: skip

@@ -136,7 +136,7 @@ def lazy_session(settings: SparkSettings, *, name: str, threads: int) -> Iterato
     started: list[SparkSession] = []
 
     def session() -> SparkSession:
-        if started and _has_died():
+        if started and has_died():
             end(started.pop())
         if not started:
             started.append(start_session(settings, name=name, threads=threads))
@@ -149,7 +149,8 @@ def lazy_session(settings: SparkSettings, *, name: str, threads: int) -> Iterato
             end(each)
 
 
-def _has_died() -> bool:
+def has_died() -> bool:
+    """Whether this process's JVM has ended."""
     from pyspark import SparkContext  # noqa: PLC0415
 
     gateway = SparkContext._gateway

@@ -150,11 +150,16 @@ class StreamView:
 
     def patch_tag(self, generation: int) -> str:
         """Each generation has a query of its own."""
-        return f"{self.tag}.g{generation}"
+        return generation_tag(self.tag, generation)
 
     def admitted(self, source: Observed) -> timedelta:
         """How much later than it was observed an observation is taken in."""
         return duration(self.keep_state) if self.late == "amend" else source.late_by
+
+
+def generation_tag(tag: str, generation: int) -> str:
+    """The tag of a generation, from that of its view: `hourly_views@1.g2`."""
+    return f"{tag}.g{generation}"
 
 
 def stream_view(view: View) -> StreamView:

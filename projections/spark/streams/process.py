@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from eventlog.settings import LogSettings
-from projections.errors import ProjectionError, StoreUnavailable, StreamQueryFailed
+from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.query import StreamQuery
 from projections.spark.streams.watched import Watched
@@ -49,10 +49,12 @@ class _Run:
 
     def stop(self) -> None:
         """Stop the query, and let another process have its checkpoint."""
-        if self.query is not None:
-            self.query.stop()
-            self.query = None
-        self.held.close()
+        query, self.query = self.query, None
+        try:
+            if query is not None:
+                query.stop()
+        finally:
+            self.held.close()
 
 
 class Streams:
@@ -104,8 +106,8 @@ class Streams:
                 name = run.target.view.name
                 raise StreamQueryFailed(tag, f"its state is not on this machine: run `replay rebuild {name}`")
             run.query = self._start(run.target, run.checkpoint)
-        except ProjectionError as error:
-            self._failed(tag, run, str(error))
+        except Exception as error:  # noqa: BLE001 - what a user's query or Spark raises must not stop the other queries
+            self._failed(tag, run, f"{type(error).__name__}: {error}")
         else:
             log.info("the query of %s continues after batch %d", tag, run.checkpoint.committed())
 
@@ -135,11 +137,20 @@ def starter(session: SparkSession, settings: LogSettings) -> Start:
     return start
 
 
-def run_streams(streams: Streams, stop: threading.Event) -> None:
-    """Keep the queries running until `stop` is set."""
+def run_streams(
+    streams: Streams, stop: threading.Event, has_died: Callable[[], bool], on_running: Callable[[], None]
+) -> None:
+    """Keep the queries running until `stop` is set.
+
+    has_died: whether Spark's JVM has ended. on_running: called once, after the queries were started. Raises
+    LiveQueryFailed if Spark has ended.
+    """
     try:
-        while not stop.is_set():
+        streams.step()
+        on_running()
+        while not stop.wait(LOOK_S):
+            if has_died():
+                raise LiveQueryFailed("Spark's JVM has ended")
             streams.step()
-            stop.wait(LOOK_S)
     finally:
         streams.stop()

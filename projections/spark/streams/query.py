@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
-from projections.errors import ViewDeclarationError
+from projections.errors import StreamQueryFailed, ViewDeclarationError
 from projections.spark.kafka_source import connection
 from projections.spark.live import SINK
 from projections.spark.streams.checkpoint import Checkpoint
@@ -60,7 +60,7 @@ class StreamQuery:
         """Start the query at its checkpoint; a batch begins every `trigger_s` seconds if there are records.
 
         A batch reads all that there is: with a limit, one partition could run ahead of another, and the watermark with
-        it. Raises ViewDeclarationError.
+        it. Raises ViewDeclarationError, and StreamQueryFailed if Spark refuses to start it.
         """
         session = stream_session(self.session)
         rows = computed(self.view, lambda _, source: _records(session, self.settings, source))
@@ -74,7 +74,10 @@ class StreamQuery:
         writer = rows.writeStream.outputMode(output_mode(self.view)).queryName(self.tag)
         writer = writer.trigger(processingTime=f"{trigger_s * 1000:.0f} milliseconds")
         writer = writer.option("checkpointLocation", self.checkpoint.folder.as_uri())
-        return writer.foreachBatch(write).start()
+        try:
+            return writer.foreachBatch(write).start()
+        except PySparkException as error:
+            raise StreamQueryFailed(self.tag, (error.getMessage() or str(error)).splitlines()[0]) from error
 
 
 def stream_session(session: SparkSession) -> SparkSession:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eventlog.settings import LogSettings
-from projections.errors import StoreUnavailable, StreamQueryFailed, ViewDeclarationError
+from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed, ViewDeclarationError
 from projections.spark.streams.checkpoint import Checkpoint, sweep
-from projections.spark.streams.process import ATTEMPTS, MAX_PAUSE_S, Streams
+from projections.spark.streams.process import ATTEMPTS, MAX_PAUSE_S, Streams, run_streams
 from projections.stores.store import Target
 from tests.observed import gate_view
 
@@ -173,3 +174,21 @@ def test_what_a_checkpoint_says(scene: Scene) -> None:
     assert ends("v1", settings, both, "-", again) == {"observations/0": 2, "observations/1": 0, "2": 5}
     with pytest.raises(StreamQueryFailed, match='unknown format "v7"'):
         ends("v7", settings)
+
+
+def test_whatever_a_query_raises_stops_no_other(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.refused["gates"] = ZeroDivisionError("a defect")
+    scene.serve(Target(GATES, 1), Target(DOORS, 1))
+    assert list(scene.streams.running) == ["doors@1.g1"]
+    assert "ZeroDivisionError: a defect" in caplog.text
+    with scene.checkpoint(Target(GATES, 1)).held() as free:
+        assert free
+
+
+def test_a_process_without_spark_ends_and_is_started_again(scene: Scene) -> None:
+    scene.live = [Target(GATES, 1)]
+    scene.checkpoint(scene.live[0]).create()
+    running: list[bool] = []
+    with pytest.raises(LiveQueryFailed, match="JVM has ended"):
+        run_streams(scene.streams, threading.Event(), lambda: bool(running), lambda: running.append(True))
+    assert scene.started[0].stopped

@@ -8,13 +8,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 from pyspark.sql import Row
 
+from commands.declaring.observation import ObservationRegistry, to_entry
 from projections import INTEGER, TEXT, TIME, observations
 from projections.errors import ViewDeclarationError
 from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
 from projections.spark.streams.query import computed
+from projections.views.listings.hourly_views import hourly_views
 from tests.observed import (
     LATE_AFTER,
     START,
@@ -161,6 +164,25 @@ def test_a_time_in_the_future_of_its_recording_does_not_move_the_watermark_there
 
 def value_of(record: Row) -> bytes:
     return bytes(record[2])
+
+
+def test_the_shipped_view_counts_a_report_that_was_sent_twice_once(tmp_path: Path) -> None:
+    def viewed(number: int, time: datetime, listing: str) -> Row:
+        report = {"id": str(number), "source": "web", "time": time.isoformat(), "data": {"listing_id": listing}}
+        read = ObservationRegistry.load().read("listing_viewed", orjson.dumps(report))
+        entry = to_entry(read, START + timedelta(hours=2), None, None)
+        return raw(entry.key, entry.value, time)
+
+    first = [viewed(number, START + timedelta(minutes=17 * number), "L1") for number in range(6)]
+    other = viewed(9, START, "L/2")
+    ran = run(
+        hourly_views, [[*first, first[1], other], [first[1], first[5]], [beat(START + timedelta(hours=3))]], tmp_path
+    )
+    assert {key: row["views"] for key, row in ran.rows.items()} == {
+        "L1/2026-03-01T12:00:00.000Z": 4,
+        "L1/2026-03-01T13:00:00.000Z": 2,
+        "L%2F2/2026-03-01T12:00:00.000Z": 1,
+    }
 
 
 def test_the_columns_of_several_classes(tmp_path: Path) -> None:
