@@ -124,7 +124,7 @@ def _show(found: list[Lag], as_json: bool) -> None:
         return
     rows = [(*_row(each), each.version, _position(each), each.problem or None) for each in found]
     show_table((*COLUMNS, *PLAIN_COLUMNS), rows, plain_only=PLAIN_COLUMNS)
-    show_notes(_problems(found))
+    show_notes([*_problems(found), *_streams(found)])
 
 
 def _watch(look: Callable[[], list[Lag]], every: float, as_json: bool) -> int:
@@ -161,7 +161,7 @@ def _repeat(
 def _page(found: list[Lag], every: float) -> RenderableType:
     heading = Text(f"{_now()}, refreshed every {every:g} s until Ctrl-C", style="dim")
     table = terminal_table(COLUMNS, [_row(each) for each in found], empty=not found)
-    return Group(heading, table, *(Text(each) for each in _problems(found)))
+    return Group(heading, table, *(Text(each) for each in (*_problems(found), *_streams(found))))
 
 
 def _row(each: Lag) -> tuple[str | int | float | None, ...]:
@@ -174,6 +174,11 @@ def _position(each: Lag) -> str | None:
 
 def _problems(found: list[Lag]) -> list[str]:
     return [f"{each.view} in {each.store} is {each.standing}: {each.problem}" for each in found if each.problem]
+
+
+def _streams(found: list[Lag]) -> list[str]:
+    """What the queries of stream views have done, a line per view."""
+    return list({each.view: f"{each.view}: {each.stream.text()}" for each in found if each.stream}.values())
 
 
 def _now() -> str:

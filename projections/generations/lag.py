@@ -18,6 +18,7 @@ from projections.errors import StoreUnavailable
 from projections.generations.registry import Generation, Generations
 from projections.generations.sources import ends as ends_of
 from projections.generations.sources import sources
+from projections.generations.stream_report import StreamReport, read_report
 from projections.parts import LIVE, STREAMS
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
@@ -40,6 +41,7 @@ class Lag:
     position: by source, the first offset that is not known to be applied. lag_events: events from there on.
     lag_patches: records of `patches` that the loader still has to read. freshness_s: the age of the oldest event that
     is not applied; 0 if there is none. problem: what is wrong, or empty. query: the part that makes its patches.
+    stream: of a stream view, what its query has done on this machine.
     """
 
     view: str
@@ -53,6 +55,7 @@ class Lag:
     freshness_s: float | None = None
     problem: str = ""
     query: str = LIVE
+    stream: StreamReport | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The fields, for `--json`."""
@@ -128,8 +131,10 @@ class Lags:
         if live is None:
             problem = "start `python -m projections`, or rebuild it"
             return Lag(view.name, store, view.version, None, "not built", {}, problem=problem)
-        query = STREAMS if view.has_own_query else LIVE
-        lag = Lag(view.name, store, live.version, live.generation, "away", {}, query=query)
+        lag = Lag(view.name, store, live.version, live.generation, "away", {})
+        if view.has_own_query:
+            report = read_report(self.settings, view.patch_tag(live.generation))
+            lag = replace(lag, query=STREAMS, stream=report)
         if isinstance(ledgers, StoreUnavailable) or ledgers is None:
             return replace(lag, problem=str(ledgers))
         own = sources([view], self.settings)

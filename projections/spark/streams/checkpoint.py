@@ -14,6 +14,7 @@ from typing import Final
 from eventlog.settings import LogSettings
 from eventlog.source_positions import source_id
 from projections.errors import StreamQueryFailed
+from projections.generations.stream_report import write_report
 
 _VERSION: Final = "v1"
 _NOTHING: Final = "-"
@@ -93,4 +94,5 @@ def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> l
         with checkpoint.held() as is_ours:
             if is_ours:
                 checkpoint.remove()
+                write_report(settings, tag, None)
     return gone

@@ -132,7 +132,7 @@ def starter(session: SparkSession, settings: LogSettings) -> Start:
 
     def start(target: Target, checkpoint: Checkpoint) -> Watched:
         query = StreamQuery(session, stream_view(target.view), target.tag, settings, checkpoint).start(TRIGGER_S)
-        return Watched(query, target.tag)
+        return Watched(query, settings, target.tag)
 
     return start
 

@@ -8,19 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import StreamingQueryException
-
 from eventlog.kafka_heartbeats import beating
 from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
+from projections.generations.stream_report import write_report
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.query import StreamQuery
+from projections.spark.streams.watched import Watched
 from projections.stores.store import Target
 from projections.stream.view import stream_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +39,7 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
             raise StreamQueryFailed(target.tag, "another process runs it: wait until it has stopped")
         if anew:
             checkpoint.create()
+            write_report(settings, target.tag, None)
         elif not checkpoint.exists:
             raise StreamQueryFailed(
                 target.tag,
@@ -48,21 +48,13 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
         before = checkpoint.committed()
         with beating(settings, view.topics):
             query = StreamQuery(session, view, target.tag, settings, checkpoint).start(TRIGGER_S)
+            watched = Watched(query, settings, target.tag)
             try:
-                _wait_for(query, target.tag, checkpoint, before + BATCHES)
+                while checkpoint.committed() < before + BATCHES:
+                    if (cause := watched.failure()) is not None:
+                        raise StreamQueryFailed(target.tag, cause)
+                    time.sleep(LOOK_S)
                 yield
             finally:
-                query.stop()
-
-
-def _wait_for(query: StreamingQuery, tag: str, checkpoint: Checkpoint, batch: int) -> None:
-    while checkpoint.committed() < batch:
-        error = query.exception()
-        if error is not None:
-            raise StreamQueryFailed(tag, reason(error)) from error
-        time.sleep(LOOK_S)
-
-
-def reason(error: StreamingQueryException) -> str:
-    """The first line of what a query failed with."""
-    return (error.getMessage() or str(error)).splitlines()[0]
+                watched.look()
+                watched.stop()

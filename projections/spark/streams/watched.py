@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from eventlog.settings import LogSettings
+from projections.generations.stream_report import StreamReport, read_report, write_report
 from projections.spark.streams.frames import AMENDING, DROPPED, UNREADABLE
-from projections.spark.streams.runs import reason
 
 if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
-REPORT_BATCHES: Final = 120
-"""Batches between two reports of a query that has nothing special to say."""
-
 
 class Watched:
-    """One running query, and what it has counted since its start. tag: of its generation."""
+    """One running query. tag: of its generation, whose report goes on from what is known."""
 
-    def __init__(self, query: StreamingQuery, tag: str) -> None:
-        self._query, self._tag = query, tag
-        self._batch, self._reported = -1, 0
-        self.counts: dict[str, int] = {}
-        self.latest: dict[str, Any] = {}
+    def __init__(self, query: StreamingQuery, settings: LogSettings, tag: str) -> None:
+        self._query, self._settings, self._tag = query, settings, tag
+        self._report = read_report(settings, tag) or StreamReport()
+        self._batch = -1
 
     def look(self) -> bool:
         """Take in the batches that ended since the last look; returns whether there were any."""
-        found = [each for each in self._query.recentProgress if each["batchId"] > self._batch]
-        for each in found:
-            self._batch, self.latest = each["batchId"], each
-            for metrics in each["observedMetrics"].values():
-                for name, number in metrics.asDict().items():
-                    self.counts[name] = self.counts.get(name, 0) + number
-            self._report(each)
+        found: list[Any] = [each for each in self._query.recentProgress if each["batchId"] > self._batch]
+        for progress in found:
+            self._batch = progress["batchId"]
+            before, self._report = self._report, reported(self._report, progress)
+            self._log(before, self._report)
+        if found:
+            write_report(self._settings, self._tag, self._report)
         return bool(found)
 
     def failure(self) -> str | None:
@@ -48,19 +48,35 @@ class Watched:
         """Stop it."""
         self._query.stop()
 
-    def _report(self, progress: Any) -> None:
-        lost = sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"])
-        if lost:
-            log.error(
-                "%s: Spark dropped %d rows behind its watermark that the rule of lateness admits", self._tag, lost
-            )
-        metrics = [each.asDict() for each in progress["observedMetrics"].values()]
-        said = {name: sum(each.get(name, 0) for each in metrics) for name in (AMENDING, DROPPED, UNREADABLE)}
-        self._reported += 1
-        if any(said.values()) or self._reported >= REPORT_BATCHES:
-            self._reported = 0
-            rows = sum(each["numRowsTotal"] for each in progress["stateOperators"])
-            log.info(
-                "%s batch %d: %d records, %d late and amending, %d late and dropped, %d unreadable; %d rows of state",
-                self._tag, progress["batchId"], progress["numInputRows"], *said.values(), rows,
-            )  # fmt: skip
+    def _log(self, before: StreamReport, after: StreamReport) -> None:
+        if after.lost > before.lost:
+            number = after.lost - before.lost
+            log.error("%s: Spark dropped %d rows that the rule of lateness admits", self._tag, number)
+        counted = (AMENDING, DROPPED, UNREADABLE)
+        if any(getattr(after, name) > getattr(before, name) for name in counted):
+            log.info("%s: %s", self._tag, after.text())
+
+
+def reason(error: StreamingQueryException) -> str:
+    """The first line of what a query failed with."""
+    return (error.getMessage() or str(error)).splitlines()[0]
+
+
+def reported(report: StreamReport, progress: Mapping[str, Any]) -> StreamReport:
+    """`report` with one more batch, from Spark's progress of it."""
+    metrics = list(progress["observedMetrics"].values())
+    counts = {name: sum(each[name] for each in metrics) for name in (AMENDING, DROPPED, UNREADABLE)}
+    operators = progress["stateOperators"]
+    return replace(
+        report,
+        batch=progress["batchId"],
+        batch_s=round(progress["durationMs"].get("triggerExecution", 0) / 1000, 3),
+        records=report.records + progress["numInputRows"],
+        amending=report.amending + counts[AMENDING],
+        dropped=report.dropped + counts[DROPPED],
+        unreadable=report.unreadable + counts[UNREADABLE],
+        lost=report.lost + sum(each["numRowsDroppedByWatermark"] for each in operators),
+        state_rows=sum(each["numRowsTotal"] for each in operators),
+        state_bytes=sum(each["memoryUsedBytes"] for each in operators),
+        watermark=progress["eventTime"].get("watermark", ""),
+    )

@@ -1,0 +1,89 @@
+"""What `replay status` says of a stream view's query, and what its process writes of its batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventlog.settings import LogSettings
+from projections.generations.stream_report import StreamReport, read_report, write_report
+from projections.spark.streams.watched import Watched
+
+TAG = "gates@1.g2"
+
+
+class Query:
+    """Spark's, with these batches."""
+
+    isActive = True  # noqa: N815 - Spark's name
+
+    def __init__(self) -> None:
+        self.recentProgress: list[dict[str, Any]] = []
+
+    def exception(self) -> None: ...
+
+
+def progress(batch: int, **changes: Any) -> dict[str, Any]:
+    counts = {"taken": 5, "amending": 2, "dropped": 1, "unreadable": 0}
+    operator = {"numRowsDroppedByWatermark": 0, "numRowsTotal": 7 + batch, "memoryUsedBytes": 1_500_000}
+    return {
+        "batchId": batch,
+        "numInputRows": 10,
+        "durationMs": {"triggerExecution": 1234},
+        "observedMetrics": {"passed": counts},
+        "stateOperators": [operator],
+        "eventTime": {"watermark": "2026-03-01T11:58:00.000Z"},
+    } | changes
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> LogSettings:
+    return LogSettings(state=tmp_path)
+
+
+def test_batches_are_counted_once_and_go_on_after_a_restart(
+    settings: LogSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    query: Any = Query()
+    watched = Watched(query, settings, TAG)
+    assert (watched.look(), read_report(settings, TAG)) == (False, None)
+    query.recentProgress = [progress(0), progress(1)]
+    assert (watched.look(), watched.look()) == (True, False)
+    again: Any = Query()
+    again.recentProgress = [progress(2, observedMetrics={}, stateOperators=[], eventTime={})]
+    Watched(again, settings, TAG).look()
+    report = read_report(settings, TAG)
+    assert report == StreamReport(2, 1.234, 30, amending=4, dropped=2)
+    write_report(settings, TAG, StreamReport(1, 1.234, 20, 4, 2, 3, 0, 8, 1_500_000, "2026-03-01T11:58:00.000Z"))
+    shown = read_report(settings, TAG)
+    assert shown is not None
+    assert shown.text() == (
+        "batch 1 took 1.2 s; 20 records, 4 late and taken in, 2 late and dropped, 3 unreadable; "
+        "state of 8 rows, 1.5 MB; watermark 2026-03-01T11:58:00.000Z"
+    )
+    assert "lost" not in caplog.text.lower()
+
+
+def test_rows_that_spark_drops_are_an_error(settings: LogSettings, caplog: pytest.LogCaptureFixture) -> None:
+    query: Any = Query()
+    operator = {"numRowsDroppedByWatermark": 3, "numRowsTotal": 1, "memoryUsedBytes": 1}
+    query.recentProgress = [progress(0, stateOperators=[operator, operator])]
+    Watched(query, settings, TAG).look()
+    assert "Spark dropped 6 rows that the rule of lateness admits" in caplog.text
+    report = read_report(settings, TAG)
+    assert report is not None
+    assert report.text().endswith("; 6 rows LOST behind the watermark")
+
+
+def test_a_report_that_is_broken_or_gone_is_none(settings: LogSettings, caplog: pytest.LogCaptureFixture) -> None:
+    write_report(settings, TAG, StreamReport())
+    (file,) = settings.state.rglob("*.json")
+    for text in ("", "[]", "{}", '{"batch": 1}'):
+        file.write_text(text)
+        assert read_report(settings, TAG) is None
+    assert caplog.text.count("cannot read the report of gates@1.g2") == 4
+    write_report(settings, TAG, None)
+    write_report(settings, TAG, None)
+    assert not file.exists()
