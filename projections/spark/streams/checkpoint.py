@@ -32,6 +32,11 @@ class Checkpoint:
         return cls(_folder(settings) / tag)
 
     @property
+    def location(self) -> str:
+        """Where it is, for Spark, which does not decode an escaped "@"."""
+        return f"file://{self.folder}"
+
+    @property
     def exists(self) -> bool:
         """Whether the query has begun here."""
         return self.folder.exists()

@@ -73,7 +73,7 @@ class StreamQuery:
 
         writer = rows.writeStream.outputMode(output_mode(self.view)).queryName(self.tag)
         writer = writer.trigger(processingTime=f"{trigger_s * 1000:.0f} milliseconds")
-        writer = writer.option("checkpointLocation", self.checkpoint.folder.as_uri())
+        writer = writer.option("checkpointLocation", self.checkpoint.location)
         try:
             return writer.foreachBatch(write).start()
         except PySparkException as error:

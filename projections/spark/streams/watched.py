@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from eventlog.settings import LogSettings
 from projections.generations.stream_report import StreamReport, read_report, write_report
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
+
+RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+"""A line that names an exception, behind its traceback."""
 
 
 class Watched:
@@ -58,8 +62,10 @@ class Watched:
 
 
 def reason(error: StreamingQueryException) -> str:
-    """The first line of what a query failed with."""
-    return (error.getMessage() or str(error)).splitlines()[0]
+    """What a query failed with, in one line: of an exception in Python, the last line of its traceback."""
+    lines = [line for line in (error.getMessage() or str(error)).splitlines() if line.strip()]
+    raised = [line for line in lines if RAISED.match(line)]
+    return raised[-1] if "Traceback" in lines[0] and raised else lines[0]
 
 
 def reported(report: StreamReport, progress: Mapping[str, Any]) -> StreamReport:
