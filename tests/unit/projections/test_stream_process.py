@@ -157,6 +157,7 @@ def test_what_a_checkpoint_says(scene: Scene) -> None:
     checkpoint = Checkpoint.of(scene.settings, "gates@1.g1")
     checkpoint.create()
     assert checkpoint.committed() == -1
+    assert checkpoint.location == f"file://{checkpoint.folder}", "Spark takes an escaped character for itself"
     for name in ("commits", "offsets"):
         (checkpoint.folder / name).mkdir()
     for batch in (0, 9, 10):

@@ -9,7 +9,7 @@ import pytest
 
 from eventlog.settings import LogSettings
 from projections.generations.stream_report import StreamReport, read_report, write_report
-from projections.spark.streams.watched import Watched
+from projections.spark.streams.watched import Watched, reason
 
 TAG = "gates@1.g2"
 
@@ -87,3 +87,31 @@ def test_a_report_that_is_broken_or_gone_is_none(settings: LogSettings, caplog: 
     write_report(settings, TAG, None)
     write_report(settings, TAG, None)
     assert not file.exists()
+
+
+class Failed:
+    """Spark's exception with this message."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+    def getMessage(self) -> str:  # noqa: N802 - Spark's name
+        return self.message
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("no space left\n\tat org.apache", "no space left"),
+        (
+            "Return Message: Traceback (most recent call last):\n  File x\n    call()\n"
+            "projections.errors.StreamQueryFailed: lost\n SQLSTATE: 39000",
+            "projections.errors.StreamQueryFailed: lost",
+        ),
+        ("Traceback (most recent call last):\n  File x\nKeyError\n", "KeyError"),
+        ("Traceback (most recent call last):", "Traceback (most recent call last):"),
+    ],
+)
+def test_what_a_query_failed_with_is_one_line(message: str, said: str) -> None:
+    error: Any = Failed(message)
+    assert reason(error) == said
