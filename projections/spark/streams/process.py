@@ -53,6 +53,8 @@ class _Run:
         try:
             if query is not None:
                 query.stop()
+        except Exception as error:  # noqa: BLE001 - the JVM may have ended; the next process finds the checkpoint free
+            log.warning("the query of %s did not stop: %s", self.target.tag, error)
         finally:
             self.held.close()
 

@@ -118,7 +118,8 @@ def _check_supported(view: StreamView, rows: DataFrame) -> None:
         )
     except PySparkException as error:
         reason = (error.getMessage() or str(error)).splitlines()[0]
-        raise ViewDeclarationError(view.name, f"Spark cannot run its query as a stream: {reason}") from error
+        hint = "" if view.final else "; session windows and joins of streams need final=True"
+        raise ViewDeclarationError(view.name, f"Spark cannot run its query as a stream: {reason}{hint}") from error
 
 
 def output_mode(view: StreamView) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JError
+
 from eventlog.kafka_heartbeats import beating
 from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
@@ -45,8 +47,8 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
                 target.tag,
                 f"its state is not on this machine: run `replay rebuild {view.name}`, which computes it again",
             )
-        before = checkpoint.committed()
-        with beating(settings, view.topics):
+        with beating(settings, view.topics), _named(target.tag):
+            before = checkpoint.committed()
             query = StreamQuery(session, view, target.tag, settings, checkpoint).start(TRIGGER_S)
             watched = Watched(query, settings, target.tag)
             try:
@@ -58,3 +60,12 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
             finally:
                 watched.look()
                 watched.stop()
+
+
+@contextmanager
+def _named(tag: str) -> Iterator[None]:
+    """If Spark's JVM ends, say whose query that stopped."""
+    try:
+        yield
+    except Py4JError as error:
+        raise StreamQueryFailed(tag, f"Spark does not answer: {error}") from error

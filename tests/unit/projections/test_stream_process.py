@@ -33,6 +33,8 @@ class Query:
 
     def stop(self) -> None:
         self.stopped = True
+        if self.error == "no JVM":
+            raise ConnectionRefusedError("no JVM")
 
 
 class Scene:
@@ -187,9 +189,10 @@ def test_whatever_a_query_raises_stops_no_other(scene: Scene, caplog: pytest.Log
 
 
 def test_a_process_without_spark_ends_and_is_started_again(scene: Scene) -> None:
-    scene.live = [Target(GATES, 1)]
-    scene.checkpoint(scene.live[0]).create()
+    scene.serve(Target(GATES, 1), Target(DOORS, 1))
+    for each in scene.started:
+        each.error = "no JVM"
     running: list[bool] = []
     with pytest.raises(LiveQueryFailed, match="JVM has ended"):
         run_streams(scene.streams, threading.Event(), lambda: bool(running), lambda: running.append(True))
-    assert scene.started[0].stopped
+    assert [each.stopped for each in scene.started] == [True, True]
