@@ -63,10 +63,10 @@ def compare(
     may have changed in between. A differing row that may have changed is read again; only other rows count as
     different.
     """
-    result = Comparison(store)
+    result, ignored = Comparison(store), _ignored(left)
     moving = in_motion()
     differing = []
-    for number, difference in _differing(reader, left, right):
+    for number, difference in _differing(reader, left, right, ignored):
         result.rows += number
         if difference is not None:
             differing.append(difference)
@@ -82,18 +82,27 @@ def compare(
         differing = [
             difference
             for keys in _chunks(again)
-            for difference in _between(keys, reader.rows_of(left, keys), reader.rows_of(right, keys))
+            for difference in _between(keys, reader.rows_of(left, keys), reader.rows_of(right, keys), ignored)
         ]
     result.undecided = len(differing)
     return result
 
 
-def _differing(reader: RowReader, left: Target, right: Target) -> Iterator[tuple[int, Difference | None]]:
+def _ignored(target: Target) -> frozenset[str]:
+    """State fields in which equal rows differ: each generation of a stream view counts its own batches."""
+    if not target.view.has_own_query:
+        return frozenset()
+    return frozenset(field.name for field in target.view.layout.fields if field.ordering)
+
+
+def _differing(
+    reader: RowReader, left: Target, right: Target, ignored: Set[str]
+) -> Iterator[tuple[int, Difference | None]]:
     """The number of rows, with each difference; rows of `left` first, then those that only `right` has."""
     for rows in _chunks(reader.rows(left)):
         ours = dict(rows)
         yield len(ours), None
-        yield from ((0, each) for each in _between(list(ours), ours, reader.rows_of(right, list(ours))))
+        yield from ((0, each) for each in _between(list(ours), ours, reader.rows_of(right, list(ours)), ignored))
     for rows in _chunks(reader.rows(right)):
         theirs = dict(rows)
         ours = reader.rows_of(left, list(theirs))
@@ -102,14 +111,19 @@ def _differing(reader: RowReader, left: Target, right: Target) -> Iterator[tuple
         yield from ((0, Difference(key, None, state)) for key, state in only.items())
 
 
-def _between(keys: Sequence[str], left: Mapping[str, State], right: Mapping[str, State]) -> Iterator[Difference]:
+def _between(
+    keys: Sequence[str], left: Mapping[str, State], right: Mapping[str, State], ignored: Set[str]
+) -> Iterator[Difference]:
     for key in keys:
         ours, theirs = left.get(key), right.get(key)
         if ours is None or theirs is None:
             if ours is not theirs:
                 yield Difference(key, ours, theirs)
         elif ours != theirs:
-            names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+            every = sorted({*ours, *theirs} - ignored)
+            names = [name for name in every if ours.get(name) != theirs.get(name)]
+            if not names:
+                continue
             yield Difference(key, {each: ours.get(each) for each in names}, {each: theirs.get(each) for each in names})
 
 

@@ -12,6 +12,7 @@ from projections.stores.row_reader import Size
 from projections.stores.store import Target
 from projections.views.listings.listings import listings
 from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
+from tests.observed import gate_view
 from tests.seeds import seed_of
 
 LEFT, RIGHT = Target(listings, 1), Target(listings, 2)
@@ -56,6 +57,15 @@ def test_equal_rows_and_every_kind_of_difference() -> None:
         "k9": ({"price": 9, "city": "x"}, None),
         "new": (None, {"price": 1}),
     }
+
+
+def test_batches_of_a_stream_view_are_no_difference() -> None:
+    left: Rows = {"a": {"_batch": 3, "number": 1}, "b": {"_batch": 3, "number": 2}}
+    right: Rows = {"a": {"_batch": 0, "number": 1}, "b": {"_batch": 0, "number": 3}}
+    view = gate_view()
+    found = compare(Stored(left, right), "memory", Target(view, 1), Target(view, 2), still)
+    assert [(each.key, each.left, each.right) for each in found.sample] == [("b", {"number": 2}, {"number": 3})]
+    assert compared(Stored(left, right)).differences == 2, "in other views every field counts"
 
 
 def test_the_sample_is_short_and_the_count_is_not() -> None:
