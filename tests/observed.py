@@ -120,7 +120,8 @@ def beat(time: datetime, partition: int = 0) -> Row:
 
 
 def raw(key: str, value: bytes | None, time: datetime = START, partition: int = 0, offset: int = 0) -> Row:
-    return Row(SETTINGS.topic(OBSERVATIONS), key.encode(), value, partition, offset, time)
+    topic = SETTINGS.topic(OBSERVATIONS)
+    return Row(topic=topic, key=key.encode(), value=value, partition=partition, offset=offset, timestamp=time)
 
 
 def cut(found: Sequence[Row], chance: random.Random, parts: int) -> list[list[Row]]:

@@ -84,7 +84,6 @@ def test_what_it_is_to_the_rest() -> None:
     assert (view.tag, view.patch_tag(3), view.topics) == ("gates@1", "gates@1.g3", ("observations",))
     assert list(view.types) == ["key", "gate", "minute", "number", "weight"]
     assert [field.name for field in view.layout.fields] == ["_batch", "gate", "minute", "number", "weight"]
-    assert view.rows_of(None) is None  # type: ignore[arg-type]
     assert view.reads("observations")
     assert not view.reads("events")
     one = gate_view(key="gate", columns={"gate": TEXT, "number": INTEGER})

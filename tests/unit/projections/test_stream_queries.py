@@ -163,7 +163,7 @@ def test_a_time_in_the_future_of_its_recording_does_not_move_the_watermark_there
 
 
 def value_of(record: Row) -> bytes:
-    return bytes(record[2])
+    return bytes(record.value)
 
 
 def test_the_shipped_view_counts_a_report_that_was_sent_twice_once(tmp_path: Path) -> None:
