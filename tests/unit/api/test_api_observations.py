@@ -43,6 +43,7 @@ def test_one(client: AppClient, service: FakeService) -> None:
         ({"time": "yesterday"}, "#/time"),
         ({"time": "2026-01-02T03:04:05"}, "#/time"),
         ({"time": "1969-12-31T23:59:59Z"}, "#/time"),
+        ({"time": "9999-01-01T00:00:00Z"}, "#/time"),
         ({"more": 1}, "#/more"),
         ({"data": {}}, "#/data/listing_id"),
         ({"data": {"listing_id": "L1", "seconds": -1}}, "#/data/seconds"),

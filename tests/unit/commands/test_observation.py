@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -47,6 +47,11 @@ def test_declarations_that_are_wrong() -> None:
         class Wrong(Observation, type="Reading-1"):
             pass
 
+    with pytest.raises(DeclarationError, match='"heartbeat" is reserved'):
+
+        class Beat(Observation, type="heartbeat"):
+            pass
+
     with pytest.raises(DeclarationError, match=r'"here" and "there" both declare'):
         ObservationRegistry([("here", Reading), ("there", Reading)])
 
@@ -69,6 +74,18 @@ def test_an_integer_that_no_store_can_hold_is_refused_with_its_place() -> None:
     assert [detail["loc"] for detail in error.value.details] == [("data", "raw")]
 
 
+def test_a_time_ahead_of_the_clock_is_refused_beyond_what_clocks_differ() -> None:
+    def at(seconds: float) -> str:
+        return f'"{(datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}"'
+
+    assert read(1, at(50)).time > datetime.now(UTC)
+    with pytest.raises(MalformedObservation) as refused:
+        read(1, at(70))
+    (detail,) = refused.value.details
+    assert detail["loc"] == ("time",)
+    assert "more than 60 s in the future" in detail["msg"]
+
+
 def test_a_record_and_where_it_is() -> None:
     log = MemoryLog(partitions=4)
     reports = [read(1, '"2026-01-02T03:04:05.678+01:00"'), read(2), read(1, source="s2")]
@@ -83,6 +100,9 @@ def test_a_record_and_where_it_is() -> None:
     assert first.time == datetime(2026, 1, 2, 2, 4, 5, 678000, tzinfo=UTC)
     assert records[0].timestamp_ms == 1767319445678
     assert second.time >= before
+    assert first.recorded_time is not None
+    assert first.recorded_time == second.recorded_time
+    assert before <= first.recorded_time <= datetime.now(UTC)
     assert asyncio.run(ObservationRecorder(log).record([])) == []
 
 
