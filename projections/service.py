@@ -32,6 +32,7 @@ from projections.generations.rates import Rates
 from projections.generations.rebuild import Rebuilder, drop_leftovers, publish_live
 from projections.generations.registry import Generation, Generations
 from projections.generations.sources import ends, sources
+from projections.generations.stream_report import note_start
 from projections.generations.upkeep import Upkeep
 from projections.loading.loader import Loader
 from projections.parts import LIVE, STREAMS, NoParts, Parts, SupervisedParts
@@ -196,6 +197,7 @@ class Service:
         if not self._have_records(views, stop):
             return
         ready.unlink(missing_ok=True)
+        self._note_start(views)
         spark = SparkSettings.from_environment(os.environ)
         session = start_session(spark, name="streams", threads=os.cpu_count() or 2, lasting=True)
         topics = dict.fromkeys(topic for view in views for topic in view.topics)
@@ -203,6 +205,13 @@ class Service:
             start = starter(session, self.settings)
             streams = Streams(self.settings, lambda: _served(views, live()), start, time.monotonic)
             run_streams(streams, stop, has_died, ready.touch)
+
+    def _note_start(self, views: Sequence[StreamView]) -> None:
+        try:
+            for target in self.targets(views):
+                note_start(self.settings, target.tag)
+        except StoreUnavailable as error:
+            log.warning("`replay status` cannot say that queries are starting: %s", error)
 
     def _have_records(self, views: Sequence[StreamView], stop: threading.Event) -> bool:
         """Wait until a source of `views` has a record; False if `stop` was set before."""

@@ -66,6 +66,8 @@ class Lag:
 
         Owners of partitions append a heartbeat every second, so a working view makes progress even without events.
         """
+        if self.stream is not None and self.stream.starting:
+            return self
         waiting = [each for each in self.position if before.position.get(each, 0) < ends.get(each, 0)]
         if before.generation != self.generation or self.standing not in ("caught up", "behind") or not waiting:
             return self

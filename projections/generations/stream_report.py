@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from eventlog.settings import LogSettings
@@ -19,7 +19,7 @@ class StreamReport:
     batch: number of the last batch, and its duration. records: read, heartbeats included. amending, dropped: late
     observations that were taken in, and that were left out. unreadable: records that were left out.
     lost: rows that Spark dropped although the rule of lateness admits them. state: of the query, in the last batch.
-    watermark: as Spark writes it; empty if there is none.
+    watermark: as Spark writes it; empty if there is none. starting: since the start of its process, no batch has ended.
     """
 
     batch: int = -1
@@ -32,6 +32,7 @@ class StreamReport:
     state_rows: int = 0
     state_bytes: int = 0
     watermark: str = ""
+    starting: bool = False
 
     def text(self) -> str:
         """One line for people."""
@@ -42,6 +43,7 @@ class StreamReport:
             f"state of {self.state_rows:,} rows, {self.state_bytes / 1e6:.1f} MB",
             f"watermark {self.watermark or 'none'}",
         ]
+        parts += ["starting"] if self.starting else []
         return "; ".join([*parts, *([f"{self.lost:,} rows LOST behind the watermark"] if self.lost else [])])
 
 
@@ -70,6 +72,11 @@ def write_report(settings: LogSettings, tag: str, report: StreamReport | None) -
         part.replace(file)
     except OSError as error:
         log.warning("cannot write the report of %s: %s", tag, error)
+
+
+def note_start(settings: LogSettings, tag: str) -> None:
+    """Note in the report that the query's process starts: until a batch has ended, its view is not stalled."""
+    write_report(settings, tag, replace(read_report(settings, tag) or StreamReport(), starting=True))
 
 
 def _file(settings: LogSettings, tag: str) -> Path:

@@ -85,4 +85,5 @@ def reported(report: StreamReport, progress: Mapping[str, Any]) -> StreamReport:
         state_rows=sum(each["numRowsTotal"] for each in operators),
         state_bytes=sum(each["memoryUsedBytes"] for each in operators),
         watermark=progress["eventTime"].get("watermark", ""),
+        starting=False,
     )

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from eventlog.settings import LogSettings
-from projections.generations.stream_report import StreamReport, read_report, write_report
+from projections.generations.lag import Lag
+from projections.generations.stream_report import StreamReport, note_start, read_report, write_report
 from projections.spark.streams.watched import Watched, reason
 
 TAG = "gates@1.g2"
@@ -64,6 +65,24 @@ def test_batches_are_counted_once_and_go_on_after_a_restart(
         "state of 8 rows, 1.5 MB; watermark 2026-03-01T11:58:00.000Z"
     )
     assert "lost" not in caplog.text.lower()
+
+
+def test_a_view_whose_query_starts_is_not_stalled(settings: LogSettings) -> None:
+    def look() -> Lag:
+        report = read_report(settings, TAG)
+        return Lag("gates", "postgres", 1, 2, "behind", {"observations/0": 3}, 7, 0, 1.0, stream=report)
+
+    note_start(settings, TAG)
+    before = look()
+    assert look().since(before, {"observations/0": 9}).standing == "behind"
+    query: Any = Query()
+    query.recentProgress = [progress(0)]
+    Watched(query, settings, TAG).look()
+    assert look().since(before, {"observations/0": 9}).standing == "stalled"
+    note_start(settings, TAG)
+    report = read_report(settings, TAG)
+    assert report is not None
+    assert (report.starting, report.records) == (True, 10), "what was counted stays"
 
 
 def test_rows_that_spark_drops_are_an_error(settings: LogSettings, caplog: pytest.LogCaptureFixture) -> None:
