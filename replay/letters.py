@@ -14,7 +14,7 @@ from commands.receipt import Receipt
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
-from eventlog.topics import CAPTURED, COMMANDS, DEAD_LETTERS, PATCHES
+from eventlog.topics import CAPTURED, COMMANDS, DEAD_LETTERS, EVENTS, PATCHES
 from projections.loading.dead_letters import DeadLetters
 from projections.view import View
 from replay.choosing import check_choice
@@ -162,7 +162,8 @@ def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[Vie
         # for a part of a patch, the letter's key has the view; for a whole patch, the record's key
         parts = key.split("/")
         tag = parts[2] if len(parts) > 3 else (letter.key or b"").decode(errors="replace").partition("/")[0]
-        tagged = [view for view in views.values() if view.tag == tag]
+        # of a stream view, the tag also has the generation, after a dot
+        tagged = [view for view in views.values() if view.tag == tag.partition(".")[0]]
         yield from tagged or views.values()
         return
     if key.startswith(CAPTURED):
@@ -172,7 +173,7 @@ def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[Vie
     with suppress(NotAnEnvelope):
         event_type = decode(letter.value).type
     for view in views.values():
-        if event_type is None or view.handles(event_type):
+        if view.reads(EVENTS) and (event_type is None or view.handles(event_type)):
             yield view
 
 
