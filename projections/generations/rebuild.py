@@ -25,6 +25,7 @@ from projections.generations.engine import Engine, Failure, Load, StreamQueries,
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations, RebuildLock
 from projections.generations.sources import ends, sources
+from projections.generations.stream_report import read_report
 from projections.generations.top_up import top_up
 from projections.kinds import placeholder_view
 from projections.loading.loader import REFRESH_S
@@ -124,6 +125,8 @@ class Rebuilder:
                     with build.phase("swap"):
                         self._swap(build)
                     build.result.seconds = time.monotonic() - began
+                report = read_report(self.settings, build.target.tag)
+                build.result.events = report.records if report else 0
                 self._drop_if_possible(view, lambda: self._drop_old(view))
             return build.result
         except (ProjectionError, EventLogError) as error:
