@@ -24,8 +24,8 @@ PRODUCER: Final = {"acks": "all", "message.timeout.ms": 5_000, "linger.ms": 5, "
 
 
 @contextmanager
-def beating(settings: LogSettings, topics: Iterable[str]) -> Iterator[None]:
-    """Append a heartbeat to every partition of these topics each second, until the context ends.
+def beating(settings: LogSettings, topics: Iterable[str], every_s: float = EVERY_S) -> Iterator[None]:
+    """Append a heartbeat to every partition of these topics every `every_s` seconds, until the context ends.
 
     topics: without the environment. A heartbeat that cannot be written is left out; compaction keeps the last one of
     each partition.
@@ -35,7 +35,7 @@ def beating(settings: LogSettings, topics: Iterable[str]) -> Iterator[None]:
         yield
         return
     stop = threading.Event()
-    thread = threading.Thread(target=_beat, args=(settings, names, stop), name="heartbeats", daemon=True)
+    thread = threading.Thread(target=_beat, args=(settings, names, every_s, stop), name="heartbeats", daemon=True)
     thread.start()
     try:
         yield
@@ -44,7 +44,7 @@ def beating(settings: LogSettings, topics: Iterable[str]) -> Iterator[None]:
         thread.join()
 
 
-def _beat(settings: LogSettings, topics: list[str], stop: threading.Event) -> None:
+def _beat(settings: LogSettings, topics: list[str], every_s: float, stop: threading.Event) -> None:
     producer = Producer(client_config(settings, **PRODUCER))
     while True:
         for topic in topics:
@@ -54,6 +54,6 @@ def _beat(settings: LogSettings, topics: list[str], stop: threading.Event) -> No
                 except (BufferError, KafkaException) as error:
                     log.warning("no heartbeat in %s: %s", topic, error)
         producer.poll(0)
-        if stop.wait(EVERY_S):
+        if stop.wait(every_s):
             producer.flush(EVERY_S)
             return

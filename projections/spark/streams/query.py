@@ -38,7 +38,7 @@ _SESSION: Final[Mapping[str, str]] = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # heartbeats come every second, so a batch without records is never needed to close windows
+    # heartbeats come, so a batch without records is never needed to close windows
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 
