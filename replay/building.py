@@ -162,11 +162,15 @@ def _report(outcome: Outcome[Rebuilt], seconds: float, startup_s: float, as_json
             skipped = (
                 f"; {each.skipped:,} unreadable records skipped: see `replay dead-letters list`" if each.skipped else ""
             )
-            say(
-                f"{each.view} is now generation {each.generation}: {each.events:,} events, {each.rows:,} rows, "
-                f"{each.seconds:.1f} s{skipped}"
-            )
+            say(f"{each.view} is now generation {each.generation}: {_size(each)}, {each.seconds:.1f} s{skipped}")
     outcome.complain()
+
+
+def _size(rebuilt: Rebuilt) -> str:
+    """How much was read and written; nobody counts the rows of a stream view."""
+    if rebuilt.rows is None:
+        return f"{rebuilt.events:,} records"
+    return f"{rebuilt.events:,} events, {rebuilt.rows:,} rows"
 
 
 def _report_estimates(estimates: Sequence[Estimate], as_json: bool) -> None:

@@ -60,14 +60,14 @@ class Step:
 class Rebuilt:
     """The result of a rebuild.
 
-    events: read by bulk; rows: written by bulk; skipped: records that could not be read; seconds: until the swap, and
-    by phase.
+    events: read by bulk; rows: written by bulk, None if the view's own query wrote them; skipped: records that could
+    not be read; seconds: until the swap, and by phase.
     """
 
     view: str
     generation: int
     events: int = 0
-    rows: int = 0
+    rows: int | None = 0
     skipped: int = 0
     seconds: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)

@@ -126,7 +126,7 @@ class Rebuilder:
                         self._swap(build)
                     build.result.seconds = time.monotonic() - began
                 report = read_report(self.settings, build.target.tag)
-                build.result.events = report.records if report else 0
+                build.result.events, build.result.rows = report.records if report else 0, None
                 self._drop_if_possible(view, lambda: self._drop_old(view))
             return build.result
         except (ProjectionError, EventLogError) as error:

@@ -103,8 +103,9 @@ def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_tr
         with traffic(deployed):
             eventually(lambda: has_rows(deployed), "the first rows", START_S)
             kill(part(supervisor, "projections", "streams"))
-            code, _, complaint = deployed.replay("rebuild", "gates")
+            code, rebuilt, complaint = deployed.replay("rebuild", "gates")
             assert code == 0, complaint
+            assert [(each["events"] > 0, each["rows"]) for each in rebuilt["views"]] == [(True, None)]
             killed_at = len(recorded(deployed))
             eventually(lambda: len(recorded(deployed)) > killed_at + 100)
         rows_become_python_s(deployed)
