@@ -29,6 +29,7 @@ HEADER: Final = '''\
 from projections.folding.runtime import *
 '''
 INDENT: Final = "    "
+GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})
 
 
 class OnlySpark(Exception):
@@ -56,6 +57,11 @@ class Program:
         """The slots of a row."""
         return tuple(field for monoid in self.monoids for field in monoid.fields)
 
+    @cached_property
+    def lists(self) -> tuple[int, ...]:
+        """The slots whose values grow with the events."""
+        return tuple(at for at, field in enumerate(self.fields) if field.type in GROWING)
+
     def namespace(self, decoders: Mapping[str, Any]) -> dict[str, Any]:
         """The names that the source defines; decoders: the names that it may use of them."""
         found: dict[str, Any] = {**decoders} | {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
@@ -64,7 +70,7 @@ class Program:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "fields"}
+        return {name: value for name, value in vars(self).items() if name not in ("fields", "lists")}
 
 
 def compiled(view: TableView) -> Program:

@@ -19,6 +19,7 @@ from projections.table.types import ColumnType, canonical, format_time
 
 WAITING_ENTRIES: Final = 64
 """Entries that wait at least before they are combined into a list: a list is sorted or copied for each combination."""
+TEXT_PER_ENTRY: Final = 200
 __all__ = [
     "Gathered",
     "Unclear",
@@ -173,12 +174,23 @@ class Gathered:
         if len(self._waiting) > self._size:
             self._size = max(WAITING_ENTRIES, len(self.state()))
 
+    def __len__(self) -> int:
+        """Entries, about."""
+        return len(self._waiting) + entries(self._state)
+
     def state(self) -> Any:
         """The list in the form of rows."""
         if self._waiting:
             self._state = combined(self._monoid, self._name, self._state, self._waiting)
             self._waiting = []
         return self._state
+
+
+def entries(value: Any) -> int:
+    """How many entries a list of a row has, in any form; a text counts as few, because its characters are small."""
+    if value is None:
+        return 0
+    return 1 + len(value) // TEXT_PER_ENTRY if isinstance(value, str) else len(value)
 
 
 def combined(monoid: Monoid, name: str, ours: Any, theirs: Any) -> Any:

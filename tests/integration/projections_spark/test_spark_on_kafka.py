@@ -258,7 +258,7 @@ def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
         path = tmp_path / source if in_files else None
         part = Part(source, start, end)
         task = tasks.FoldTask(decoders([view]), [compiled(view)], log.settings, [part], ALWAYS, {}, 16, path)
-        shares.append(tasks.fold(task, lambda _: None))
+        shares += tasks.fold(task, lambda _: None)
     expected = expected_states(view, sources)
     assert sum(len(share.chunks) for share in shares) > 2 * len(expected), "rows are in parts"
     writer, groups = ToFiles(tmp_path), tasks.groups(shares, 0, 2)
