@@ -236,7 +236,8 @@ def test_a_folder_that_another_process_takes_for_an_abandoned_one_is_not_used(
         assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_slices_that_are_too_old_or_not_complete_are_removed(tmp_path: Path) -> None:
+def test_slices_that_are_too_old_or_not_complete_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("projections.folding.slices.topic_id", lambda *_: "its id")
     settings = settings_in(tmp_path)
     folding = Slices(settings, [BY_THING], ALL, size=10)
 
