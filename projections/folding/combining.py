@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 import msgspec
 
@@ -62,7 +62,7 @@ class Combined:
 
     def __init__(self, program: Program) -> None:
         self._fold = Fold(program)
-        self._runs: list[BinaryIO] = []
+        self._runs: list[IO[bytes]] = []
         self._opened = ExitStack()
         self._unchecked = 0
 
@@ -105,7 +105,7 @@ class Combined:
         self._runs.append(self._run(_sorted(self._fold.rows), folder))
         self._fold.rows = {}
 
-    def _run(self, items: Iterable[Item], folder: str) -> BinaryIO:
+    def _run(self, items: Iterable[Item], folder: str) -> IO[bytes]:
         with on_disk(folder):
             run = tempfile.TemporaryFile(buffering=RUN_BUFFER, dir=folder)  # noqa: SIM115 - it outlives this function
             self._opened.callback(_close, run)
@@ -121,7 +121,7 @@ class Combined:
             yield key, reduce(self._fold.combine, (row for _, row in found))
 
 
-def _close(run: BinaryIO) -> None:
+def _close(run: IO[bytes]) -> None:
     """What is still buffered after an error, and is tried again here, is of no use."""
     with suppress(OSError):
         run.close()
@@ -131,7 +131,7 @@ def _sorted(rows: Rows) -> Iterator[Item]:
     return ((key, rows[key]) for key in sorted(rows))
 
 
-def _items(run: BinaryIO) -> Iterator[Item]:
+def _items(run: IO[bytes]) -> Iterator[Item]:
     run.seek(0, os.SEEK_SET)
     decode = msgspec.msgpack.Decoder(Item).decode
     while length := run.read(_LENGTH):

@@ -1,4 +1,4 @@
-"""Bench `replay_lists`: a rebuild, from the shell, of a view with lists, beside one of the same events without lists."""
+"""Bench `replay_lists`: a rebuild, from the shell, of a view with lists, beside a view of the same events without."""
 
 from __future__ import annotations
 
