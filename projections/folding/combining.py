@@ -22,7 +22,7 @@ from projections.folding.folder import Fold, Row, Rows
 
 ROWS_COMBINED: Final = 500_000
 """Rows that a task combines in memory."""
-ENTRIES_COMBINED: Final = 1_000_000
+ENTRIES_COMBINED: Final = 500_000
 """Entries of their lists likewise; see `Fold.entries`."""
 CHECKED_BYTES: Final = 4 * 1024 * 1024
 """Encoded rows between two counts of entries."""

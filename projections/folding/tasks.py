@@ -30,9 +30,9 @@ from projections.stores.store import BulkWriter
 ROWS_IN_MEMORY: Final = 200_000
 """Rows that a task folds before it moves them to its chunks."""
 MAX_SHARERS: Final = 4
-"""Views that share these rows; each of more has as many as one of four: fewer would make too many small chunks."""
+"""Views that share the rows; each of more has as many as one of four: fewer would make too many small chunks."""
 ENTRIES_IN_MEMORY: Final = 500_000
-"""Entries of their lists likewise: few rows can have long lists."""
+"""Entries of their lists likewise, which all views share: few rows can have long lists."""
 CHECKED_RECORDS: Final = 100_000
 """Records between two counts of entries."""
 READ_BYTES: Final = 8 * 1024 * 1024
@@ -118,15 +118,15 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
     If it gives up all views, it stops. Raises LogUnavailable and DiskFull.
     """
     folder, unchecked = Folder(task.decoders, task.programs, task.times, task.erased, task.alone), 0
-    folds, sharers = folder.folds, min(MAX_SHARERS, len(task.programs))
+    folds, most = folder.folds, ROWS_IN_MEMORY // min(MAX_SHARERS, len(task.programs))
     with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
         for messages, source in _read(log, task.parts):
             folder.add(source, messages)
             on_records(len(messages))
             unchecked += len(messages)
             for view, each in enumerate(folds):
-                if len(each.rows) > ROWS_IN_MEMORY // sharers or (
-                    unchecked > CHECKED_RECORDS and each.entries() > ENTRIES_IN_MEMORY // sharers
+                if len(each.rows) > most or (
+                    unchecked > CHECKED_RECORDS and each.entries() > ENTRIES_IN_MEMORY // len(folds)
                 ):
                     held.add(view, each.drain())
                     yield from held.full()
