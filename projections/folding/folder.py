@@ -15,7 +15,8 @@ from eventlog.source_positions import topic_and_partition
 from eventlog.topics import EVENTS
 from projections.folding.compiled import Program
 from projections.folding.decoders import Decoders, Older
-from projections.folding.runtime import Unclear, entries
+from projections.folding.lists import entries
+from projections.folding.runtime import Unclear
 from projections.table.changes import Absent, Place, envelope_of
 
 Row = list[Any]

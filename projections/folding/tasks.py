@@ -39,8 +39,8 @@ READ_BYTES: Final = 8 * 1024 * 1024
 """Records that are folded between two counts of rows."""
 SHARE_BYTES: Final = 16 * 1024 * 1024
 """Encoded rows of a share without a file."""
-GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Encoded rows that are combined and written together; as Python objects they take some ten times the memory."""
+GROUP_BYTES: Final = 8 * 1024 * 1024
+"""Encoded rows that are combined and written together; as Python objects they take ten to twenty times the memory."""
 MAX_UNCLEAR: Final = 20_000
 """Records of a view that a task leaves to others before it gives up."""
 
