@@ -26,6 +26,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.kafka_heartbeats import beating
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
+from projections.folding.slices import remove_left
 from projections.generations.engine import holds_events
 from projections.generations.lag import Lags, position
 from projections.generations.rates import Rates
@@ -88,6 +89,7 @@ class Service:
         """
         self.generations.prepare()
         drop_leftovers(self.generations, self.stores)
+        remove_left(self.settings)
         missing, unpublished, current = [], [], self.generations.live()
         for view in self.views.views.values():
             own, now = self.generations.check(view), current.get(view.name)

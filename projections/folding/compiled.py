@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from commands.declaring.aggregate import Event
+from projections.folding.compiled_lists import INDENT, ListCode, list_code
 from projections.folding.decoders import is_raw
 from projections.table.expressions import Expression, Value, attribute
 from projections.table.fold_plan import Lift
@@ -28,7 +29,7 @@ HEADER: Final = '''\
 
 from projections.folding.runtime import *
 '''
-INDENT: Final = "    "
+GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})
 
 
 class OnlySpark(Exception):
@@ -56,6 +57,11 @@ class Program:
         """The slots of a row."""
         return tuple(field for monoid in self.monoids for field in monoid.fields)
 
+    @cached_property
+    def lists(self) -> tuple[int, ...]:
+        """The slots whose values grow with the events."""
+        return tuple(at for at, field in enumerate(self.fields) if field.type in GROWING)
+
     def namespace(self, decoders: Mapping[str, Any]) -> dict[str, Any]:
         """The names that the source defines; decoders: the names that it may use of them."""
         found: dict[str, Any] = {**decoders} | {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
@@ -64,7 +70,7 @@ class Program:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "fields"}
+        return {name: value for name, value in vars(self).items() if name not in ("fields", "lists")}
 
 
 def compiled(view: TableView) -> Program:
@@ -99,8 +105,11 @@ def _function(name: str, view: TableView, case: Case) -> str:
     event = event_of(case)
     lift = view.plan.lifts[case]
     lifted, condition, through = lift.brings, lift.condition, lift.through
+    lists = _lists(view, lifted, event)
     values = {
-        field.name: _value(lifted[field.name], event, field) for field in view.layout.fields if field.name in lifted
+        field.name: _value(lifted[field.name], event, field)
+        for field in view.layout.fields
+        if field.name in lifted and field.name not in lists
     }
     sums = {monoid.field.name for monoid in view.layout.monoids if isinstance(monoid, Sum)}
     constants = {name: text for name, text in values.items() if name in sums and isinstance(lifted[name], Value)}
@@ -110,6 +119,8 @@ def _function(name: str, view: TableView, case: Case) -> str:
     if event is not None:
         lines += _checks(lift, event)
     read = {slots[name]: text for name, text in values.items() if name not in constants}
+    for code in lists.values():
+        read |= code.reads
     made = ", ".join([key, *read.values()])
     given = ", ".join(["key", *read])
     only = f" if {condition.python(event)}" if condition is not None else ""
@@ -129,8 +140,21 @@ def _function(name: str, view: TableView, case: Case) -> str:
         "if row is None:",
         f"    row = rows[key] = {_empty(view.layout.monoids)}",
         *_changes(view.layout.monoids, slots),
+        *(line for code in lists.values() for line in code.changes),
     ]
     return "\n".join([*lines, *(indent + line for line in body)])
+
+
+def _lists(view: TableView, lifted: Mapping[str, Expression], event: type[Event] | None) -> dict[str, ListCode]:
+    """The code for the lists that an event changes, by field."""
+    found, at = {}, 0
+    for number, monoid in enumerate(view.layout.monoids):
+        name = monoid.fields[0].name
+        code = list_code(monoid, number, f"row[{at}]", lifted[name], event, _changes) if name in lifted else None
+        if code is not None:
+            found[name] = code
+        at += len(monoid.fields)
+    return found
 
 
 def _checks(lift: Lift, event: type[Event]) -> list[str]:
@@ -158,12 +182,12 @@ def _empty(monoids: Sequence[Monoid]) -> str:
     return f"[{', '.join(slots)}]"
 
 
-def _changes(monoids: Sequence[Monoid], slots: Mapping[str, str]) -> list[str]:
+def _changes(monoids: Sequence[Monoid], slots: Mapping[str, str], row: str = "row") -> list[str]:
     """The lines that combine the values of one event, in the variables `slots`, into `row`."""
     lines: list[str] = []
     at = 0
     for number, monoid in enumerate(monoids):
-        places = {field.name: f"row[{at + more}]" for more, field in enumerate(monoid.fields)}
+        places = {field.name: f"{row}[{at + more}]" for more, field in enumerate(monoid.fields)}
         brought = {name: slots[name] for name in places if name in slots}
         match monoid:
             case Pick() | Sum() | Extreme():

@@ -18,6 +18,7 @@ from eventlog.source_positions import topic_and_partition
 from eventlog.topics import EVENTS
 from projections.errors import BulkLoadFailed, ProjectionError
 from projections.folding import unclear
+from projections.folding.combining import DiskFull
 from projections.folding.compiled import OnlySpark, Program, combining, compiled
 from projections.folding.decoders import decoders
 from projections.folding.folder import UnclearRecord, is_heartbeat
@@ -108,6 +109,8 @@ class FoldingEngine:
             return one.run()
         except (TaskFailed, ProjectionError, EventLogError, OSError) as error:
             half = len(loads) // 2
+            if _disk_is_full(error):
+                one.forget()
             if not half or _log_is_away(error):
                 return [error] * len(loads)
             log.warning(
@@ -226,6 +229,10 @@ def _go_together(one: Load[TableView], other: Load[TableView]) -> bool:
 def _log_is_away(error: Exception) -> bool:
     """Whether a task or this process could not read the log; a task's error is only text."""
     return isinstance(error, EventLogError) or LogUnavailable.__name__ in str(error)
+
+
+def _disk_is_full(error: Exception) -> bool:
+    return isinstance(error, DiskFull) or DiskFull.__name__ in str(error)
 
 
 def _tags(loads: Sequence[Load[TableView]]) -> str:

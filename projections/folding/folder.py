@@ -15,6 +15,7 @@ from eventlog.source_positions import topic_and_partition
 from eventlog.topics import EVENTS
 from projections.folding.compiled import Program
 from projections.folding.decoders import Decoders, Older
+from projections.folding.lists import entries
 from projections.folding.runtime import Unclear
 from projections.table.changes import Absent, Place, envelope_of
 
@@ -103,7 +104,8 @@ class Fold:
         }
         self.every: Callable[..., None] | None = names[program.every] if program.every else None
         self._finish: Callable[[Row], Row] = names["finish"]
-        self._combine: Callable[[Row, Row], Row] = names["combine"]
+        self.combine: Callable[[Row, Row], Row] = names["combine"]
+        self._lists = program.lists
         self.tables = program.tables
         self.rows: Rows = {}
         self.unclear: list[UnclearRecord] = []
@@ -112,6 +114,10 @@ class Fold:
     def give_up(self) -> None:
         """Fold nothing more."""
         self.given_up, self.functions, self.every, self.rows = True, {}, None, {}
+
+    def entries(self) -> int:
+        """The number of entries in the lists of all rows, about."""
+        return sum(entries(row[at]) for at in self._lists for row in self.rows.values())
 
     def drain(self) -> Rows:
         """The rows so far, in the form of stores, which are then forgotten."""
@@ -122,7 +128,7 @@ class Fold:
 
     def take_in(self, rows: Rows) -> None:
         """Combine rows in the form of stores into such rows."""
-        held, combine = self.rows, self._combine
+        held, combine = self.rows, self.combine
         for key, row in rows.items():
             ours = held.get(key)
             if ours is None:

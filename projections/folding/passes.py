@@ -83,7 +83,7 @@ class Pass:
         return outcomes
 
     def forget(self) -> None:
-        """Delete what was folded, if it will not be used."""
+        """Delete what was folded, if it will not be used or the disk is full."""
         self._slices.forget()
 
     @property

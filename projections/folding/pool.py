@@ -49,7 +49,7 @@ class Pool:
 
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
         """See Workers.fold."""
-        return self._run(_fold, [(task,) for task in tasks])
+        return [share for shares in self._run(_fold, [(task,) for task in tasks]) for share in shares]
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
         """See Workers.write."""
@@ -97,8 +97,8 @@ def _begin(count: Any) -> None:
     call_without_parent(partial(os._exit, 1))
 
 
-def _fold(task: FoldTask) -> Share:
-    return fold(task, _add)
+def _fold(task: FoldTask) -> list[Share]:
+    return list(fold(task, _add))
 
 
 def _add(records: int) -> None:

@@ -1,4 +1,4 @@
-"""What compiled source calls: values in the form of rows, null-safe operators, and lists that grow cheaply."""
+"""What compiled source calls: values in the form of rows, null-safe operators, and lists of rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import msgspec
 import orjson
 
 from commands.declaring.upcasting import TIME
+from projections.folding.lists import Gathered, Parts, Ranks, Values, combined
 from projections.table.expressions import format_milliseconds
-from projections.table.monoids import Monoid
 from projections.table.monoids.sketches import register_of
 from projections.table.types import ColumnType, canonical, format_time
 
-WAITING_ENTRIES: Final = 64
-"""Entries that wait at least before they are combined into a list: a list is sorted or copied for each combination."""
 __all__ = [
     "Gathered",
+    "Parts",
+    "Ranks",
     "Unclear",
+    "Values",
     "above",
     "as_float",
     "at_least",
@@ -151,41 +152,6 @@ def kept(entries: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[dict
 def registers(value: Any) -> list[dict[str, int]]:
     """See Register."""
     return [] if value is None else [register_of(value)]
-
-
-class Gathered:
-    """A list of a row, and entries that wait to be combined into it.
-
-    Every entry could be combined at once, but then each would sort or copy the whole list.
-    """
-
-    __slots__ = ("_monoid", "_name", "_size", "_state", "_waiting")
-
-    def __init__(self, monoid: Monoid) -> None:
-        self._monoid, self._name = monoid, monoid.fields[0].name
-        self._state: Any = None
-        self._waiting: list[dict[str, Any]] = []
-        self._size = WAITING_ENTRIES
-
-    def add(self, entries: list[dict[str, Any]]) -> None:
-        """Combine an event's entries."""
-        self._waiting += entries
-        if len(self._waiting) > self._size:
-            self._size = max(WAITING_ENTRIES, len(self.state()))
-
-    def state(self) -> Any:
-        """The list in the form of rows."""
-        if self._waiting:
-            self._state = combined(self._monoid, self._name, self._state, self._waiting)
-            self._waiting = []
-        return self._state
-
-
-def combined(monoid: Monoid, name: str, ours: Any, theirs: Any) -> Any:
-    """Two states of a monoid of one field, combined."""
-    row = {name: ours}
-    monoid.combine(row, {name: theirs})
-    return row[name]
 
 
 def _bounded(result: Any) -> Any:

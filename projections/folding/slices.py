@@ -25,7 +25,9 @@ import commands
 import projections
 from eventlog.admin import topic_id
 from eventlog.settings import LogSettings
+from projections.folding.combining import on_disk
 from projections.folding.folder import Erased, Part
+from projections.folding.folders import PREFIX, is_held, remove_abandoned, temporary_folder
 from projections.folding.tasks import Share
 from projections.generations.engine import Ranges
 from projections.generations.selection import Selection
@@ -39,7 +41,6 @@ KEPT_S: Final = 24 * 60 * 60
 """Shorter than the retention of tombstones, so that later erasures are found in the log."""
 TOGETHER: Final = "several."
 """How folders for several views begin; names of views contain no dot."""
-REST: Final = "rest-"
 SHARES: Final = "shares.msgpack"
 """Written last: a slice with this file is complete."""
 
@@ -62,10 +63,10 @@ class Slices:
 
     @contextmanager
     def folding(self) -> Iterator[Path]:
-        """A folder for what is not kept; it is deleted at the end."""
-        self._of_views.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=REST, dir=self._of_views) as rest:
-            yield Path(rest)
+        """A folder for what is not kept; it is deleted at the end. Raises DiskFull."""
+        remove_left(self.settings)
+        with on_disk(str(self._of_views)), temporary_folder(self._of_views) as rest:
+            yield rest
 
     def fold(self, ranges: Ranges, erased: Erased, buckets: int, rest: Path, fold: Fold) -> list[Share]:
         """The shares of `ranges`; kept slices are not folded again. rest: see `folding`."""
@@ -80,15 +81,9 @@ class Slices:
         return shares + fold(left, Path(tempfile.mkdtemp(dir=rest)))
 
     def forget(self) -> None:
-        """Delete the kept slices, and what killed processes left long ago.
-
-        Of other views together, too: the same views may never be rebuilt together again.
-        """
+        """Delete the kept slices."""
         for folder in self._of_views.glob("*"):
-            if not folder.name.startswith(REST) or folder.stat().st_mtime < time.time() - KEPT_S:
-                shutil.rmtree(folder, ignore_errors=True)
-        for folder in self._of_views.parent.glob(f"{TOGETHER}*"):
-            if folder != self._of_views and _changed_at(folder) < time.time() - KEPT_S:
+            if not folder.name.startswith(PREFIX):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _slice(self, folder: Path, part: Ranges, fold: Fold) -> list[Share]:
@@ -98,10 +93,14 @@ class Slices:
             return msgspec.msgpack.decode(noted.read_bytes(), type=list[Share])
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        shares = fold(part, folder)
-        unfinished = noted.with_suffix(f".{os.getpid()}")
-        unfinished.write_bytes(msgspec.msgpack.encode(shares))
-        unfinished.replace(noted)
+        try:
+            shares = fold(part, folder)
+            unfinished = noted.with_suffix(f".{os.getpid()}")
+            unfinished.write_bytes(msgspec.msgpack.encode(shares))
+            unfinished.replace(noted)
+        except BaseException:  # half a slice is of no use, and the disk may be full
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         return shares
 
     @property
@@ -109,7 +108,7 @@ class Slices:
         # another rebuild, of other views, may run at the same time
         names = [view.name for view in self.views]
         name = names[0] if len(names) == 1 else TOGETHER + _digest(names)
-        return self.settings.state.absolute() / "replays" / self.settings.environment / name
+        return _all_of(self.settings) / name
 
     def _folder(self, erased: Erased, buckets: int) -> Path:
         # a topic that was deleted and created again has the same name, but other events
@@ -125,6 +124,19 @@ class Slices:
         # other code may fold the same declaration into other fields, so their slices must not be mixed
         what += [str(buckets), _told(erased), code_digest()]
         return self._of_views / _digest(what)
+
+
+def remove_left(settings: LogSettings) -> None:
+    """Remove what killed folds left, except slices that a rebuild can still use."""
+    for views in _all_of(settings).glob("*"):
+        remove_abandoned(views)
+        for folder in views.glob("*"):
+            if not is_held(folder) and _changed_at(folder) < time.time() - KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _all_of(settings: LogSettings) -> Path:
+    return settings.state.absolute() / "replays" / settings.environment
 
 
 def _digest(what: Sequence[str]) -> str:

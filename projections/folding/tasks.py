@@ -15,24 +15,32 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
+from confluent_kafka import Message
 
 from eventlog.envelope import partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
+from projections.folding.combining import Combined, on_disk
 from projections.folding.compiled import Program
 from projections.folding.decoders import Decoders
-from projections.folding.folder import Erased, Fold, Folder, Part, Recorded, Rows, Times, UnclearRecord
+from projections.folding.folder import Erased, Folder, Part, Recorded, Rows, Times, UnclearRecord
 from projections.stores.store import BulkWriter
 
 ROWS_IN_MEMORY: Final = 200_000
 """Rows that a task folds before it moves them to its chunks."""
 MAX_SHARERS: Final = 4
-"""Views that share these rows; each of more has as many as one of four: fewer would make too many small chunks."""
-RECORDS_IN_MEMORY: Final = 2_000_000
-"""Records likewise: few rows can have long lists."""
-GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Encoded rows that are combined and written together; as Python objects they take some ten times the memory."""
+"""Views that share the rows; each of more has as many as one of four: fewer would make too many small chunks."""
+ENTRIES_IN_MEMORY: Final = 500_000
+"""Entries of their lists likewise, which all views share: few rows can have long lists."""
+CHECKED_RECORDS: Final = 100_000
+"""Records between two counts of entries."""
+READ_BYTES: Final = 8 * 1024 * 1024
+"""Records that are folded between two counts of rows."""
+SHARE_BYTES: Final = 16 * 1024 * 1024
+"""Encoded rows of a share without a file."""
+GROUP_BYTES: Final = 8 * 1024 * 1024
+"""Encoded rows that are combined and written together; as Python objects they take ten to twenty times the memory."""
 MAX_UNCLEAR: Final = 20_000
 """Records of a view that a task leaves to others before it gives up."""
 
@@ -103,37 +111,52 @@ class Piece(NamedTuple):
     content: bytes
 
 
-def fold(task: FoldTask, on_records: Callable[[int], None]) -> Share:
-    """Fold parts of the log; on_records: called with the number of records read since. Raises LogUnavailable.
+def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
+    """Fold parts of the log; on_records: called with the number of records read since.
 
-    If it gives up all views, it stops.
+    Yields one share, or without a file several: each has some of the rows, and the last has the rest of what was found.
+    If it gives up all views, it stops. Raises LogUnavailable and DiskFull.
     """
-    folder, read = Folder(task.decoders, task.programs, task.times, task.erased, task.alone), 0
+    folder, unchecked = Folder(task.decoders, task.programs, task.times, task.erased, task.alone), 0
     folds, most = folder.folds, ROWS_IN_MEMORY // min(MAX_SHARERS, len(task.programs))
     with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
         for messages, source in _read(log, task.parts):
             folder.add(source, messages)
             on_records(len(messages))
-            read += len(messages)
+            unchecked += len(messages)
             for view, each in enumerate(folds):
-                if len(each.rows) > most or read > RECORDS_IN_MEMORY:
+                if len(each.rows) > most or (
+                    unchecked > CHECKED_RECORDS and each.entries() > ENTRIES_IN_MEMORY // len(folds)
+                ):
                     held.add(view, each.drain())
+                    yield from held.full()
                 if len(each.unclear) > MAX_UNCLEAR:
                     each.give_up()
-            if read > RECORDS_IN_MEMORY:
-                read = 0
+            if unchecked > CHECKED_RECORDS:
+                unchecked = 0
             if all(each.given_up for each in folds):
                 break
         for view, each in enumerate(folds):
             held.add(view, each.drain())
-        return held.share(tombstones=folder.tombstones, unclear=[each.unclear for each in folds])
+        yield held.share(tombstones=folder.tombstones, unclear=[each.unclear for each in folds])
 
 
 def _read(log: KafkaLog, parts: Sequence[Part]) -> Iterator[tuple[Sequence[Recorded], str]]:
     """Records of these parts, a batch at a time, with their source."""
     for part in parts:
         for messages in log.batches(*topic_and_partition(part.source), part.start, part.end):
-            yield messages, part.source
+            for some in _of_size(messages):
+                yield some, part.source
+
+
+def _of_size(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Parts of a batch, of READ_BYTES at most: rows are counted between them, and a large event can make many."""
+    if len(messages) <= 1 or sum(map(len, messages)) <= READ_BYTES:
+        yield messages
+        return
+    half = len(messages) // 2
+    yield from _of_size(messages[:half])
+    yield from _of_size(messages[half:])
 
 
 def share_of(rows: Sequence[Rows], buckets: int) -> Share:
@@ -145,17 +168,19 @@ def share_of(rows: Sequence[Rows], buckets: int) -> Share:
 
 
 def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piece]) -> int:
-    """Combine all rows of some buckets, write them to every store, and return their number."""
+    """Combine all rows of some buckets, write them to every store, and return their number.
+
+    Raises DiskFull, and what the writers raise.
+    """
     from projections.folding.arrow_rows import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
 
-    combined = Fold(program)
-    with _without_collection():
-        for rows in _decoded(pieces):
-            combined.take_in(rows)
-    if combined.rows:
-        for writer in writers:
-            writer.write(batches(program, combined.rows))
-    return len(combined.rows)
+    with Combined(program) as combined:
+        with _without_collection():
+            for piece, rows in _decoded(pieces):
+                combined.add(rows, piece.size, None if piece.path is None else Path(piece.path).parent)
+        if combined.is_empty:
+            return 0
+        return max(writer.write(batches(program, combined.items())) for writer in writers)
 
 
 def pieces_of(share: Share, view: int) -> list[tuple[int, Piece]]:
@@ -191,6 +216,9 @@ class Chunks:
 
     def __init__(self, sink: BinaryIO, path: Path | None, buckets: int) -> None:
         self._sink, self._path, self._buckets = sink, path, buckets
+        self._begin()
+
+    def _begin(self) -> None:
         self._chunks: list[Chunk] = []
         self._end = 0
 
@@ -202,17 +230,30 @@ class Chunks:
             self._chunks.append(Chunk(view, bucket, self._end, len(encoded)))
             self._end += len(encoded)
 
+    def full(self) -> Iterator[Share]:
+        """A share, if there is no file and memory should not take more."""
+        if self._path is None and self._end >= SHARE_BYTES:
+            yield self.share()
+
     def share(self, **found: object) -> Share:
-        """What was added."""
+        """What was added since the last share."""
         content = self._sink.getvalue() if isinstance(self._sink, io.BytesIO) else b""
         path = None if self._path is None else str(self._path)
-        return Share(path=path, content=content, chunks=self._chunks, **found)  # type: ignore[arg-type]
+        made = Share(path=path, content=content, chunks=self._chunks, **found)  # type: ignore[arg-type]
+        if self._path is None:
+            self._sink.seek(0)
+            self._sink.truncate()
+            self._begin()
+        return made
 
 
 @contextmanager
 def chunks(path: Path | None, buckets: int) -> Iterator[Chunks]:
     """Chunks in a new file, or (None) in memory."""
-    with io.BytesIO() if path is None else path.open("wb") as sink:
+    if path is None:
+        yield Chunks(io.BytesIO(), path, buckets)
+        return
+    with on_disk(str(path.parent)), path.open("wb") as sink:
         yield Chunks(sink, path, buckets)
 
 
@@ -225,18 +266,19 @@ def _by_bucket(rows: Rows, buckets: int) -> dict[int, Rows]:
     return divided
 
 
-def _decoded(pieces: Iterable[Piece]) -> Iterator[Rows]:
+def _decoded(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, Rows]]:
     decode = msgspec.msgpack.Decoder(Rows).decode
     with ExitStack() as opened:
         files: dict[str, BinaryIO] = {}
-        for path, start, size, content in pieces:
+        for piece in pieces:
+            path = piece.path
             if path is None:
-                yield decode(content)
+                yield piece, decode(piece.content)
                 continue
             if path not in files:
                 files[path] = opened.enter_context(Path(path).open("rb"))
-            files[path].seek(start)
-            yield decode(files[path].read(size))
+            files[path].seek(piece.start)
+            yield piece, decode(files[path].read(piece.size))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
@@ -38,6 +38,9 @@ LOOK_S: Final = 0.02
 LEDGERS_EVERY_S: Final = 1.0
 AWAY_S: Final = 30.0
 """How long a store may be unavailable while a generation catches up."""
+INDEX_AWAY_S: Final = 180.0
+"""While it builds its indexes, which may take longer than a client waits: a failure would repeat the whole rebuild."""
+RETRY_S: Final = 1.0
 FEW_RECORDS: Final = 10_000
 
 
@@ -158,7 +161,7 @@ class Build:
         """Build the indexes."""
         with self.phase("index"):
             for store in self.stores:
-                store.finish(self.target)
+                _patiently(INDEX_AWAY_S)(store.finish, self.target)
 
     def catch_up(self, loaders: Sequence[Loader]) -> None:
         """Wait until `loaders` have brought the generation up to the live query."""
@@ -256,11 +259,16 @@ def _behind(ends: Mapping[int, int], loader: Loader) -> int:
 def _check(target: Target, stores: Sequence[ViewStore]) -> None:
     """Loaders wait for a store forever, and leave out a missing generation; a rebuild must fail instead."""
     for store in stores:
-        again = Retrying(
-            retry=retry_if_exception_type(StoreUnavailable),
-            stop=stop_after_delay(AWAY_S),
-            wait=wait_fixed(1.0),
-            reraise=True,
-        )
-        if not again(store.ledgers, target):
+        if not _patiently(AWAY_S)(store.ledgers, target):
             raise GenerationMissing(target.view.name, target.generation)
+
+
+def _patiently(away_s: float) -> Retrying:
+    """Calls again while a store is unavailable, for so many seconds."""
+    return Retrying(
+        retry=retry_if_exception_type(StoreUnavailable),
+        stop=stop_after_delay(away_s),
+        wait=wait_fixed(RETRY_S),
+        before_sleep=before_sleep_log(log, logging.WARNING),
+        reraise=True,
+    )

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from eventlog.heartbeats import is_heartbeat_key
@@ -161,7 +162,7 @@ class Lags:
             lag_events=events,
             lag_patches=sum(max(0, end - ledgers[each].next_offset) for each, (_, end) in patches.items()),
             freshness_s=0.0 if oldest_ms is None else round(max(0.0, time.time() - oldest_ms / 1000), 3),
-            problem="" if live.published else f"not every plain name leads to it: run `replay publish {view.name}`",
+            problem=_problem(live),
         )
 
     def _end(self, source: str) -> int:
@@ -174,6 +175,19 @@ class Lags:
             if not is_heartbeat_key(record.key)
         ]
         return _Tail([offset for offset, _ in found], [at for _, at in found], start + COUNTED_RECORDS, end)
+
+
+def _problem(live: Generation) -> str:
+    """What is wrong with a generation that is loaded."""
+    if not live.published:
+        return f"not every plain name leads to it: run `replay publish {live.view}`"
+    if live.next_replay is not None and live.next_replay > datetime.now(UTC):
+        return (
+            f"replayed {live.replays} times in a row, and soon too far behind again; the next replay is not before "
+            f"{live.next_replay.astimezone(UTC):%H:%M:%S} UTC. If its rows change faster than loaders write them, "
+            "start more loaders (HEADWATER_LOADERS)"
+        )
+    return ""
 
 
 @dataclass(frozen=True)

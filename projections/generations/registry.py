@@ -33,7 +33,8 @@ class Generation:
     state: building, live (for the code of its version) or retired. bulk_ends: by source, the offset after the
     last event of bulk. patch_starts: by partition of `patches`, the offset from which it is
     loaded. stores: where it was built. declaration: its lines. published: whether the plain names lead to it. events,
-    seconds: how much bulk read, and how long it took. source, selection: of a view made with --as.
+    seconds: how much bulk read, and how long it took. source, selection: of a view made with --as. replays,
+    next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
     """
 
     view: str
@@ -53,6 +54,8 @@ class Generation:
     seconds: float | None
     source: str | None
     selection: str | None
+    replays: int | None = None
+    next_replay: datetime | None = None
 
 
 class RebuildLock:
@@ -163,6 +166,12 @@ class Generations:
         """Record how much bulk read and how long it took."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.MEASURED), [events, seconds, view, generation])
+
+    def paused(self, view: View, replays: int, pause_s: float) -> None:
+        """Record that upkeep has replayed a view so often in a row, and does not do so again for some seconds."""
+        values = {"view": view.name, "tag": view.tag, "replays": replays, "pause_s": pause_s}
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.PAUSED), values)
 
     def withdraw(self, view: str) -> None:
         """Make no generation of `view` live."""

@@ -21,7 +21,8 @@ CREATE TABLE IF NOT EXISTS {schema}.generations (
 
 -- stores: where it was built; declaration: its lines; published: whether the plain names lead to it;
 -- events, seconds: what bulk read and how long it took;
--- source, selection: of a view made with --as, its source view and the selected events
+-- source, selection: of a view made with --as, its source view and the selected events;
+-- replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again
 ALTER TABLE {schema}.generations
     ADD COLUMN IF NOT EXISTS stores      jsonb NOT NULL DEFAULT '["postgres", "elasticsearch", "valkey"]',
     ADD COLUMN IF NOT EXISTS declaration jsonb NOT NULL DEFAULT '[]',
@@ -29,7 +30,9 @@ ALTER TABLE {schema}.generations
     ADD COLUMN IF NOT EXISTS events      bigint,
     ADD COLUMN IF NOT EXISTS seconds     double precision,
     ADD COLUMN IF NOT EXISTS source      text,
-    ADD COLUMN IF NOT EXISTS selection   text;
+    ADD COLUMN IF NOT EXISTS selection   text,
+    ADD COLUMN IF NOT EXISTS replays     integer,
+    ADD COLUMN IF NOT EXISTS next_replay timestamptz;
 
 -- the last number given to a generation of each view: none is used twice, because a writer to one may outlive it
 CREATE TABLE IF NOT EXISTS {schema}.generation_numbers (view text PRIMARY KEY, last integer NOT NULL);
@@ -44,7 +47,7 @@ CREATE TABLE IF NOT EXISTS {schema}.live_views (
 
 COLUMNS = (
     "view, generation, version, tag, fingerprint, state, base AS bulk_ends, start AS patch_starts, "
-    "created_at, live_at, stores, declaration, published, events, seconds, source, selection"
+    "created_at, live_at, stores, declaration, published, events, seconds, source, selection, replays, next_replay"
 )
 
 ALL = f"SELECT {COLUMNS} FROM {{schema}}.generations ORDER BY view, generation"  # noqa: S608
@@ -113,6 +116,11 @@ WITHDRAW = "DELETE FROM {schema}.live_views WHERE view = %s"
 FORGET = "DELETE FROM {schema}.generations WHERE view = %s AND generation = %s AND state <> 'live'"
 
 MEASURED = "UPDATE {schema}.generations SET events = %s, seconds = %s WHERE view = %s AND generation = %s"
+
+PAUSED = """
+UPDATE {schema}.generations SET replays = %(replays)s, next_replay = now() + %(pause_s)s * interval '1 second'
+WHERE view = %(view)s AND tag = %(tag)s AND state = 'live'
+"""
 
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 

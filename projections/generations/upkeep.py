@@ -19,6 +19,7 @@ from projections.errors import ProjectionError
 from projections.generations.lag import COUNTED_RECORDS, QUERIES, Lag, Lags
 from projections.generations.rates import Rates, bulk_rate, quicker_in_bulk
 from projections.generations.registry import Generation
+from projections.generations.repeats import Repeats
 from projections.generations.stalls import Stalls
 from projections.parts import NoParts, Parts
 from projections.view import View
@@ -50,6 +51,7 @@ class Upkeep:
     _looks: int = 0
     _not_before: dict[str, float] = field(default_factory=dict)
     _stalls: Stalls = field(default_factory=Stalls)
+    _repeats: Repeats = field(default_factory=Repeats)
 
     def run(self, stop: threading.Event) -> None:
         """Check until `stop` is set; errors are logged, and the check is repeated."""
@@ -85,8 +87,11 @@ class Upkeep:
         self._before, self._looked = found, looked
         self._restart(self._stalls.due(found, ends, self.parts))
         now = time.monotonic()
+        self._repeats.forget_helped(found)
         due = [
-            name for name in self._to_replay(found, sum(ends.values())) if now > self._not_before.get(name, -math.inf)
+            name
+            for name in self._to_replay(found, sum(ends.values()))
+            if now > self._not_before.get(name, -math.inf) and self._repeats.may_replay(name, now)
         ]
         if due:
             self._replay(due)
@@ -120,9 +125,21 @@ class Upkeep:
                 log.warning("replaying %s: it is too far behind to catch up with patches", name)
                 try:
                     replay(self.lags.views.view(name))
+                    self._pause(name)
                 except ProjectionError as error:
                     log.error("%s; retrying in %.0f s", error, RETRY_S)
                     self._not_before[name] = time.monotonic() + RETRY_S
+
+    def _pause(self, name: str) -> None:
+        """After a replay: if earlier ones did not help, wait before the next one."""
+        in_a_row, pause_s = self._repeats.note(name, time.monotonic())
+        if pause_s:
+            log.warning(
+                "%s has been replayed %d times in a row: its rows may change faster than loaders write them "
+                "(HEADWATER_LOADERS); it is replayed again in %.0f s at the earliest",
+                name, in_a_row, pause_s,
+            )  # fmt: skip
+            self.lags.generations.paused(self.lags.views.view(name), in_a_row, pause_s)
 
 
 def to_replay(lags: Iterable[Lag], log_size: int, rates: Rates, generations: Sequence[Generation]) -> list[str]:

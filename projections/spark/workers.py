@@ -90,7 +90,7 @@ class SparkTasks:
 
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
         """See Workers.fold."""
-        return self._shares(self._context.parallelize(tasks, len(tasks)).map(partial(_fold, self._count)))
+        return self._shares(self._context.parallelize(tasks, len(tasks)).flatMap(partial(_fold, self._count)))
 
     def fold_patches(self, view: TableView, ranges: Ranges, selection: Selection, task: FoldTask) -> list[Share]:
         """See SparkWorkers.fold_patches."""
@@ -152,7 +152,7 @@ class SparkTasks:
             return self._folded.map(_without_content).collect()
 
 
-def _fold(count: Any, task: FoldTask) -> Share:
+def _fold(count: Any, task: FoldTask) -> Iterator[Share]:
     return fold(task, count.add)
 
 
@@ -170,6 +170,7 @@ def _fold_patches(task: FoldTask, count: Any, rows: Iterable[Any]) -> Iterator[S
             count.add(1)
             if len(states) > ROWS_IN_MEMORY:
                 held.add(0, states.drain())
+                yield from held.full()
         held.add(0, states.drain())
         yield held.share(letters=letters, poison=poison)
 

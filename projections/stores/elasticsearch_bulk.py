@@ -36,7 +36,8 @@ class ElasticsearchWriter:
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
         written = 0
-        with translated(), Elasticsearch(self.url, request_timeout=60, max_retries=2) as client:
+        # the same documents may be written again, and failing would repeat the whole rebuild
+        with translated(), Elasticsearch(self.url, request_timeout=60, max_retries=2, retry_on_timeout=True) as client:
             folded = (self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
             while chunk := list(islice(folded, BULK_ROWS)):
                 operations: list[bytes] = []

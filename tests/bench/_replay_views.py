@@ -1,4 +1,4 @@
-"""The view that the bench `replay_cli` rebuilds, as a user's module declares it."""
+"""The views that benches rebuild from the shell, as a user's module declares them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from commands.aggregates.listings.listing import PriceChanged
 from projections.table.declared_stores import Postgres
-from projections.table.expressions import minus
+from projections.table.expressions import envelope, minus
 from projections.table.folds import Column, add, count, last
 from projections.table.view import TableView
 
@@ -17,3 +17,10 @@ PRICES: Mapping[str, Column] = {
     "gained": add({PriceChanged: minus("price", "previous_price")}),
 }
 bench_prices = TableView(name="bench_prices", key="listing_id", columns=PRICES, stores=(Postgres(),))
+bench_rows = TableView(
+    name="bench_rows",
+    key=envelope("id"),
+    key_name="id",
+    columns={"price": last({PriceChanged: "price"}), "changes": count(PriceChanged)},
+    stores=(Postgres(),),
+)

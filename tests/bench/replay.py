@@ -134,13 +134,12 @@ def prepared() -> Iterator[Bench]:
         session.stop()
 
 
-def fill(settings: LogSettings, log: KafkaLog, events: int = EVENTS) -> float:
-    """Append so many events: each listing is repriced in turn. Returns the mean size of a record's value in bytes."""
-    producer = Producer(
-        log.client(
-            **{"linger.ms": 20, "queue.buffering.max.messages": 2_000_000, "queue.buffering.max.kbytes": 1 << 20}
-        )
-    )
+def fill(settings: LogSettings, log: KafkaLog, events: int = EVENTS, *, first: int = 0, **producing: str) -> float:
+    """Append so many events: each listing is repriced in turn. Returns the mean size of a record's value in bytes.
+
+    first: the number of events that are there. producing: further settings of the producer.
+    """
+    producer = bulk_producer(log, **producing)
     topic, total = settings.topic(topics.EVENTS), 0
     marks = "listing/L@@@@@@", "@version@", "@price@"
     sample = Envelope(
@@ -152,7 +151,7 @@ def fill(settings: LogSettings, log: KafkaLog, events: int = EVENTS) -> float:
         sequence=987654321,
     )
     text = encode(sample).decode().replace('"@price@"', "@price@").replace(":987654321", ":@version@")
-    for number in range(events):
+    for number in range(first, first + events):
         listing, version = f"L{number % STREAMS:06d}", number // STREAMS + 1
         value = (
             text.replace("L@@@@@@", listing).replace(marks[1], str(version)).replace(marks[2], str(250000 + version))
@@ -166,6 +165,16 @@ def fill(settings: LogSettings, log: KafkaLog, events: int = EVENTS) -> float:
     if producer.flush(120):
         raise TimeoutError("the events could not be produced")
     return total / events
+
+
+def bulk_producer(log: KafkaLog, **settings: str) -> Producer:
+    """A producer for millions of records."""
+    return Producer(
+        log.client(
+            **{"linger.ms": 20, "queue.buffering.max.messages": 2_000_000, "queue.buffering.max.kbytes": 1 << 20},
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        )
+    )
 
 
 def live_heap_mb(session: SparkSession) -> float:

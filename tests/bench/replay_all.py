@@ -1,4 +1,4 @@
-"""Bench `replay_all`: from the shell, all sample views in one rebuild, beside a rebuild of each after the other."""
+"""Bench `replay_all`: from the shell, several views in one rebuild, beside a rebuild of each after the other."""
 
 from __future__ import annotations
 
@@ -17,33 +17,46 @@ from tests.bench.replay import EVENTS, ROUNDS, STREAMS, fill
 from tests.bench.replay_cli import command, environment, rebuilding
 
 NAMES = ("replay_all",)
-MODULES = "listings"
+SAMPLES, TEN = "listings", "tests.bench._ten_views"
 
 
 def run(name: str) -> Iterator[dict[str, Any]]:
-    """The median of ROUNDS, in each of which all are rebuilt together, and then each alone."""
-    views = list(ViewRegistry.load([MODULES]).views)
+    """A line for the sample views in all stores, and one for ten views in PostgreSQL."""
     with own_environment() as (settings, stores), closing(KafkaLog(settings)) as log:
         fill(settings, log)
-        env = environment(settings, stores, MODULES)
-        together: list[float] = []
-        alone: dict[str, list[float]] = {view: [] for view in views}
-        for _ in range(ROUNDS):
-            together.append(_rebuilt(["--all"], views, env))
-            for view in views:
-                alone[view].append(_rebuilt([view], [view], env))
-        ratios = [sum(each) / taken for *each, taken in zip(*alone.values(), together, strict=True)]
-        yield {
-            "value": round(statistics.median(ratios), 2),
-            "unit": "times as fast",
-            "conditions": f"`replay rebuild --all` of {len(views)} views in all stores, beside the sum of a `replay "
-            f"rebuild` of each; {EVENTS} events of {STREAMS} listings, which all of them read; from the start of a "
-            "command to the swap, in local processes; "
-            f"{settings.partitions} partitions, {os.cpu_count()} cores shared with the servers; median of {ROUNDS}",
-            "all": [round(each, 2) for each in ratios],
-            "together_s": [round(each, 2) for each in together],
-            "alone_s": {view: [round(each, 2) for each in taken] for view, taken in alone.items()},
-        }
+        samples = list(ViewRegistry.load([SAMPLES]).views)
+        yield _measured(environment(settings, stores, SAMPLES), samples, samples, "all stores", settings.partitions)
+        ten = [view for view in ViewRegistry.load([SAMPLES, TEN]).views if view.startswith("bench_ten_")]
+        # two of them stand for all: one with few columns, one with many
+        yield _measured(
+            environment(settings, stores, f"{SAMPLES},{TEN}"), ten, [ten[5], ten[9]], "PostgreSQL", settings.partitions
+        )
+
+
+def _measured(
+    env: Mapping[str, str], views: list[str], measured: list[str], where: str, partitions: int
+) -> dict[str, Any]:
+    """The median of ROUNDS, in each of which all views are rebuilt together, and then each of `measured` alone."""
+    together: list[float] = []
+    alone: dict[str, list[float]] = {view: [] for view in measured}
+    for _ in range(ROUNDS):
+        together.append(_rebuilt(views, views, env))
+        for view in measured:
+            alone[view].append(_rebuilt([view], [view], env))
+    ratios = [
+        len(views) * statistics.mean(each) / taken for *each, taken in zip(*alone.values(), together, strict=True)
+    ]
+    return {
+        "value": round(statistics.median(ratios), 2),
+        "unit": "times as fast",
+        "conditions": f"`replay rebuild` of {len(views)} views in {where}, beside the sum of one of each (measured: "
+        f"{len(measured)}); {EVENTS} events of {STREAMS} listings, which all of them read; from the start "
+        f"of a command to the swap, in local processes; {partitions} partitions, {os.cpu_count()} cores shared with "
+        f"the servers; median of {ROUNDS}",
+        "all": [round(each, 2) for each in ratios],
+        "together_s": [round(each, 2) for each in together],
+        "alone_s": {view: [round(each, 2) for each in taken] for view, taken in alone.items()},
+    }
 
 
 def _rebuilt(words: list[str], views: list[str], env: Mapping[str, str]) -> float:

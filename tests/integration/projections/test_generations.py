@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -81,6 +82,19 @@ def test_what_is_dropped_or_withdrawn_serves_nobody(registry: Registry) -> None:
     assert (registry.served, registry.states) == ([None] * 4, ["retired"])
     with pytest.raises(GenerationMissing):
         generations.swap(BY_GROUP.name, 7)
+
+
+def test_a_pause_between_replays_belongs_to_the_live_generation_of_this_version(registry: Registry) -> None:
+    registry.build(V1)
+    registry.build(V2)
+    registry.generations.paused(V2, 3, 60.0)
+    first, second = registry.generations.of(BY_GROUP.name)
+    assert (first.replays, first.next_replay) == (None, None)
+    assert second.replays == 3
+    assert second.next_replay is not None
+    assert second.next_replay > datetime.now(UTC)
+    registry.build(V2)
+    assert registry.generations.live()[BY_GROUP.name].next_replay is None
 
 
 def test_loaders_follow_what_is_live_of_every_version(registry: Registry) -> None:

@@ -253,12 +253,12 @@ def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
     monkeypatch.setattr(tasks, "ROWS_IN_MEMORY", 1)
     monkeypatch.setattr(tasks, "GROUP_BYTES", 1_000)
     monkeypatch.setattr(KafkaLog, "batches", partialmethod(_singly, KafkaLog.batches))
-    view, shares = VIEWS[0], []
+    view, shares = VIEWS[0], list[tasks.Share]()
     for source, (start, end) in log.ranges().items():
         path = tmp_path / source if in_files else None
         part = Part(source, start, end)
         task = tasks.FoldTask(decoders([view]), [compiled(view)], log.settings, [part], ALWAYS, {}, 16, path)
-        shares.append(tasks.fold(task, lambda _: None))
+        shares += tasks.fold(task, lambda _: None)
     expected = expected_states(view, sources)
     assert sum(len(share.chunks) for share in shares) > 2 * len(expected), "rows are in parts"
     writer, groups = ToFiles(tmp_path), tasks.groups(shares, 0, 2)

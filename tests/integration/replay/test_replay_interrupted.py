@@ -120,7 +120,10 @@ def test_views_that_are_rebuilt_in_one_pass_are_whole_whenever_it_is_killed(depl
             assert states == (["retired", "live"] if view is not views[-1] else ["live", "building"]), view.name
 
 
-def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leaves_the_view(deployed: Deployed) -> None:
+def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leaves_the_view(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("projections.generations.building.INDEX_AWAY_S", 0.5)
     rebuilder(deployed).rebuild(by_group)
     deployed.append(things(40, seed=2))
     deployed.emit([by_group])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from projections.errors import BulkLoadFailed
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine
 from projections.generations.engine import BulkResult, Load
+from tests.integration.commands.small_disk import small_disk
 from tests.integration.projections_spark.test_spark_on_kafka import ToFiles
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import by_group, things
@@ -39,6 +41,16 @@ def equals_the_reference(deployed: Deployed, folder: Path) -> None:
     load(deployed, writer)
     assert differences(states(by_group, writer.rows()), expected_states(by_group, deployed.sources)) == []
     assert kept(deployed) == {}, "a replay that succeeds keeps nothing"
+
+
+def test_a_full_disk_is_named_and_is_not_kept_full(deployed: Deployed, tmp_path: Path) -> None:
+    deployed.append(things(400))
+    with small_disk(16 * 1024, tmp_path) as disk:
+        full = replace(deployed, settings=replace(deployed.settings, state=disk))
+        with pytest.raises(BulkLoadFailed, match=r"no room is left in .*HEADWATER_STATE"):
+            load(full, ToFiles(tmp_path))
+        assert kept(full) == {}
+        assert [each for each in disk.rglob("*") if each.is_file() and each.suffix != ".msgpack"] == []
 
 
 def test_what_was_folded_is_not_folded_again_and_what_was_erased_is_not_kept(

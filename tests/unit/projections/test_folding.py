@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
+from eventlog.envelope import Envelope, Position, encode
 from projections.errors import StoreUnavailable
 from projections.folding import pool
 from projections.folding.arrow_rows import batches
@@ -36,10 +38,11 @@ from projections.stores.documents import DocumentForm
 from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.expressions import Source
-from projections.table.folds import count, last
+from projections.table.folds import add, collect, count, distinct, last, nested, top
 from projections.table.view import TableView
 from projections.testing.histories import history as random_history
 from tests.bad_records import BAD
+from tests.bench._flight_views import Flown
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.domains import SHIPPED
@@ -140,7 +143,7 @@ def check(view: TableView, sources: Sequence[Source], seed: int = 1) -> None:
     assert differences(states(view, together.rows), expected_states(view, sources)) == []
 
     form = DocumentForm.of(view)
-    stored = [form.from_arrow(row) for batch in batches(program, together.rows) for row in batch.to_pylist()]
+    stored = [form.from_arrow(row) for batch in batches(program, together.rows.items()) for row in batch.to_pylist()]
     assert differences({key: touched(state) for key, state in stored}, expected_states(view, sources)) == []
 
 
@@ -152,6 +155,43 @@ def test_every_fold_over_every_type_is_the_references(name: str, seed: int) -> N
     if name in FOLD_VIEWS:
         events = list(view.plan.events.values())
     check(view, random_history(view, events, seed, length=150).sources, seed)
+
+
+SHORT_LISTS = TableView(
+    "short_lists",
+    "route",
+    {
+        "planes": distinct({Flown: "tail"}, limit=3),
+        "latest": collect({Flown: "carrier"}, limit=2),
+        "earliest": collect({Flown: "carrier"}, limit=3, newest=False),
+        "most_delayed": top(2, {Flown: {"plane": "tail"}}, by="delay_minutes"),
+        "least_delayed": top(3, {Flown: "tail"}, by="delay_minutes", highest=False),
+        "carriers": nested(
+            "carrier",
+            {Flown: "carrier"},
+            {"flights": count(Flown), "minutes": add({Flown: "air_minutes"}), "plane": last({Flown: "tail"})},
+            limit=3,
+        ),
+    },
+    (Postgres(),),
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lists_that_outgrow_their_limits_are_the_references(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("projections.folding.lists.SPARE_ENTRIES", seed)
+    chance = random.Random(seed)
+    sources = []
+    for number in range(400):
+        data = {
+            "route": chance.choice("ab"), "carrier": f"C{chance.randrange(20)}", "tail": f"N{chance.randrange(40)}",
+            "delay_minutes": chance.randrange((30, 1_000_000)[seed % 2]), "air_minutes": chance.randrange(500),
+        }  # fmt: skip
+        at = datetime.fromtimestamp(1_767_323_045 + chance.randrange(100), UTC)
+        made = Envelope(f"flight/{number}/1", Flown.type, f"flight/{number}", at, data, sequence=1)
+        place = Position(chance.randrange(3), number)
+        sources.append(Source(made, place, int(at.timestamp() * 1000), encode(made).decode()))
+    check(SHORT_LISTS, sources, seed)
 
 
 @pytest.mark.parametrize("name", SHIPPED_VIEWS)
@@ -333,6 +373,11 @@ class Killed:
         return 0
 
 
+class Counting:
+    def write(self, rows: Any) -> int:
+        return sum(batch.num_rows for batch in rows)
+
+
 def test_a_task_that_fails_says_why_in_its_parent_and_the_next_view_is_written() -> None:
     program = compiled(BY_THING)
     row = [None] * len(program.fields)
@@ -340,7 +385,7 @@ def test_a_task_that_fails_says_why_in_its_parent_and_the_next_view_is_written()
         for writer, why in ((Full(), "it is full"), (Killed(), "a process was killed")):
             with pytest.raises(TaskFailed, match=why):
                 workers.write(0, program, [share_of([{"a": row}], 1)], [writer])
-        assert workers.write(0, program, [share_of([{"a": row}], 1)], []) == 1
+        assert workers.write(0, program, [share_of([{"a": row}], 1)], [Counting()]) == 1
 
 
 def test_time_texts_are_those_of_rows() -> None:

@@ -182,6 +182,8 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, tuple[str, Ba
             monkeypatch.setattr(module, "open_store", lambda *_: store)
         monkeypatch.setattr(rebuild, "loading", no_loaders)
         monkeypatch.setattr(rebuild, "HAND_OVER_S", 0.0)
+        monkeypatch.setattr(building, "INDEX_AWAY_S", 0.05)
+        monkeypatch.setattr(building, "RETRY_S", 0.0)
         monkeypatch.setattr(Build, "catch_up", lambda *_: None)
         monkeypatch.setattr(Build, "bulk", _load)
         return made
@@ -227,6 +229,24 @@ def test_each_view_that_fails_is_named_and_the_others_go_live(
         ("last", 1): "live",
     }, "nothing is left of the others"
     assert stage.registry.held == set()
+
+
+def test_a_store_that_is_slow_to_build_indexes_is_asked_again_and_the_log_is_read_once(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage, left = staged({}), [AWAY, AWAY]
+
+    def finish(_: Store, target: Target) -> None:
+        if left:
+            raise left.pop()
+
+    monkeypatch.setattr(Store, "finish", finish)
+    ((_, outcome),) = stage.rebuilder.rebuild_all(views("slow"))
+    assert isinstance(outcome, Rebuilt)
+    assert stage.engine.passes == [["slow"]]
+    assert caplog.text.count("PostgreSQL is unavailable: gone") == 2
 
 
 def test_a_log_that_is_away_fails_every_view_by_name(

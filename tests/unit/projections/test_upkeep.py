@@ -7,17 +7,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from projections.errors import RebuildFailed, StoreUnavailable
-from projections.generations.lag import Lag
+from projections.generations.lag import Lag, _problem
 from projections.generations.rates import Rates
 from projections.generations.registry import Generation
 from projections.generations.upkeep import Upkeep, to_replay
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
+from tests.unit.replay.played import generation
 
 HERE = Lag("listings", "postgres", 1, 3, "caught up", {"0": 10, "1": 20}, 0, 0, 0.0)
 ENDS = {"0": 12, "1": 20}
@@ -53,9 +55,17 @@ def test_the_rates_of_this_deployment_decide(tmp_path: Path) -> None:
     assert to_replay([slow, fast], 1_000_000, Rates(tmp_path / "rates"), []) == ["listings"]
 
 
+@dataclass
 class FakeGenerations:
+    """A registry that notes pauses: the view, its replays in a row, and seconds."""
+
+    pauses: list[tuple[str, int, float]] = field(default_factory=list)
+
     def all(self) -> list[Generation]:
         return []
+
+    def paused(self, view: TableView, replays: int, pause_s: float) -> None:
+        self.pauses.append((view.name, replays, pause_s))
 
 
 @dataclass
@@ -133,6 +143,48 @@ def test_all_that_is_lost_is_replayed_together_though_one_of_them_fails(rates: R
     assert replays.asked == [["listings", "streams", "city_market"], ["streams"]]
 
 
+@dataclass
+class Clock:
+    """Time that passes on request."""
+
+    now: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_replays_that_do_not_help_are_repeated_less_and_less_often(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, rates: Rates
+) -> None:
+    clock, replays = Clock(), Replays()
+    monkeypatch.setattr("projections.generations.upkeep.time", clock)
+    lost = replace(HERE, view="streams", standing="lost", problem="its ledger is gone")
+    lags = FakeLags([])
+    upkeep = Upkeep(lags, replays, rates)  # type: ignore[arg-type]
+
+    def replayed_in(seconds: int) -> list[int]:
+        """Check every ten seconds; returns the seconds after which the view was replayed."""
+        began, found = clock.now, []
+        for _ in range(seconds // 10):
+            lags.looks.append([lost])
+            before = len(replays.asked)
+            upkeep.look()
+            found += [int(clock.now - began)] * (len(replays.asked) - before)
+            clock.now += 10
+        return found
+
+    assert replayed_in(2000) == [0, 10, 70, 190, 430, 910, 1870]
+    assert lags.generations.pauses[:3] == [("streams", 2, 60.0), ("streams", 3, 120.0), ("streams", 4, 240.0)]
+    assert "streams has been replayed 3 times in a row" in caplog.text
+    replayed_in(10_000)
+    assert max(pause for *_, pause in lags.generations.pauses) == 3600
+    lags.looks.append([replace(lost, standing="caught up", position={"0": 10_000, "1": 10_000})])
+    upkeep.look()
+    assert replayed_in(40) == [0, 10], "it was caught up, so a replay helps"
+    clock.now += 2000
+    assert replayed_in(40) == [0, 10], "it was not needed for long"
+
+
 def test_whatever_goes_wrong_is_told_and_the_next_look_is_taken(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, rates: Rates
 ) -> None:
@@ -175,3 +227,12 @@ def test_what_stands_still_is_restarted_and_that_is_told(caplog: pytest.LogCaptu
     assert parts.restarted == ["postgres"]
     assert "restarting the loaders of postgres: listings in postgres has made no progress" in caplog.text
     assert "again in 120 s" in caplog.text
+
+
+def test_the_status_of_a_view_says_that_replays_do_not_help() -> None:
+    live = generation("listings", 4, "live", replays=3, next_replay=datetime.now(UTC) + timedelta(seconds=60))
+    told = _problem(live)
+    assert "replayed 3 times in a row" in told
+    assert f"not before {live.next_replay:%H:%M:%S} UTC" in told
+    assert _problem(replace(live, next_replay=datetime.now(UTC) - timedelta(seconds=1))) == ""
+    assert "replay publish listings" in _problem(replace(live, published=False))

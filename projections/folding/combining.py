@@ -1,0 +1,138 @@
+"""Rows that are combined by key. Beyond a bound they wait in sorted runs on disk, which are merged by key."""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import reduce
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final
+
+import msgspec
+
+from projections.folding.compiled import Program
+from projections.folding.folder import Fold, Row, Rows
+
+ROWS_COMBINED: Final = 500_000
+"""Rows that a task combines in memory."""
+ENTRIES_COMBINED: Final = 500_000
+"""Entries of their lists likewise; see `Fold.entries`."""
+CHECKED_BYTES: Final = 4 * 1024 * 1024
+"""Encoded rows between two counts of entries."""
+MAX_RUNS: Final = 64
+"""Runs that are merged at a time; more are merged into one first."""
+RUN_BUFFER: Final = 64 * 1024
+_LENGTH: Final = 4
+
+Item = tuple[str, Row]
+
+
+class DiskFull(OSError):
+    """The disk has no room left for folded rows."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(
+            f'no room is left in "{folder}" for folded rows: free some, or set HEADWATER_STATE to a larger disk'
+        )
+
+
+@contextmanager
+def on_disk(folder: str) -> Iterator[None]:
+    """Raise DiskFull if what is written in this context does not fit on the disk of `folder`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFull(folder) from error
+
+
+class Combined:
+    """The rows of some chunks, combined; a context manager that removes its runs.
+
+    Runs are files without a name, so they end with their process.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._fold = Fold(program)
+        self._runs: list[IO[bytes]] = []
+        self._opened = ExitStack()
+        self._unchecked = 0
+
+    def __enter__(self) -> Combined:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._opened.close()
+
+    def add(self, rows: Rows, size: int, folder: Path | None) -> None:
+        """Combine rows that took `size` bytes. folder: for runs; None: the system's. Raises DiskFull."""
+        self._fold.take_in(rows)
+        self._unchecked += size
+        full = len(self._fold.rows) > ROWS_COMBINED
+        if self._unchecked > CHECKED_BYTES:
+            self._unchecked = 0
+            full = full or self._fold.entries() > ENTRIES_COMBINED
+        if full:
+            self._spill(str(folder or tempfile.gettempdir()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no rows."""
+        return not self._runs and not self._fold.rows
+
+    def items(self) -> Iterator[Item]:
+        """Each key with its row; one iteration at a time."""
+        if not self._runs:
+            return iter(self._fold.rows.items())
+        # rows in memory come last, so that they are not changed
+        return self._merged([*map(_items, self._runs), _sorted(self._fold.rows)])
+
+    def _spill(self, folder: str) -> None:
+        """Move the rows to a run."""
+        if len(self._runs) >= MAX_RUNS:
+            merged = self._run(self._merged(map(_items, self._runs)), folder)
+            for each in self._runs:
+                each.close()
+            self._runs = [merged]
+        self._runs.append(self._run(_sorted(self._fold.rows), folder))
+        self._fold.rows = {}
+
+    def _run(self, items: Iterable[Item], folder: str) -> IO[bytes]:
+        with on_disk(folder):
+            run = tempfile.TemporaryFile(buffering=RUN_BUFFER, dir=folder)  # noqa: SIM115 - it outlives this function
+            self._opened.callback(_close, run)
+            for each in items:
+                encoded = msgspec.msgpack.encode(each)
+                run.write(len(encoded).to_bytes(_LENGTH, "big"))
+                run.write(encoded)
+            run.flush()
+        return run
+
+    def _merged(self, runs: Iterable[Iterator[Item]]) -> Iterator[Item]:
+        for key, found in groupby(heapq.merge(*runs, key=itemgetter(0)), itemgetter(0)):
+            yield key, reduce(self._fold.combine, (row for _, row in found))
+
+
+def _close(run: IO[bytes]) -> None:
+    """What is still buffered after an error, and is tried again here, is of no use."""
+    with suppress(OSError):
+        run.close()
+
+
+def _sorted(rows: Rows) -> Iterator[Item]:
+    return ((key, rows[key]) for key in sorted(rows))
+
+
+def _items(run: IO[bytes]) -> Iterator[Item]:
+    run.seek(0, os.SEEK_SET)
+    decode = msgspec.msgpack.Decoder(Item).decode
+    while length := run.read(_LENGTH):
+        yield decode(run.read(int.from_bytes(length, "big")))
