@@ -41,6 +41,7 @@ from tests.integration.commands.handler_process import (
     with_gateway,
 )
 from tests.listed import LISTING
+from tests.seeds import examples
 from tests.waiting import eventually
 
 REPOSITORY = Path(__file__).parents[3]
@@ -201,9 +202,9 @@ def test_a_handler_that_joins_takes_a_share_and_no_command_is_lost(log_settings:
     assert {len(events) for events in stored_events(log_settings).values()} == {1}
 
 
-@pytest.mark.parametrize("kills", [3])
-def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: LogSettings, kills: int) -> None:
-    streams, rounds = 40, 30
+@pytest.mark.soak
+def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: LogSettings) -> None:
+    kills, streams, rounds = examples(1), 40, examples(10)
 
     async def load(gateway: CommandGateway) -> dict[str, list[Receipt]]:
         answered: dict[str, list[Receipt]] = {}

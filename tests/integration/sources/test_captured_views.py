@@ -37,12 +37,14 @@ from tests.integration.sources.captured import Connector, captured, rows_of
 from tests.integration.sources.clients import clients, more_of_each
 from tests.integration.sources.mirrors import MIRRORS, in_rows, shown
 from tests.integration.sources.watching import watching
-from tests.seeds import seed_of
+from tests.seeds import examples, seed_of, some_of
 from tests.simulation.read_side import ReadSide
 from tests.states import differences
 from tests.waiting import eventually
 
 MODULES = "shop,tests.integration.sources.mirrors"
+CHANGES, KILLS = 12, 3
+"""Transactions that are followed, and kills of the seven; in a long run there are more."""
 FOUND_S = 420.0
 """The upkeep restarts a live query that hangs after a minute, and Spark starts slowly on a busy machine."""
 
@@ -196,6 +198,7 @@ def test_every_row_of_every_table_is_in_every_store(mirrored: Mirrored) -> None:
     mirrored.wait_equal()
 
 
+@pytest.mark.soak
 def test_a_query_after_a_commit_has_all_that_was_committed(
     servers: Stack, mirrored: Mirrored, api: httpx.Client
 ) -> None:
@@ -211,8 +214,9 @@ def test_a_query_after_a_commit_has_all_that_was_committed(
 
     with mirrored.connector.connect() as connection, running(change_other_rows):
         registrar = Registrar(connection, seed_of(3))
-        for number in range(30):
-            if number == 15:
+        changes = examples(CHANGES)
+        for number in range(changes):
+            if number == changes // 2:
                 servers.kill("connect")
             changed, after = registrar.change()
             for customer in changed:
@@ -239,6 +243,7 @@ def test_where_a_database_stands_is_a_position_to_wait_for(mirrored: Mirrored, a
     assert read_lsn(problem["reached"]) >= read_lsn(lsn)
 
 
+@pytest.mark.soak
 def test_kills_of_everything_between_sql_and_a_view_change_no_row(servers: Stack, mirrored: Mirrored) -> None:
     read_side = mirrored.read_side
     kills: list[Callable[[], object]] = [
@@ -251,7 +256,7 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(servers: Stack
         lambda: read_side.kill("load", "valkey"),
     ]
     with clients(mirrored.connector) as running:
-        for kill in kills:
+        for kill in some_of(kills, KILLS, 4):
             kill()
             more_of_each(running)
         servers.wait_healthy("postgres")
