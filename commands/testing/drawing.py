@@ -75,9 +75,11 @@ def numbers(schema: dict[str, Any]) -> st.SearchStrategy[int] | st.SearchStrateg
 def histories(aggregate: AnyAggregate, streams: int = 2) -> st.SearchStrategy[list[tuple[str, dict[str, Any]]]]:
     """Lists of (command type, body) for a few aggregates of one kind."""
     one = st.one_of(
-        st.tuples(st.just(name), bodies(command, aggregate.id_field, f"A{number}"))
-        for name, command in sorted(aggregate.commands.items())
-        for number in range(streams)
+        [
+            st.tuples(st.just(name), bodies(command, aggregate.id_field, f"A{number}"))
+            for name, command in sorted(aggregate.commands.items())
+            for number in range(streams)
+        ]
     )
     return st.lists(one, min_size=1, max_size=25)
 
