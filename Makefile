@@ -60,7 +60,7 @@ test: $(if $(FAST),setup,spark) ## run all tests on their own servers; FAST=1: o
 soak: spark ## run clients for about 40 minutes while processes and servers fail, check the history and all views, then run all property tests with ten times the examples, and the long form of tests that kill servers
 	$(PY) -m tests.simulation
 	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) tests/unit tests/contracts -m "not servers and not jvm"
-	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) tests/integration -m soak
+	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) tests -m soak
 
 check: setup ## check lint, formatting, types and imports
 	$(VENV)/bin/ruff check .
