@@ -56,7 +56,7 @@ OPEN_GATE = "SELECT setval('gate', 2)"
 def connector(servers: Stack) -> Iterator[Connector]:
     with captured(servers, shop, [WHOLE_OLD_ROWS]) as made:
         with made.connect() as connection:
-            fill(connection, seed_of(1))
+            fill(connection, seed_of(1), customers=100, products=50)
             connection.execute(MANY)
             connection.execute(GATE)
         yield made

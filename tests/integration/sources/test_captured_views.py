@@ -43,8 +43,8 @@ from tests.states import differences
 from tests.waiting import eventually
 
 MODULES = "shop,tests.integration.sources.mirrors"
-CHANGES, KILLS = 12, 3
-"""Transactions that are followed, and kills of the seven; in a long run there are more."""
+CHANGES, KILLS, REBUILT = 12, 3, 2
+"""Transactions that are followed, kills of the seven, and views of the four; in a long run there are more."""
 FOUND_S = 420.0
 """The upkeep restarts a live query that hangs after a minute, and Spark starts slowly on a busy machine."""
 
@@ -167,7 +167,7 @@ class Registrar:
 def mirrored(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
     with captured(servers, shop, ["ALTER TABLE products REPLICA IDENTITY FULL"]) as connector:
         with connector.connect() as connection:
-            fill(connection, seed_of(1))
+            fill(connection, seed_of(1), customers=100, products=50)
         variables = os.environ | servers.endpoints.environment() | {
             "HEADWATER_ENVIRONMENT": connector.log.environment,
             "HEADWATER_PARTITIONS": str(connector.log.partitions),
@@ -208,7 +208,7 @@ def test_a_query_after_a_commit_has_all_that_was_committed(
     def change_other_rows(stop: threading.Event) -> None:
         with mirrored.connector.connect() as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS elsewhere (number bigint)")
-            while not stop.wait(0.05):
+            while not stop.wait(0.2):
                 connection.execute("INSERT INTO elsewhere VALUES (1)")
                 connection.execute("UPDATE orders SET note = random()::text WHERE id = (SELECT min(id) FROM orders)")
 
@@ -264,8 +264,11 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(servers: Stack
     mirrored.wait_equal()
 
 
+@pytest.mark.soak
 def test_a_rebuild_while_rows_change_has_the_same_rows(mirrored: Mirrored) -> None:
-    with clients(mirrored.connector):
-        told = json.loads(mirrored.replay("rebuild", "--all", "--json").splitlines()[-1])
+    views = [view.name for view in some_of(list(MIRRORS.values()), REBUILT, 5)]
+    with clients(mirrored.connector, 1):
+        told = json.loads(mirrored.replay("rebuild", *views, "--json").splitlines()[-1])
+    assert {each["view"] for each in told["views"]} == set(views)
     assert told["events_per_s"] > 0
     mirrored.wait_equal()
