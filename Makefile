@@ -12,8 +12,8 @@ export UV_HTTP_TIMEOUT ?= 300# pyspark is large
 export PYTHONDONTWRITEBYTECODE :=
 
 # each process of the tests may start a JVM of its own
-SIDE_BY_SIDE := -n logical --maxprocesses 4 --no-loadscope-reorder
-PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),tests/unit tests/contracts -m "not servers and not jvm",tests)
+SIDE_BY_SIDE := --maxprocesses 4 --no-loadscope-reorder
+PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contracts -m "not servers and not jvm",-n auto tests)
 
 # the shipped domains that `run` and `demo` are about
 CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')
@@ -57,9 +57,10 @@ demo: chosen spark ## load samples, check all views, rebuild them, and check aga
 test: $(if $(FAST),setup,spark) ## run all tests on their own servers; FAST=1: only tests without servers and JVM
 	$(PY) -m pytest $(PYTEST_OPTIONS)
 
-soak: spark ## run clients for about 40 minutes while processes and servers fail, check the history and all views, then run all property tests with ten times the examples
+soak: spark ## run clients for about 40 minutes while processes and servers fail, check the history and all views, then run all property tests with ten times the examples, and the long form of tests that kill servers
 	$(PY) -m tests.simulation
-	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) tests/unit tests/contracts -m "not servers and not jvm"
+	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) -n logical tests/unit tests/contracts -m "not servers and not jvm"
+	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) -n auto tests -m soak
 
 check: setup ## check lint, formatting, types and imports
 	$(VENV)/bin/ruff check .

@@ -49,6 +49,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """With `-n auto` one process more than processors, since tests wait for servers a third of their time."""
+    return None if config.option.numprocesses == "logical" else (os.cpu_count() or 1) + 1
+
+
 def pytest_report_header() -> str:
     return repeats()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import random
 import zlib
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from hypothesis import HealthCheck, settings
 
@@ -14,6 +15,7 @@ PROFILE: Final = "HYPOTHESIS_PROFILE"
 FAST, LONG = 60, 600
 """Examples of each property."""
 
+Choice = TypeVar("Choice")
 
 _chosen = ""
 
@@ -49,3 +51,13 @@ def load_profile() -> None:
 def examples(number: int) -> int:
     """Examples of a property that takes `number` of them in a fast run: more in a long one."""
     return max(1, number * settings().max_examples // FAST)
+
+
+def is_long() -> bool:
+    """Whether this is a long run, as `make soak` makes."""
+    return settings().max_examples >= LONG
+
+
+def some_of(choices: Sequence[Choice], number: int, draw: int) -> list[Choice]:
+    """This many of the choices in a random order, or all of them in a long run; another `draw` draws others."""
+    return random.Random(seed_of(draw)).sample(choices, len(choices) if is_long() else number)

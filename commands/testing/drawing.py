@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from commands.declaring.upcasting import Constant, Converted, Lineage, Part, Rec
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 
 
+@cache
 def bodies(command: type[Any], id_field: str, aggregate_id: str) -> st.SearchStrategy[dict[str, Any]]:
     """JSON bodies that fit `command`, all for one aggregate."""
     schema = command.model_json_schema()
@@ -72,12 +74,12 @@ def numbers(schema: dict[str, Any]) -> st.SearchStrategy[int] | st.SearchStrateg
 
 def histories(aggregate: AnyAggregate, streams: int = 2) -> st.SearchStrategy[list[tuple[str, dict[str, Any]]]]:
     """Lists of (command type, body) for a few aggregates of one kind."""
-    one = st.sampled_from(sorted(aggregate.commands)).flatmap(
-        lambda name: st.sampled_from([f"A{n}" for n in range(streams)]).flatmap(
-            lambda aggregate_id: bodies(aggregate.commands[name], aggregate.id_field, aggregate_id).map(
-                lambda body: (name, body)
-            )
-        )
+    one = st.one_of(
+        [
+            st.tuples(st.just(name), bodies(command, aggregate.id_field, f"A{number}"))
+            for name, command in sorted(aggregate.commands.items())
+            for number in range(streams)
+        ]
     )
     return st.lists(one, min_size=1, max_size=25)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -74,12 +75,12 @@ def add_missing(aggregate: AnyAggregate, files: GoldenFiles) -> Iterator[Made]:
     The data is the file of the version before, upcast by one version; without such a file, and only for the current
     version, an event that `decide` made from random commands.
     """
-    found = _recorded(aggregate)
+    recorded = cache(lambda: _recorded(aggregate))
     for event in aggregate.events.values():
         for version in range(1, event.version + 1):
             if files.path(event, version).exists():
                 continue
-            data = _sample(event, version, found, files)
+            data = _sample(event, version, recorded, files)
             if data is not None:
                 files.write(event, version, data)
             yield Made(files.path(event, version), version, data is not None)
@@ -90,6 +91,8 @@ def _recorded(aggregate: AnyAggregate) -> Mapping[str, Mapping[str, Any]]:
     chance = random.Random(1)
     found: dict[str, Mapping[str, Any]] = {}
     for life in range(LIVES):
+        if found.keys() == aggregate.events.keys():
+            break
         state = aggregate.initial
         for _ in range(COMMANDS):
             command = random_command(aggregate, f"A{life}", chance)
@@ -101,9 +104,9 @@ def _recorded(aggregate: AnyAggregate) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _sample(
-    event: type[Event], version: int, found: Mapping[str, Mapping[str, Any]], files: GoldenFiles
+    event: type[Event], version: int, recorded: Callable[[], Mapping[str, Mapping[str, Any]]], files: GoldenFiles
 ) -> Mapping[str, Any] | None:
     """Data of one version; None if none was found."""
     if version > 1 and files.path(event, version - 1).exists():
         return event.history.upcast(version - 1, files.read(event, version - 1), until=version)
-    return found.get(event.type) if version == event.version else None
+    return recorded().get(event.type) if version == event.version else None

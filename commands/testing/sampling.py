@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ TEXTS = (*IDS, "tab\tand\nline", "{}", "12345", "z95838", "Sacramento")
 def random_command(aggregate: AnyAggregate, name: str, chance: random.Random) -> Command | None:
     """A random command; None if the body breaks a rule that the JSON schema does not express."""
     kind = chance.choice(list(aggregate.commands.values()))
-    schema = kind.model_json_schema()
+    schema = _schema(kind)
     body = {
         field: _value(what, schema, chance)
         for field, what in schema["properties"].items()
@@ -29,6 +30,11 @@ def random_command(aggregate: AnyAggregate, name: str, chance: random.Random) ->
         return kind.model_validate_json(orjson.dumps({**body, aggregate.id_field: name}))
     except ValidationError:
         return None
+
+
+@cache
+def _schema(kind: type[Command]) -> Mapping[str, Any]:
+    return kind.model_json_schema()
 
 
 def _value(schema: Mapping[str, Any], root: Mapping[str, Any], chance: random.Random) -> Any:

@@ -24,6 +24,7 @@ from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS
 from tests.contracts.opened_stores import Server
 from tests.contracts.test_view_stores import START, VIEWS, created, server, store_name
 from tests.contracts.view_histories import BY_GROUP
+from tests.seeds import examples, seed_of
 
 __all__ = ["server", "store_name"]  # fixtures
 
@@ -128,14 +129,15 @@ def _positions(store: ViewStore, targets: Sequence[Target]) -> dict[int, int]:
     return {partition: min(ledger[partition].next_offset for ledger in ledgers) for partition in START}
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_all_views_together_and_a_generation_that_comes_later(server: Server, store_name: str, seed: int) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(examples(1)))
+def test_all_views_together_and_a_generation_that_comes_later(server: Server, store_name: str, number: int) -> None:
     """The loader goes back for the new generation, and the old one skips what it has."""
     views = [view for view in VIEWS.values() if store_name == "memory" or view.store(store_name)]
     views = [view for view in views if view.name not in FOLD_VIEWS or view is BY_SKU]  # the others are large
     events: dict[str, type[Event]] = {name: event for view in views for name, event in view.plan.events.items()}
-    sources = history(BY_GROUP, list(events.values()), seed, length=200).sources
-    chance = random.Random(seed)
+    sources = history(BY_GROUP, list(events.values()), seed_of(number), length=200).sources
+    chance = random.Random(seed_of(number))
     records = emitted(views, sources, chance)
     targets = [created(server, view) for view in views]
     crashes = load_with_crashes(server, targets, records, chance)

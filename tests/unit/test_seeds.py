@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.seeds import FAST, LONG, SEED, choose_seed, examples, repeats, seed_of
+from tests.seeds import FAST, LONG, SEED, choose_seed, examples, repeats, seed_of, some_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +40,21 @@ def test_a_long_run_takes_more_examples_of_every_property() -> None:
     try:
         assert examples(25) == 25 * LONG // FAST
         assert settings().deadline is None
+    finally:
+        settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "fast")
+
+
+def test_a_long_run_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = ["a", "b", "c", "d", "e"]
+    monkeypatch.setenv(SEED, "7")
+    try:
+        settings.load_profile("fast")
+        drawn = [some_of(choices, 2, draw) for draw in range(9)]
+        assert drawn == [some_of(choices, 2, draw) for draw in range(9)]
+        assert {len(set(each)) for each in drawn} == {2}
+        assert {each for some in drawn for each in some} == set(choices), "another draw draws others"
+        settings.load_profile("long")
+        assert sorted(some_of(choices, 2, 1)) == choices
     finally:
         settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "fast")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -102,71 +101,75 @@ def test_a_killed_server_comes_back_with_its_data(stack: Stack, part: str) -> No
     assert READERS[part](stack.endpoints) == "value"
 
 
-def test_data_survives_down_and_up(stack: Stack) -> None:
-    stack.stop()
-    assert stack.status() == []
-    stack.start()
-    for read in READERS.values():
-        assert read(stack.endpoints) == "value"
-
-
 def test_postgres_is_ready_for_logical_replication(stack: Stack) -> None:
     with psycopg.connect(stack.endpoints.postgres) as connection:
         assert connection.execute("show wal_level").fetchone() == ("logical",)
 
 
-@pytest.fixture
-def compose() -> Iterator[Compose]:
-    """The command line on a state directory and ports of its own, stopped at the end whatever happened."""
-    environ = {Ports.variable(name): str(port) for name, port in asdict(free_ports()).items()}
-    with own_folder() as folder:
-        command_line = Compose(os.environ | environ | {"HEADWATER_STATE": str(folder)}, folder)
-        yield command_line
-        command_line("down")
-
-
 class Compose:
-    def __init__(self, environ: dict[str, str], state: Path) -> None:
-        self.environ, self.state = environ, state
+    """The command line on a state directory and ports."""
+
+    def __init__(self, settings: StackSettings) -> None:
+        self.ports = {Ports.variable(name): str(port) for name, port in asdict(settings.ports).items()}
+        self.state = settings.state
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "compose", *words]
-        return subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=600, check=False)
+        command, environ = [sys.executable, "-m", "compose", *words], {"HEADWATER_STATE": str(self.state)}
+        return subprocess.run(
+            command, env=os.environ | self.ports | environ, capture_output=True, text=True, timeout=600, check=False
+        )
 
-    def processes(self) -> list[psutil.Process]:
-        """The supervisor's whole family: guards, servers and what these started."""
-        owner = json.loads((self.state / "stack.json").read_text())["owner"]
-        return list(psutil.Process(owner).children(recursive=True))
+    @property
+    def supervisor(self) -> psutil.Process:
+        """It has a whole family: guards, servers and what these started."""
+        return psutil.Process(json.loads((self.state / "stack.json").read_text())["owner"])
 
 
-def test_a_killed_supervisor_leaves_no_orphans_and_the_next_one_starts(compose: Compose) -> None:
+@pytest.fixture
+def compose(stack: Stack) -> Iterator[Compose]:
+    """The command line on the data of the stack, which is stopped; at the end all is stopped, whatever happened."""
+    stack.stop()
+    assert stack.status() == []
+    yield (command_line := Compose(stack.settings))
+    command_line("down")
+
+
+def test_data_survives_down_and_up_and_a_supervisor_that_is_killed_which_leaves_no_orphans(
+    stack: Stack, compose: Compose
+) -> None:
     up = compose("up", "--detach")
     assert up.returncode == 0, up.stderr
-    assert f"HEADWATER_VALKEY=valkey://127.0.0.1:{compose.environ['HEADWATER_VALKEY_PORT']}" in up.stdout
+    assert f"HEADWATER_VALKEY={stack.endpoints.valkey}" in up.stdout
     status = compose("status", "--json")
     assert status.returncode == 0
     assert {one["name"]: one["state"] for one in json.loads(status.stdout)} == dict.fromkeys(PARTS, "healthy")
     again = compose("up")
     assert again.returncode == 0
     assert "already running" in again.stdout
+    for read in READERS.values():
+        assert read(stack.endpoints) == "value"
 
-    family = compose.processes()
+    family = compose.supervisor.children(recursive=True)
     assert len(family) > 2 * len(PARTS)
-    os.kill(json.loads((compose.state / "stack.json").read_text())["owner"], signal.SIGKILL)
+    compose.supervisor.kill()
     assert compose("status").returncode == 1
     restarted = compose("up", "--detach")  # at once, while the guards are still stopping the old servers
     assert restarted.returncode == 0, restarted.stderr
     assert not psutil.wait_procs(family, timeout=0)[1]
+    for read in READERS.values():
+        assert read(stack.endpoints) == "value"
     down = compose("down")
     assert (down.returncode, down.stdout) == (0, "stopped\n")
     assert compose("status").returncode == 1
     assert "no stack is running" in compose("down").stderr
 
 
-def test_a_taken_port_is_reported_at_once(compose: Compose) -> None:
-    with socket.create_server(("127.0.0.1", int(compose.environ["HEADWATER_POSTGRES_PORT"]))):
+def test_a_taken_port_is_reported_at_once(tmp_path: Path) -> None:
+    compose = Compose(StackSettings(tmp_path, free_ports()))
+    variable = Ports.variable("postgres")
+    with socket.create_server(("127.0.0.1", int(compose.ports[variable]))):
         up = compose("up", "--detach")
     assert up.returncode == 1
-    assert f"error: port {compose.environ['HEADWATER_POSTGRES_PORT']} for 'postgres' is in use" in up.stderr
-    assert "HEADWATER_POSTGRES_PORT" in up.stderr
+    assert f"error: port {compose.ports[variable]} for 'postgres' is in use" in up.stderr
+    assert variable in up.stderr
     assert compose("logs", "nothing").returncode == 1

@@ -14,7 +14,8 @@ from tests.integration.sources.captured import Connector
 from tests.seeds import seed_of
 from tests.waiting import eventually
 
-PAUSE_S = 0.05
+PAUSE_S = 0.1
+"""Between two transactions of a client: each costs Connect and Kafka a transaction of theirs."""
 
 
 class Client(threading.Thread):
@@ -58,7 +59,7 @@ def clients(connector: Connector, number: int = 2) -> Iterator[list[Client]]:
             client.stop()
 
 
-def more_of_each(running: list[Client], transactions: int = 20) -> None:
+def more_of_each(running: list[Client], transactions: int = 10) -> None:
     """Return once each client has made some more transactions."""
     before = [sum(client.made.values()) for client in running]
     eventually(

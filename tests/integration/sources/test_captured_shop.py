@@ -16,13 +16,15 @@ from tests.integration.sources.captured import Connector, Topic, captured
 from tests.integration.sources.clients import clients, more_of_each
 from tests.integration.sources.held_proxy import HeldProxy
 from tests.integration.sources.watching import Watch, away, watching
-from tests.seeds import seed_of
+from tests.seeds import seed_of, some_of
 from tests.waiting import eventually
 
 WHOLE_OLD_ROWS = "ALTER TABLE products REPLICA IDENTITY FULL"
 """The traffic changes keys of products, whose long descriptions PostgreSQL would not send again."""
-ROWS = 30_000
-"""Enough for a snapshot of some seconds."""
+ROWS = 10_000
+"""More than a connector reads at once."""
+KILLED = ("connect", "postgres", "kafka")
+"""Servers; one of them in each test, and all in a long run."""
 MANY = (
     "INSERT INTO orders (id, customer_id, total) "
     f"SELECT n, (SELECT min(id) FROM customers), n / 100.0 FROM generate_series(1000001, {1_000_000 + ROWS}) n"
@@ -54,7 +56,7 @@ OPEN_GATE = "SELECT setval('gate', 2)"
 def connector(servers: Stack) -> Iterator[Connector]:
     with captured(servers, shop, [WHOLE_OLD_ROWS]) as made:
         with made.connect() as connection:
-            fill(connection, seed_of(1))
+            fill(connection, seed_of(1), customers=100, products=50)
             connection.execute(MANY)
             connection.execute(GATE)
         yield made
@@ -74,13 +76,14 @@ def topics(connector: Connector) -> list[Topic]:
     return [connector.topic(table) for table in shop.tables]
 
 
+@pytest.mark.soak
 def test_a_snapshot_that_is_killed_loses_nothing(servers: Stack, connector: Connector, topics: list[Topic]) -> None:
     """It begins anew, so rows that were deleted in between stay in the topics, until they are swept."""
     orders = topics[shop.tables.index(Order)]
     with clients(connector):
         connector.put()
         before = 0
-        for part in ("connect", "postgres", "kafka"):
+        for part in some_of(KILLED, 1, 2):
             eventually(partial(orders.has_more_than, before), "the snapshot goes on")
             assert not has_ended(connector)
             before = len(orders.read())
@@ -104,14 +107,13 @@ def has_ended(connector: Connector) -> bool:
     return snapshot is not None and not snapshot.is_running
 
 
-@pytest.mark.parametrize("part", ["connect", "postgres", "kafka"])
-def test_a_server_that_is_killed_costs_no_change(
-    servers: Stack, connector: Connector, topics: list[Topic], part: str
-) -> None:
+@pytest.mark.soak
+def test_a_server_that_is_killed_costs_no_change(servers: Stack, connector: Connector, topics: list[Topic]) -> None:
     with clients(connector) as running:
-        more_of_each(running)
-        servers.kill(part)
-        servers.wait_healthy(part)
+        for part in some_of(KILLED, 1, 3):
+            more_of_each(running)
+            servers.kill(part)
+            servers.wait_healthy(part)
     connector.wait_running()
     connector.wait_equal(*topics)
 

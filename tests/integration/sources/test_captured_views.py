@@ -37,12 +37,14 @@ from tests.integration.sources.captured import Connector, captured, rows_of
 from tests.integration.sources.clients import clients, more_of_each
 from tests.integration.sources.mirrors import MIRRORS, in_rows, shown
 from tests.integration.sources.watching import watching
-from tests.seeds import seed_of
+from tests.seeds import examples, seed_of, some_of
 from tests.simulation.read_side import ReadSide
 from tests.states import differences
 from tests.waiting import eventually
 
 MODULES = "shop,tests.integration.sources.mirrors"
+CHANGES, KILLS, REBUILT = 12, 3, 2
+"""Transactions that are followed, kills of the seven, and views of the four; in a long run there are more."""
 FOUND_S = 420.0
 """The upkeep restarts a live query that hangs after a minute, and Spark starts slowly on a busy machine."""
 
@@ -165,7 +167,7 @@ class Registrar:
 def mirrored(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
     with captured(servers, shop, ["ALTER TABLE products REPLICA IDENTITY FULL"]) as connector:
         with connector.connect() as connection:
-            fill(connection, seed_of(1))
+            fill(connection, seed_of(1), customers=100, products=50)
         variables = os.environ | servers.endpoints.environment() | {
             "HEADWATER_ENVIRONMENT": connector.log.environment,
             "HEADWATER_PARTITIONS": str(connector.log.partitions),
@@ -196,6 +198,7 @@ def test_every_row_of_every_table_is_in_every_store(mirrored: Mirrored) -> None:
     mirrored.wait_equal()
 
 
+@pytest.mark.soak
 def test_a_query_after_a_commit_has_all_that_was_committed(
     servers: Stack, mirrored: Mirrored, api: httpx.Client
 ) -> None:
@@ -205,14 +208,15 @@ def test_a_query_after_a_commit_has_all_that_was_committed(
     def change_other_rows(stop: threading.Event) -> None:
         with mirrored.connector.connect() as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS elsewhere (number bigint)")
-            while not stop.wait(0.05):
+            while not stop.wait(0.2):
                 connection.execute("INSERT INTO elsewhere VALUES (1)")
                 connection.execute("UPDATE orders SET note = random()::text WHERE id = (SELECT min(id) FROM orders)")
 
     with mirrored.connector.connect() as connection, running(change_other_rows):
         registrar = Registrar(connection, seed_of(3))
-        for number in range(30):
-            if number == 15:
+        changes = examples(CHANGES)
+        for number in range(changes):
+            if number == changes // 2:
                 servers.kill("connect")
             changed, after = registrar.change()
             for customer in changed:
@@ -239,6 +243,7 @@ def test_where_a_database_stands_is_a_position_to_wait_for(mirrored: Mirrored, a
     assert read_lsn(problem["reached"]) >= read_lsn(lsn)
 
 
+@pytest.mark.soak
 def test_kills_of_everything_between_sql_and_a_view_change_no_row(servers: Stack, mirrored: Mirrored) -> None:
     read_side = mirrored.read_side
     kills: list[Callable[[], object]] = [
@@ -251,7 +256,7 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(servers: Stack
         lambda: read_side.kill("load", "valkey"),
     ]
     with clients(mirrored.connector) as running:
-        for kill in kills:
+        for kill in some_of(kills, KILLS, 4):
             kill()
             more_of_each(running)
         servers.wait_healthy("postgres")
@@ -259,8 +264,11 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(servers: Stack
     mirrored.wait_equal()
 
 
+@pytest.mark.soak
 def test_a_rebuild_while_rows_change_has_the_same_rows(mirrored: Mirrored) -> None:
-    with clients(mirrored.connector):
-        told = json.loads(mirrored.replay("rebuild", "--all", "--json").splitlines()[-1])
+    views = [view.name for view in some_of(list(MIRRORS.values()), REBUILT, 5)]
+    with clients(mirrored.connector, 1):
+        told = json.loads(mirrored.replay("rebuild", *views, "--json").splitlines()[-1])
+    assert {each["view"] for each in told["views"]} == set(views)
     assert told["events_per_s"] > 0
     mirrored.wait_equal()

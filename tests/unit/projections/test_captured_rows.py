@@ -28,7 +28,7 @@ from projections.table.folds import Column
 from projections.table.monoids import State
 from projections.table.view import TableView as View
 from tests.captured_things import VIEWS, Pair, Thing, by_id, random_record, random_row
-from tests.seeds import seed_of
+from tests.seeds import examples, seed_of
 from tests.spark_rows import Patches, patches, session
 from tests.states import differences, touched
 
@@ -67,7 +67,8 @@ def common(reasons: set[str]) -> str:
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(examples(1)))
 def test_the_live_query_reads_captured_rows_as_defined(number: int) -> None:
     made = records(number)
     rows = [

@@ -38,6 +38,7 @@ from tests.bad_records import BAD
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.domains import SHIPPED
+from tests.seeds import examples, seed_of
 from tests.spark_histories import history
 from tests.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, record, records_of, session
 from tests.states import differences, expected_states, touched
@@ -157,9 +158,10 @@ def test_only_what_views_read_is_parsed() -> None:
     assert "data" not in LogSchema.of([every]).ddl
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(examples(1)))
 def test_patches_and_rows_of_random_histories_are_the_references(number: int) -> None:
-    _check(VIEWS, history(AGGREGATES, number, 150, SETTINGS.partitions))
+    _check(VIEWS, history(AGGREGATES, seed_of(number), 150, SETTINGS.partitions))
 
 
 BY_EVENT = TableView(
