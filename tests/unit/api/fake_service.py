@@ -31,6 +31,7 @@ from eventlog.source_positions import SourcePosition, sources_of
 from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
 from projections.table.patch import Place
+from projections.table.types import format_time
 from projections.view import View
 from tests.domains import SHIPPED
 from tests.filtered import fulfils
@@ -209,7 +210,8 @@ class MemoryReader:
 
         rows.sort(key=functools.cmp_to_key(lambda a, b: compare(values(a), values(b))))
         if query.beyond is not None:
-            beyond = list(typed_beyond(live.view, query))
+            typed = typed_beyond(live.view, query)
+            beyond = [format_time(each) if isinstance(each, datetime) else each for each in typed]
             rows = [row for row in rows if compare(values(row), beyond) > 0]
         page = rows[: query.limit]
         shown = [{name: row.get(name) for name in query.stored(live.view)} for row in page]
