@@ -28,7 +28,7 @@ from projections.table.folds import last
 from projections.table.patch import Place
 from projections.table.reference import fold, lift
 from projections.table.view import TableView
-from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.view_histories import Put, Removed
 from tests.unit.api.fake_service import MemoryReader
 
@@ -42,7 +42,11 @@ VIEW = TableView(
     stores=(Postgres(), Elasticsearch(), Cache()),
 )
 LIVE = Live(VIEW, 1, VIEW.tag, {})
-SERVERS = {"postgres": OnPostgres, "elasticsearch": OnElasticsearch, "valkey": OnValkey}
+SERVERS: dict[str, Callable[[StoreSettings], RealServer]] = {
+    "postgres": OnPostgres,
+    "elasticsearch": OnElasticsearch,
+    "valkey": OnValkey,
+}
 ORDERS = ("thing_id", "-thing_id", "text", "-text", "number,-text", "-number", "at,number", "-flag,real")
 
 
