@@ -114,7 +114,7 @@ def resume(sources: Sources = None) -> None:
 
 @app.command()
 def restart(sources: Sources = None) -> None:
-    """Start connectors anew, also if they failed, and wait until they run."""
+    """Restart connectors, also failed ones, and wait until they run."""
     _on_each(sources, Operator.restart, "running")
 
 
