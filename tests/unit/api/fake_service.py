@@ -165,6 +165,7 @@ class MemoryReader:
     reached: dict[int, int] = field(default_factory=dict)
     refreshed: int = 0
     asked: int = 0
+    polled: int = 0
     many: list[tuple[str, list[str]]] = field(default_factory=list)
 
     async def get(self, live: Live, key: str) -> Row | None:
@@ -178,6 +179,7 @@ class MemoryReader:
         return {key: {name: rows[key][name] for name in columns or rows[key]} for key in keys if key in rows}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
+        self.polled += 1
         return self.reached
 
     async def guard(self, live: Live, key: str) -> Applied:
