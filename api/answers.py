@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from api import requests
+from api.documents import Accepted
 from commands.receipt import Receipt
 
 
-def accepted(receipt: Receipt) -> dict[str, Any]:
+def accepted(receipt: Receipt) -> Accepted:
     """The answer to an accepted command."""
     return {
         "command_id": receipt.command_id,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from api.documents import MadeDocument
 from api.errors import MadeEarlier
 from api.ports import Made
 from api.service import Service
@@ -29,7 +28,7 @@ def made_view(service: Service, made: Made) -> View:
     return source.named(made.name)
 
 
-def described(made: Made) -> dict[str, Any]:
+def described(made: Made) -> MadeDocument:
     """Its source, when it was made, and of which events, for `GET /views`."""
     return {
         "view": made.source,

@@ -4,25 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from api.components import (
-    ACCEPTED,
-    AFTER,
-    ALL_STREAMS,
-    CAPTURED_POSITION,
-    COLUMNS,
-    COMMAND_ANSWER,
-    GENERATION,
-    HEALTH,
-    RECEIPT,
-    REPORTED,
-    REPORTED_LINES,
-    TEXT,
-    TRACING,
-    VIEWS,
-    VISIBLE,
-    Schema,
-    header,
-)
+from api.components import AFTER, COLUMNS, GENERATION, TEXT, TRACING, VISIBLE, Schema, header
+from api.documents import body_components
 from api.filters import FILTER_DESCRIPTIONS, LISTS, MAX_ORS, OR, OR_DESCRIPTION, SEVERAL, operators
 from api.model_schemas import message_components, reference
 from api.ndjson import MEDIA_TYPE as NDJSON
@@ -165,18 +148,7 @@ def query(name: str, schema: Schema, description: str) -> Schema:
 
 def components(service: Service) -> Schema:
     """Every schema that the routes refer to, by name."""
-    found: Schema = {
-        "Problem": PROBLEM_SCHEMA,
-        "Accepted": ACCEPTED,
-        "CommandAnswer": COMMAND_ANSWER,
-        "Receipt": RECEIPT,
-        "Reported": REPORTED,
-        "ReportedLines": REPORTED_LINES,
-        "Views": VIEWS,
-        "AllStreams": ALL_STREAMS,
-        "CapturedPosition": CAPTURED_POSITION,
-        "Health": HEALTH,
-    }
+    found: Schema = {"Problem": PROBLEM_SCHEMA, **body_components()}
     found |= message_components(service.commands, service.observations)
     for view in service.views.values():
         found |= _view_components(view, looked_up_types(view, service.views))

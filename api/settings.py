@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from eventlog.errors import SettingError
-from eventlog.settings import LogSettings, read_count
+from pydantic import Field
+
+from eventlog.settings import LogSettings
+from eventlog.variables import Count, Port, Variables
 from projections.settings import StoreSettings
 
 ACCESS_LOG: Final = "HEADWATER_API_ACCESS_LOG"
@@ -55,19 +57,25 @@ class ApiSettings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> ApiSettings:
-        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong one."""
-        access_log = env.get(ACCESS_LOG) or "false"
-        if access_log not in ("true", "false"):
-            raise SettingError(ACCESS_LOG, access_log, "true or false")
+        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones."""
+        given = ApiVariables.read(env)
         return cls(
             log=LogSettings.from_environment(env),
-            host=env.get("HEADWATER_API_HOST", cls.host),
-            port=read_count(env, "HEADWATER_API_PORT", cls.port),
-            workers=read_count(env, "HEADWATER_API_WORKERS", cls.workers),
+            host=given.api_host,
+            port=given.api_port,
+            workers=given.api_workers,
             stores=StoreSettings.from_environment(env),
-            limits=Limits(
-                body_bytes=read_count(env, "HEADWATER_BODY_LIMIT_BYTES", Limits.body_bytes),
-                answer_timeout_s=float(read_count(env, "HEADWATER_ANSWER_TIMEOUT_S", int(Limits.answer_timeout_s))),
-            ),
-            access_log=access_log == "true",
+            limits=Limits(body_bytes=given.body_limit_bytes, answer_timeout_s=float(given.answer_timeout_s)),
+            access_log=given.api_access_log,
         )
+
+
+class ApiVariables(Variables):
+    """The variables of ApiSettings beside those of the log and the stores."""
+
+    api_host: str = ApiSettings.host
+    api_port: Port = ApiSettings.port
+    api_workers: Count = ApiSettings.workers
+    api_access_log: bool = Field(ApiSettings.access_log, description="true or false")
+    body_limit_bytes: Count = Limits.body_bytes
+    answer_timeout_s: Count = int(Limits.answer_timeout_s)

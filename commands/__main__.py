@@ -15,7 +15,8 @@ from commands.errors import CommandError
 from commands.service import handle, work
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
-from eventlog.settings import LogSettings, accept_no_arguments, read_count
+from eventlog.settings import LogSettings, accept_no_arguments
+from eventlog.variables import Count, Variables
 from eventlog.workers import Workers
 
 END_S: Final = 30.0
@@ -24,13 +25,19 @@ END_S: Final = 30.0
 logger = logging.getLogger("commands")
 
 
+class HandlerVariables(Variables):
+    """The variables of this process beside those of the log."""
+
+    handlers: Count = 1
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the handlers of the environment's deployment; returns the exit code. arguments: none, or `--help`."""
     accept_no_arguments("python -m commands", __doc__, arguments)
     try:
         log_to_stderr(os.environ)
         settings = LogSettings.from_environment(os.environ)
-        handlers = read_count(os.environ, "HEADWATER_HANDLERS", 1)
+        handlers = HandlerVariables.read(os.environ).handlers
         if handlers > 1:
             # each handler loads them too; here, an error is logged once
             CommandRegistry.load(settings.modules)

@@ -5,33 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from compose.errors import SettingError
+from compose.errors import DomainsError
 from eventlog.modules import read_modules, shipped_domains
 
 
 def read_domains(text: str) -> tuple[str, ...]:
     """The shipped domains in a value of DOMAINS: "all", or names separated by commas; no domains if it is empty.
 
-    Raises SettingError if a name is not a shipped domain.
+    Raises DomainsError if a name is not a shipped domain.
     """
     shipped = tuple(shipped_domains())
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if names == ("all",):
         return shipped
     if not set(names) <= set(shipped):
-        raise SettingError("DOMAINS", text, f"all, or to some of {', '.join(shipped)}, separated by commas")
+        raise DomainsError(text, f"all, or to some of {', '.join(shipped)}, separated by commas")
     return names
 
 
 def read_deployed(domains: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The modules that `make run` runs: the shipped domains in DOMAINS, or if it is empty, those in HEADWATER_MODULES.
 
-    Raises SettingError if DOMAINS is wrong or both are set, and what `read_modules` raises.
+    Raises DomainsError if DOMAINS is wrong or both are set, and what `read_modules` raises.
     """
     chosen, modules = read_domains(domains), environ.get("HEADWATER_MODULES", "").strip()
     if chosen and modules:
         both = ",".join((modules, *chosen))
-        raise SettingError("DOMAINS", domains, f"nothing, and set HEADWATER_MODULES to '{both}'")
+        raise DomainsError(domains, f"nothing, and set HEADWATER_MODULES to '{both}'")
     return chosen or read_modules(modules)
 
 
@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> int:
     """Check `words`, a value of DOMAINS, without any installed package; returns the exit code."""
     try:
         read_domains(",".join(words))
-    except SettingError as error:
+    except DomainsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

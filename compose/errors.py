@@ -1,7 +1,7 @@
 """Errors of starting and supervising the local stack.
 
 ComposeError
-├── SettingError      an environment variable has an invalid value
+├── DomainsError      DOMAINS has an invalid value
 ├── DependencyError   a Python package of the extra `stack` is missing
 ├── PortTaken         another program uses the port of a part
 ├── AlreadyRunning    another supervisor owns the state directory
@@ -17,12 +17,12 @@ class ComposeError(SupervisionError):
     """Root of this package's errors; the message says what to do."""
 
 
-class SettingError(ComposeError):
-    """An environment variable has an invalid value."""
+class DomainsError(ComposeError):
+    """DOMAINS has an invalid value."""
 
-    def __init__(self, variable: str, value: str, expected: str) -> None:
-        self.variable, self.value, self.expected = variable, value, expected
-        super().__init__(f"{variable} is '{value}'; set it to {expected}")
+    def __init__(self, value: str, expected: str) -> None:
+        self.value, self.expected = value, expected
+        super().__init__(f"DOMAINS is '{value}'; set it to {expected}")
 
 
 class DependencyError(ComposeError):

@@ -9,19 +9,18 @@ from pathlib import Path
 
 import httpx
 
-from compose.settings import HOST, StackSettings, read_port
+from api.settings import ApiVariables
+from compose.settings import HOST, StackSettings
 from eventlog.settings import LogSettings
 from projections.service import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0
-DEFAULT_API_PORT = 18080
-API_PORT_VARIABLE = "HEADWATER_API_PORT"
 
 
 def api_port(environ: Mapping[str, str]) -> int:
     """The API's port, from HEADWATER_API_PORT; raises SettingError naming it."""
-    return read_port(environ, API_PORT_VARIABLE, DEFAULT_API_PORT)
+    return ApiVariables.read(environ).api_port
 
 
 def required(settings: StackSettings, modules: Sequence[str]) -> dict[str, str]:
@@ -42,7 +41,7 @@ def service_specs(
     variables = {
         **settings.endpoints.environment(),
         "HEADWATER_STATE": str(settings.state),
-        API_PORT_VARIABLE: str(api_port),
+        ApiVariables.variable("api_port"): str(api_port),
         **environment,
     }
     log = LogSettings.from_environment(variables)

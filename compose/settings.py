@@ -1,10 +1,12 @@
 """The state folder and the ports of the local stack, read once from the environment."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Final
 
-from compose.errors import SettingError
+from eventlog.settings import LogSettings
+from eventlog.variables import Port, Variables
 
 HOST = "127.0.0.1"
 
@@ -25,6 +27,9 @@ class Ports:
     def variable(field: str) -> str:
         """The environment variable that sets one of the ports."""
         return f"HEADWATER_{field.upper()}_PORT"
+
+
+DEFAULTS: Final = Ports()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +57,10 @@ class StackSettings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> "StackSettings":
-        """Read `HEADWATER_STATE` and `HEADWATER_<SERVER>_PORT`; raises SettingError naming the variable."""
-        state = Path(environ.get("HEADWATER_STATE") or ".headwater").expanduser().absolute()
-        defaults = asdict(Ports())
-        ports = {name: read_port(environ, Ports.variable(name), default) for name, default in defaults.items()}
-        return cls(state, Ports(**ports))
+        """Read `HEADWATER_STATE` and `HEADWATER_<SERVER>_PORT`; raises SettingError naming the wrong variables."""
+        given = StackVariables.read(environ)
+        ports = {field.name: getattr(given, f"{field.name}_port") for field in fields(Ports)}
+        return cls(given.state.expanduser().absolute(), Ports(**ports))
 
     @property
     def endpoints(self) -> Endpoints:
@@ -76,11 +80,14 @@ class StackSettings:
         return self.state / "logs"
 
 
-def read_port(environ: Mapping[str, str], variable: str, default: int) -> int:
-    """The port that a variable holds, or the default; raises SettingError naming the variable."""
-    value = environ.get(variable)
-    if not value:
-        return default
-    if not value.isascii() or not value.isdigit() or not 0 < int(value) < 65536:
-        raise SettingError(variable, value, "a port number between 1 and 65535")
-    return int(value)
+class StackVariables(Variables):
+    """The variables of StackSettings."""
+
+    state: Path = LogSettings.state
+    kafka_port: Port = DEFAULTS.kafka
+    kafka_controller_port: Port = DEFAULTS.kafka_controller
+    postgres_port: Port = DEFAULTS.postgres
+    elasticsearch_port: Port = DEFAULTS.elasticsearch
+    elasticsearch_transport_port: Port = DEFAULTS.elasticsearch_transport
+    valkey_port: Port = DEFAULTS.valkey
+    connect_port: Port = DEFAULTS.connect

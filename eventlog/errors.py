@@ -28,6 +28,13 @@ class SettingError(EventLogError):
         super().__init__(f'environment variable "{variable}" is "{value}": set it to {needs}')
         self.variable = variable
 
+    @classmethod
+    def of(cls, faults: Sequence[SettingError]) -> SettingError:
+        """One error for all of `faults`, at least one; its variable is that of the first."""
+        first = faults[0]
+        first.args = ("; ".join(str(each) for each in faults),)
+        return first
+
 
 class UnknownModule(EventLogError):
     """A name in HEADWATER_MODULES is neither a module that Python finds nor a shipped domain."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
 
 from eventlog.errors import SettingError
+from eventlog.variables import Variables
 
 SECURITY: Final = "HEADWATER_KAFKA_SECURITY"
 MECHANISM: Final = "HEADWATER_KAFKA_MECHANISM"
@@ -17,8 +21,10 @@ CA: Final = "HEADWATER_KAFKA_CA"
 CERTIFICATE: Final = "HEADWATER_KAFKA_CERTIFICATE"
 KEY: Final = "HEADWATER_KAFKA_KEY"
 
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final[Mapping[str, str]] = {
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+PROTOCOLS: Final[tuple[Protocol, ...]] = get_args(Protocol)
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+MECHANISMS: Final[Mapping[Mechanism, str]] = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -34,8 +40,8 @@ class KafkaSecurity:
     with its key (PKCS #8, not encrypted), if the broker requires one.
     """
 
-    protocol: str = "PLAINTEXT"
-    mechanism: str = "SCRAM-SHA-512"
+    protocol: Protocol = "PLAINTEXT"
+    mechanism: Mechanism = "SCRAM-SHA-512"
     user: str = ""
     password: str = field(default="", repr=False)
     ca: str = ""
@@ -48,11 +54,10 @@ class KafkaSecurity:
 
         Raises SettingError naming the variable that is missing, wrong, or not used by the protocol.
         """
-        protocol = _one_of(env, SECURITY, cls.protocol, PROTOCOLS)
+        given = SecurityVariables.read(env)
+        protocol, mechanism = given.security, given.mechanism
         user = password = ca = certificate = key = ""
-        mechanism = cls.mechanism
         if protocol.startswith("SASL"):
-            mechanism = _one_of(env, MECHANISM, cls.mechanism, MECHANISMS)
             user, password = (
                 _needed(env, each, "the user name and password of this client") for each in (USER, PASSWORD)
             )
@@ -84,7 +89,7 @@ class KafkaSecurity:
         """Configuration of Java's clients, without files, because they also run on other machines."""
         if self.protocol == "PLAINTEXT":
             return {}
-        config = {"security.protocol": self.protocol}
+        config: dict[str, str] = {"security.protocol": self.protocol}
         if self.user:
             who = f"username={_quoted(self.user)} password={_quoted(self.password)}"
             login = f"{MECHANISMS[self.mechanism]} required {who};"
@@ -97,11 +102,13 @@ class KafkaSecurity:
         return config
 
 
-def _one_of(env: Mapping[str, str], variable: str, default: str, known: Collection[str]) -> str:
-    value = env.get(variable) or default
-    if value not in known:
-        raise SettingError(variable, value, f"one of {', '.join(known)}")
-    return value
+class SecurityVariables(Variables):
+    """The variables of KafkaSecurity that are one of several words."""
+
+    model_config = SettingsConfigDict(env_prefix="HEADWATER_KAFKA_")
+
+    security: Protocol = Field("PLAINTEXT", description=f"one of {', '.join(PROTOCOLS)}")
+    mechanism: Mechanism = Field("SCRAM-SHA-512", description=f"one of {', '.join(MECHANISMS)}")
 
 
 def _needed(env: Mapping[str, str], variable: str, needs: str) -> str:

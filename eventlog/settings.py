@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
-from eventlog.errors import SettingError
 from eventlog.modules import DEFAULT_MODULES, read_modules
 from eventlog.security import KafkaSecurity
-
-ENVIRONMENT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+from eventlog.variables import Count, EnvironmentName, Variables
 
 
 @dataclass(frozen=True)
@@ -42,21 +40,17 @@ class LogSettings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> LogSettings:
-        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong one, or AmbiguousModule."""
-        environment = env.get("HEADWATER_ENVIRONMENT", cls.environment)
-        if not ENVIRONMENT_NAME.fullmatch(environment):
-            raise SettingError(
-                "HEADWATER_ENVIRONMENT", environment, "a name of a-z, 0-9 and _ with at most 31 characters"
-            )
+        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones, or AmbiguousModule."""
+        given = LogVariables.read(env)
         return cls(
-            environment=environment,
-            bootstrap=env.get("HEADWATER_KAFKA", cls.bootstrap),
-            partitions=read_count(env, "HEADWATER_PARTITIONS", cls.partitions),
-            patch_partitions=read_count(env, "HEADWATER_PATCH_PARTITIONS", cls.patch_partitions),
-            replication=read_count(env, "HEADWATER_REPLICATION", cls.replication),
-            receipts_days=read_count(env, "HEADWATER_RECEIPTS_DAYS", cls.receipts_days),
-            state=Path(env.get("HEADWATER_STATE", str(cls.state))),
-            modules=read_modules(env.get("HEADWATER_MODULES", "")),
+            environment=given.environment,
+            bootstrap=given.kafka,
+            partitions=given.partitions,
+            patch_partitions=given.patch_partitions,
+            replication=given.replication,
+            receipts_days=given.receipts_days,
+            state=given.state,
+            modules=read_modules(given.modules),
             security=KafkaSecurity.from_environment(env),
         )
 
@@ -65,15 +59,22 @@ class LogSettings:
         return f"{self.environment}.{name}"
 
 
+class LogVariables(Variables):
+    """The variables of LogSettings."""
+
+    never_empty: ClassVar[frozenset[str]] = frozenset({"environment"})
+
+    environment: EnvironmentName = LogSettings.environment
+    kafka: str = LogSettings.bootstrap
+    partitions: Count = LogSettings.partitions
+    patch_partitions: Count = LogSettings.patch_partitions
+    replication: Count = LogSettings.replication
+    receipts_days: Count = LogSettings.receipts_days
+    state: Path = LogSettings.state
+    modules: str = ""
+
+
 def accept_no_arguments(program: str, what: str | None, arguments: Sequence[str]) -> None:
     """Exit with help if `arguments` ask for it, and with an error for any other argument: settings are variables."""
     epilog = "Settings are environment variables; docs/architecture.md lists them."
     ArgumentParser(program, description=what, epilog=epilog).parse_args(arguments)
-
-
-def read_count(env: Mapping[str, str], variable: str, default: int) -> int:
-    """A positive integer from `env`; raises SettingError naming `variable`."""
-    value = env.get(variable, str(default))
-    if not value.isascii() or not value.isdigit() or int(value) < 1:
-        raise SettingError(variable, value, "an integer of at least 1")
-    return int(value)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from eventlog.settings import LogSettings, read_count
+from pydantic import Field
+
+from eventlog.settings import LogSettings
+from eventlog.variables import Count, EnvironmentName, Variables
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,28 @@ class StoreSettings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> StoreSettings:
-        """Read the `HEADWATER_*` variables of `env`; LogSettings checks the name of the environment."""
-        return cls(
-            environment=env.get("HEADWATER_ENVIRONMENT", cls.environment),
-            postgres=env.get("HEADWATER_POSTGRES", cls.postgres),
-            elasticsearch=env.get("HEADWATER_ELASTICSEARCH", cls.elasticsearch),
-            valkey=env.get("HEADWATER_VALKEY", cls.valkey),
-            patch_partitions=read_count(env, "HEADWATER_PATCH_PARTITIONS", cls.patch_partitions),
-            loaders=read_count(env, "HEADWATER_LOADERS", cls.loaders),
-        )
+        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones."""
+        return cls(**StoreVariables.read(env).model_dump())
+
+
+class StoreVariables(Variables):
+    """The variables of StoreSettings."""
+
+    never_empty: ClassVar[frozenset[str]] = frozenset({"environment"})
+
+    environment: EnvironmentName = StoreSettings.environment
+    postgres: str = Field(StoreSettings.postgres, repr=False)
+    elasticsearch: str = Field(
+        StoreSettings.elasticsearch,
+        pattern="^https?://",
+        repr=False,
+        description="the address of Elasticsearch, such as http://127.0.0.1:9200",
+    )
+    valkey: str = Field(
+        StoreSettings.valkey,
+        pattern="^(valkeys?|rediss?|unix)://",
+        repr=False,
+        description="the address of Valkey, such as valkey://127.0.0.1:6379",
+    )
+    patch_partitions: Count = StoreSettings.patch_partitions
+    loaders: Count = StoreSettings.loaders

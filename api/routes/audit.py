@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 import orjson
@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from api import schemas
 from api.components import POSITIONS
+from api.documents import AllStreams
 from api.errors import BadParameter
 from api.parameters import check_names, read_integer, read_time
 from api.problems import documented
@@ -51,7 +52,7 @@ def audit_routes(service: Service) -> APIRouter:
         page = await service.audit.page(starts, event_filter, limit)
         position = write_positions(page.next_offsets)
         kept = [each for each in parameters if each[0] != "from"]
-        document: dict[str, Any] = {
+        document: AllStreams = {
             "events": [{"position": str(at), "event": orjson.Fragment(record)} for at, record in page.events],
             "unreadable": [str(at) for at in page.unreadable],
             "position": position,

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from api import requests, schemas
 from api.answers import accepted
+from api.documents import Accepted, CommandAnswer
 from api.errors import MalformedLine
 from api.lines import CommandLine
 from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, read_lines
@@ -93,19 +94,19 @@ class _Bulk:
         command_id: str | None = None
         document: Any = None
         within: Sequence[str] = ()
-        answer: dict[str, Any]
         try:
             document = line.read(self._service.limits.body_bytes)
             command = _read(line, document)
             command_id, document, within = command.id or new_command_id(), command.body, ("body",)
             async with self._service.in_flight:
-                answer = await self._submit(command, command_id)
+                status, body = await self._submit(command, command_id)
+            answer: CommandAnswer = {"line": line.number, "id": command_id, "status": status, "accepted": body}
         except Exception as error:  # noqa: BLE001 - one line must not end the others; `problem_of` logs what is a bug
             problem = problem_of(error, self._request, document, within)
-            answer = {"status": problem["status"], "problem": problem}
-        return orjson.dumps({"line": line.number, "id": command_id} | answer, option=orjson.OPT_APPEND_NEWLINE)
+            answer = {"line": line.number, "id": command_id, "status": problem["status"], "problem": problem}
+        return orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE)
 
-    async def _submit(self, command: CommandLine, command_id: str) -> dict[str, Any]:
+    async def _submit(self, command: CommandLine, command_id: str) -> tuple[int, Accepted]:
         trace = command.traceparent if requests.is_traceparent(command.traceparent) else self._defaults["traceparent"]
         receipt = await self._service.gateway.submit(
             command.type,
@@ -117,7 +118,7 @@ class _Bulk:
             traceparent=trace,
         )
         raise_refusal(receipt)
-        return {"status": 201 if receipt.events else 200, "accepted": accepted(receipt)}
+        return 201 if receipt.events else 200, accepted(receipt)
 
 
 def _read(line: Line, document: dict[str, Any]) -> CommandLine:

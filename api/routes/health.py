@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response
 
 from api import schemas
 from api.components import RETRY_AFTER
+from api.documents import Health
 from api.errors import ApiError
 from api.service import Service
 from commands.errors import CommandError
@@ -35,7 +36,8 @@ def health_routes(service: Service) -> APIRouter:
         receipts = "ready" if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
         fine = all(state == "ready" for state in parts.values())
-        body = orjson.dumps({"status": "ready" if fine else "not ready", "parts": parts})
+        document: Health = {"status": "ready" if fine else "not ready", "parts": parts}
+        body = orjson.dumps(document)
         headers = {} if fine else {"Retry-After": "2"}
         return Response(body, 200 if fine else 503, headers, "application/json")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
+from api.documents import LineProblem, Reported, ReportedLines
 from api.ndjson import MEDIA_TYPE, Line, read_lines
 from api.problems import documented, problem_of
 from api.service import Service
@@ -37,7 +38,7 @@ class _Taken(NamedTuple):
     """The result of some lines."""
 
     stored: int
-    problems: Sequence[dict[str, Any]]
+    problems: Sequence[LineProblem]
 
 
 def observation_routes(service: Service) -> APIRouter:
@@ -82,7 +83,7 @@ def _reporting(service: Service, name: str) -> Endpoint:
         read = service.observations.read(name, body)
         (position,) = await service.recorder.record([read], **options)
         place = SourcePosition(OBSERVATIONS, position)
-        document = {"id": f"{name}/{read.source}/{read.id}", "position": str(place)}
+        document: Reported = {"id": f"{name}/{read.source}/{read.id}", "position": str(place)}
         return Response(orjson.dumps(document), 201, media_type="application/json")
 
     return report
@@ -99,18 +100,18 @@ class _Lines:
         self._service, self._request, self._name = service, request, name
         self._options = _options(request)
         self._stored, self._refused = 0, 0
-        self._problems: list[dict[str, Any]] = []
+        self._problems: list[LineProblem] = []
 
     async def answer(self) -> Response:
         """Store the valid lines; raises LogUnavailable."""
         batches = read_lines(self._request, self._service.limits.body_bytes, self._service.reading, BATCH_LINES)
         await run_each(batches, self._take, self._count, BATCHES)
-        problems = sorted(self._problems, key=lambda each: int(each["line"]))
-        document = {"stored": self._stored, "refused": self._refused, "problems": problems}
+        problems = sorted(self._problems, key=lambda each: each["line"])
+        document: ReportedLines = {"stored": self._stored, "refused": self._refused, "problems": problems}
         return Response(orjson.dumps(document), media_type="application/json")
 
     async def _take(self, lines: Sequence[Line]) -> _Taken:
-        reports, problems = [], []
+        reports, problems = [], list[LineProblem]()
         for line in lines:
             try:
                 if line.content is None:

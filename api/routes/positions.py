@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import schemas
 from api.captured_waiting import DatabasePosition
+from api.documents import CapturedPosition, SnapshotDocument
 from api.parameters import check_names
 from api.problems import documented
 from api.service import Service
@@ -40,7 +41,7 @@ def position_routes(service: Service) -> APIRouter:
         commit = await service.captured.last_commit(source)
         # read afterwards, so that they include everything up to the commit
         ends = await service.captured.stored_ends([table.topic() for table in declared.tables])
-        document = {
+        document: CapturedPosition = {
             "source": source,
             "position": None if commit is None else str(DatabasePosition(source, commit.lsn)),
             "time": None if commit is None else format_time(datetime.fromtimestamp(commit.time_ms / 1000, UTC)),
@@ -70,7 +71,7 @@ def _last(table: type[Captured], ends: Mapping[str, int]) -> str | None:
     return positions_text(of_table) or None
 
 
-def _snapshot(found: Snapshot | None) -> dict[str, Any] | None:
+def _snapshot(found: Snapshot | None) -> SnapshotDocument | None:
     """A snapshot that is running."""
     if found is None or not found.is_running:
         return None

@@ -13,6 +13,7 @@ from api import requests, schemas
 from api.awaited import After
 from api.components import CHANGE
 from api.cursor import continued, write_cursor
+from api.documents import ViewDocument, Views
 from api.errors import BadParameter, KeyOnly, RowMissing
 from api.made_views import described, is_served, made_view
 from api.parameters import check_names, check_text
@@ -46,7 +47,7 @@ def view_routes(service: Service) -> APIRouter:
         made = await service.generations.made()
         served = [made_view(service, each) for each in made.values() if is_served(service, each)]
         views = sorted((*service.views.values(), *served), key=lambda view: view.name)
-        document = {"views": [await _describe(service, view, made.get(view.name)) for view in views]}
+        document: Views = {"views": [await _describe(service, view, made.get(view.name)) for view in views]}
         return Response(orjson.dumps(document), media_type="application/json")
 
     router.add_api_route(
@@ -160,7 +161,7 @@ class ViewRoutes:
         return {"next": cursor, "links": {"next": f"{request.url.path}?{urlencode([*kept, ('cursor', cursor)])}"}}
 
 
-async def _describe(service: Service, view: View, made: Made | None) -> dict[str, Any]:
+async def _describe(service: Service, view: View, made: Made | None) -> ViewDocument:
     try:
         generation = (await service.generations.live(view)).generation
     except GenerationMissing:

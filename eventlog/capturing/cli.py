@@ -114,7 +114,7 @@ def resume(sources: Sources = None) -> None:
 
 @app.command()
 def restart(sources: Sources = None) -> None:
-    """Start connectors anew, also if they failed, and wait until they run."""
+    """Restart connectors, also failed ones, and wait until they run."""
     _on_each(sources, Operator.restart, "running")
 
 
@@ -137,7 +137,7 @@ def snapshot(
     where: Annotated[str, typer.Option(help="Read only rows that satisfy this SQL condition.")] = "",
     source: Annotated[str, typer.Option(help="Its source, if several have a table of this name.")] = "",
 ) -> None:
-    """Read the rows of a table again, between the changes that go on."""
+    """Read the rows of a table again, while changes continue to be captured."""
     for operator in _operators([source] if source else None):
         if source or any(each.table == table for each in operator.source.tables):
             with operator:
@@ -148,7 +148,7 @@ def snapshot(
 
 @app.command()
 def sweep(sources: Sources = None) -> None:
-    """Delete rows that the tables no longer have from the topics.
+    """Delete from the topics the rows that the tables no longer have.
 
     For deletes that were not captured: after a TRUNCATE, or after a lost replication slot, once all is read again.
     """

@@ -38,7 +38,7 @@ FIXED: Final[Mapping[str, str]] = {
     "plugin.name": "pgoutput",
     "publication.autocreate.mode": "disabled",  # `apply` makes it, with exactly the declared tables
     "slot.drop.on.stop": "false",
-    "offset.mismatch.strategy": "trust_offset",  # fails if the slot was made anew behind its back
+    "offset.mismatch.strategy": "trust_offset",  # fails if somebody has dropped and created the slot
     "snapshot.mode": "initial",
     "read.only": "true",  # incremental snapshots find their place by transaction ids, and write nothing to the source
     "incremental.snapshot.chunk.size": "4096",

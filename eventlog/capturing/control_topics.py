@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -23,7 +23,8 @@ RECENT: Final = 500
 """How many records from the end of a topic are read."""
 
 
-KINDS: Final[Mapping[str, str]] = {"Initial Snapshot": "initial", "Incremental Snapshot": "incremental"}
+Kind = Literal["initial", "incremental"]
+KINDS: Final[Mapping[str, Kind]] = {"Initial Snapshot": "initial", "Incremental Snapshot": "incremental"}
 """Of snapshots, by their names in Debezium's notifications."""
 SKIPPED: Final = "SKIPPED"
 """What a restarted connector reports of the snapshot that it has made before."""
@@ -58,7 +59,7 @@ class Snapshot:
     reads, or has read last. rows: of that table, as far as reported.
     """
 
-    kind: str
+    kind: Kind
     state: str
     table: str = ""
     rows: int | None = None

@@ -16,7 +16,7 @@ from eventlog.capturing.errors import ConnectError, ConnectUnavailable
 TIMEOUT_S: Final = 30.0
 """Of one request: the validation of a configuration connects to the database."""
 RETRY_S: Final = 15.0
-"""How long a request is repeated while Connect does not answer, or distributes its connectors anew."""
+"""How long a request is repeated while Connect does not answer, or distributes its connectors again."""
 REBALANCING: Final = 409
 NOT_FOUND: Final = 404
 
@@ -132,7 +132,7 @@ class KafkaConnect:
         self._request("PUT", f"/connectors/{quote(connector)}/stop")
 
     def restart_failed(self, connector: str) -> bool:
-        """Start the connector and its task anew, each only if it failed (KIP-745); False if it is not registered."""
+        """Restart the connector and its task, each only if it failed (KIP-745); False if it is not registered."""
         path = f"/connectors/{quote(connector)}/restart?includeTasks=true&onlyFailed=true"
         return self._request("POST", path, missing=True).status_code != NOT_FOUND
 

@@ -136,13 +136,13 @@ class Operator:
         self._wait_until_running()
 
     def restart(self) -> None:
-        """Start the connector and its task anew, and wait until they run."""
+        """Restart the connector and its task, and wait until they run."""
         self._registered()
         self._stop()
         self.resume()
 
     def prepare_restart(self) -> Sequence[str]:
-        """Check the database before a connector that failed is started anew, and write the heartbeat that it may need.
+        """Check the database before a failed connector is restarted, and write the heartbeat that it may need.
 
         Returns problems of the database, each with what solves it, of which one may be why it failed. Raises
         SourceProblem if a restart cannot help: the database does not answer, refuses the role, or has lost the slot.
@@ -235,7 +235,7 @@ class Operator:
             raise SourceProblem(self.source.name, "it has no connector: run python -m eventlog.sources apply")
 
     def _wait_until_running(self) -> None:
-        """Return once it has been running for STEADY_S: a changed connector runs for a moment before it starts anew."""
+        """Return once it has been running for STEADY_S: a changed connector runs for a moment before it restarts."""
         began: float | None = None
 
         def is_steady(state: ConnectorState | None) -> bool:

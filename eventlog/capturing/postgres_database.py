@@ -20,7 +20,7 @@ from eventlog.capturing.postgres_sql import COLUMNS, PUBLICATION, SLOT, TABLE, W
 
 PUBLISHED: Final = sql.SQL("publish = 'insert, update, delete', publish_via_partition_root = true")
 SLOT_FREE_S: Final = 15.0
-"""How long a connector takes to let go of its slot."""
+"""How long a connector takes to release its slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class CapturedDatabase:
             self._execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, PUBLISHED))
 
     def publication_sql(self) -> str:
-        """The statement that creates the publication, for somebody who may."""
+        """The statement that creates the publication, for somebody with the right to run it."""
         return self.text(self._creation())
 
     def drop_publication(self) -> None:
@@ -135,7 +135,7 @@ class CapturedDatabase:
         self._execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(self.names.slot)))
 
     def drop_slot(self) -> bool:
-        """Drop the slot once its connector has let go of it; False if there is none."""
+        """Drop the slot once its connector has released it; False if there is none."""
         if self.slot() is None:
             return False
         with self._translated():

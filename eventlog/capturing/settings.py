@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
-from urllib.parse import urlsplit
+
+from pydantic import AnyHttpUrl, Field
 
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.postgres_address import PostgresAddress
 from eventlog.errors import SettingError
 from eventlog.settings import LogSettings
-
-CONNECT: Final = "HEADWATER_CONNECT"
-CONNECT_KAFKA: Final = "HEADWATER_CONNECT_KAFKA"
+from eventlog.variables import Variables
 
 
 @dataclass(frozen=True)
@@ -45,21 +43,23 @@ class SourceSettings:
         return cls(
             log=log,
             connect=read_connect(env),
-            connect_kafka=env.get(CONNECT_KAFKA) or log.bootstrap,
+            connect_kafka=ConnectVariables.read(env).connect_kafka or log.bootstrap,
             database=PostgresAddress.read(source.database, database),
             connect_database=PostgresAddress.read(for_connect, env.get(for_connect) or database),
             salt=salt,
         )
 
 
+class ConnectVariables(Variables):
+    """The variables of Kafka Connect, which all sources share."""
+
+    connect: AnyHttpUrl = Field(
+        AnyHttpUrl("http://127.0.0.1:18083"),
+        description="the address of Kafka Connect, such as http://127.0.0.1:8083",
+    )
+    connect_kafka: str = ""
+
+
 def read_connect(env: Mapping[str, str]) -> str:
     """The URL of Kafka Connect's REST API, without a slash at its end; raises SettingError."""
-    url = env.get(CONNECT) or "http://127.0.0.1:18083"
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:  # the port is no number
-        good = False
-    if not good:
-        raise SettingError(CONNECT, url, "the address of Kafka Connect, such as http://127.0.0.1:8083")
-    return url.rstrip("/")
+    return str(ConnectVariables.read(env).connect).rstrip("/")

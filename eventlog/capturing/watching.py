@@ -52,7 +52,7 @@ class _Watched:
                 log.warning('source "%s": %s', self.operator.source.name, problem)
 
     def forget(self) -> None:
-        """Begin anew: the problems are solved."""
+        """Forget the earlier problems, because they are solved."""
         self.restarts = self.checks = 0
         self.due = None
         self.reported.clear()

@@ -154,7 +154,7 @@ class Pass:
             return self._write(view, shares, began)
         except (OnlySpark, TaskFailed, ProjectionError, EventLogError, OSError) as error:
             return error
-        except Exception as error:  # of a fold of one's own: the other views are still written
+        except Exception as error:  # of a user's fold: the other views are still written
             log.exception("%s: its rows could not be combined", self.loads[view].view.tag)
             return TaskFailed(f"{type(error).__name__}: {error}"[:500])
 

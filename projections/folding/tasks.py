@@ -1,7 +1,7 @@
 """The tasks of a fold: some fold ranges of the log, others combine their rows and write them. Any process can run one.
 
 Rows pass from the first to the second in encoded chunks, each with rows of one bucket. The key decides the bucket, so
-that whoever has all chunks of a bucket has all of its rows.
+that a task with all chunks of a bucket has all of its rows.
 """
 
 from __future__ import annotations

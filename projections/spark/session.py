@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
+from eventlog.variables import Variables
 from projections.spark.setup import class_archive
 from projections.spark.setup.jars import spark_jars
 
@@ -56,11 +59,8 @@ class SparkSettings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> SparkSettings:
-        """Read `SPARK_MASTER` and the `HEADWATER_SPARK_*` variables of `env`."""
-        return cls(
-            master=env.get("SPARK_MASTER", ""),
-            memory=env.get("HEADWATER_SPARK_MEMORY", "2g"),
-        )
+        """Read `SPARK_MASTER` and `HEADWATER_SPARK_MEMORY` of `env`; raises SettingError if the memory is wrong."""
+        return cls(master=env.get("SPARK_MASTER", ""), memory=SparkVariables.read(env).spark_memory)
 
     @property
     def is_local(self) -> bool:
@@ -111,6 +111,12 @@ class SparkSettings:
             }
         loopback = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         return options | {"spark.jars": ",".join(jars)} | (loopback if self.master.startswith("local") else {})
+
+
+class SparkVariables(Variables):
+    """The variables of SparkSettings whose names begin like Headwater's own."""
+
+    spark_memory: str = Field("2g", pattern="^[0-9]+[kKmMgGtT][bB]?$", description="an amount of memory, such as 2g")
 
 
 def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: bool = False) -> SparkSession:

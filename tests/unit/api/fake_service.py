@@ -31,6 +31,7 @@ from eventlog.source_positions import SourcePosition, sources_of
 from projections.errors import GenerationMissing
 from projections.registry import ViewRegistry
 from projections.table.patch import Place
+from projections.table.types import format_time
 from projections.view import View
 from tests.domains import SHIPPED
 from tests.filtered import fulfils
@@ -164,6 +165,7 @@ class MemoryReader:
     reached: dict[int, int] = field(default_factory=dict)
     refreshed: int = 0
     asked: int = 0
+    polled: int = 0
     many: list[tuple[str, list[str]]] = field(default_factory=list)
 
     async def get(self, live: Live, key: str) -> Row | None:
@@ -177,6 +179,7 @@ class MemoryReader:
         return {key: {name: rows[key][name] for name in columns or rows[key]} for key in keys if key in rows}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
+        self.polled += 1
         return self.reached
 
     async def guard(self, live: Live, key: str) -> Applied:
@@ -209,7 +212,8 @@ class MemoryReader:
 
         rows.sort(key=functools.cmp_to_key(lambda a, b: compare(values(a), values(b))))
         if query.beyond is not None:
-            beyond = list(typed_beyond(live.view, query))
+            typed = typed_beyond(live.view, query)
+            beyond = [format_time(each) if isinstance(each, datetime) else each for each in typed]
             rows = [row for row in rows if compare(values(row), beyond) > 0]
         page = rows[: query.limit]
         shown = [{name: row.get(name) for name in query.stored(live.view)} for row in page]

@@ -195,8 +195,9 @@ class Wire:
 
 
 async def settled() -> None:
-    """Let everything run that can run."""
-    for _ in range(200):
+    """Let everything run that can run: then nothing but this is ready in the loop."""
+    await asyncio.sleep(0)
+    while asyncio.get_running_loop()._ready:  # type: ignore[attr-defined]  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 

@@ -350,7 +350,7 @@ def test_where_a_source_stands(client: AppClient, log: MemoryLog) -> None:
         "snapshot": None,
     }
     document = client.get("/openapi.json").json()
-    schema = document["components"]["schemas"]["CapturedPosition"]
+    schema = document["components"]["schemas"]["CapturedPosition"] | {"components": document["components"]}
     for instance in (nothing, found, *schema["examples"]):
         jsonschema_rs.validate(schema, instance)
     assert ask(client, found["position"]) == BEHIND

@@ -49,6 +49,21 @@ class World:
         """The store takes in everything."""
         self.store.reached = {partition: self.log.end(PATCHES, partition) for partition in range(4)}
 
+    async def polled(self) -> None:
+        """Wait until the store was asked twice what it has taken in."""
+        polled = self.store.polled
+        await until(lambda: self.store.polled >= polled + 2)
+
+    async def read(self) -> None:
+        """Wait until the feed has read every patch of the log."""
+        (feed,) = self.service.feeds._feeds.values()
+        await until(lambda: all(feed._read_to.get(each, 0) >= self.log.end(PATCHES, each) for each in range(4)))
+
+    async def offered(self) -> None:
+        """Wait until every change was offered to the followers."""
+        (feed,) = self.service.feeds._feeds.values()
+        await until(lambda: all(feed.delivered.get(each, 0) >= self.log.end(PATCHES, each) for each in range(4)))
+
     @asynccontextmanager
     async def following(self, query: str = "", last: str | None = None, slow: bool = False) -> AsyncIterator[Follower]:
         follower = Follower(slow)
@@ -111,10 +126,15 @@ class Follower:
 
     async def until(self, number: int) -> list[tuple[str, Any]]:
         """The first `number` events, once they are there."""
-        async with asyncio.timeout(5):
-            while len(self.events) < number:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        await until(lambda: len(self.events) >= number)
         return self.events
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - what it asks about has no event to wait for
+            await asyncio.sleep(0.002)
 
 
 def play(scenario: Scenario, limits: Limits | None = None) -> None:
@@ -163,7 +183,7 @@ def test_a_change_is_told_once_the_store_has_it() -> None:
             await follower.until(1)
             world.change("L1", applied=False)
             world.store.rows["listings"]["L1"] = {"listing_id": "L1", "price": 1}
-            await asyncio.sleep(0.05)
+            await world.polled()
             assert len(follower.events) == 1
             world.store.rows["listings"]["L1"]["price"] = 2
             world.apply()
@@ -263,11 +283,9 @@ def test_a_store_that_is_far_behind_makes_followers_read_anew(monkeypatch: pytes
             world.change("first", applied=False)
             for number in range(50):
                 world.change(f"L{number}", applied=False)
-            await asyncio.sleep(0.3)
+            await world.read()
             world.apply()
-            async with asyncio.timeout(5):
-                while ("reset", {"reason": "too_far_behind"}) not in follower.events:  # noqa: ASYNC110
-                    await asyncio.sleep(0.002)
+            await until(lambda: ("reset", {"reason": "too_far_behind"}) in follower.events)
 
     play(scenario)
 
@@ -282,8 +300,7 @@ def test_a_slow_reader_gets_each_row_once_and_is_cut_off_at_last(monkeypatch: py
             await follower.until(2)
             for price in range(1, 20):
                 world.change("L1", price=price)
-                await asyncio.sleep(0.002)
-            await asyncio.sleep(0.2)
+                await world.offered()
             follower.reads.set()
             assert changed(await follower.until(3)) == [("L1", 0), ("L1", 19)]
         async with world.following(slow=True) as follower:
@@ -292,7 +309,7 @@ def test_a_slow_reader_gets_each_row_once_and_is_cut_off_at_last(monkeypatch: py
             await follower.until(2)
             for number in range(50):
                 world.change(f"M{number}", price=number)
-            await asyncio.sleep(0.3)
+            await world.offered()
             follower.reads.set()
             events = await follower.until(3)
             assert events[-1] == ("end", {"reason": "too_slow"})

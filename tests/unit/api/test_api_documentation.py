@@ -11,13 +11,15 @@ import jsonschema_rs
 import orjson
 import pytest
 
+from api.answers import accepted
 from api.app import create_app
 from api.documentation import operations
 from api.service import Service
 from commands.aggregates.listings.listing import listing
+from commands.receipt import ReceiptError
 from eventlog.envelope import encode
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import event, fake_service
+from tests.unit.api.fake_service import event, fake_service, receipt
 
 
 @pytest.fixture
@@ -149,6 +151,33 @@ def test_a_stream_has_the_events_and_the_state_of_its_aggregate(document: dict[s
     initial = listing.initial.model_dump(mode="json")
     assert fits(document, schema, state | {"state": initial})
     assert not fits(document, schema, state | {"state": initial | {"price": "much"}})
+
+
+@pytest.mark.parametrize(
+    ("path", "described"),
+    [
+        ("/views", "/views"),
+        ("/streams/$all", "/streams/$all"),
+        ("/positions/shop", "/positions/{source}"),
+        ("/health/live", "/health/live"),
+        ("/health/ready", "/health/ready"),
+    ],
+)
+def test_an_answer_is_as_it_is_described(
+    client: AppClient, document: dict[str, Any], path: str, described: str
+) -> None:
+    answer = client.get(path)
+    schema = document["paths"][described]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert answer.status_code == 200
+    assert fits(document, schema, answer.json())
+    assert not fits(document, schema, {})
+
+
+def test_a_receipt_is_as_it_is_described(document: dict[str, Any]) -> None:
+    refused = ReceiptError("rejected", "sold already", expected=None, actual=None)
+    for given in (receipt("listing/L1", "listing.sell"), receipt("listing/L1", "listing.sell", error=refused)):
+        assert fits(document, {"$ref": "#/components/schemas/Receipt"}, orjson.loads(given.to_json()))
+        assert fits(document, {"$ref": "#/components/schemas/Accepted"}, accepted(given))
 
 
 def test_the_document_is_made_once(service: Service) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from compose.demo import SAMPLES
 from compose.domains import main, read_deployed, read_domains
-from compose.errors import SettingError
+from compose.errors import DomainsError
 from compose.run import TO_TRY
 from eventlog.modules import shipped_domains
 
@@ -35,7 +35,7 @@ def test_domains_are_read(text: str, domains: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["order", "orders,x", "all,orders", "bank.domain", "commands.aggregates.orders"])
 def test_a_wrong_one_is_told_which_there_are(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SettingError, match=f"DOMAINS is '{text}'; set it to all, or to some of listings, orders, shop"):
+    with pytest.raises(DomainsError, match=f"DOMAINS is '{text}'; set it to all, or to some of listings, orders, shop"):
         read_domains(text)
     assert main([text]) == 1
     assert capsys.readouterr().err.startswith(f"error: DOMAINS is '{text}'; ")
@@ -45,7 +45,7 @@ def test_what_runs_is_named_in_one_of_two_ways() -> None:
     assert read_deployed("", {}) == ("listings",)
     assert read_deployed("all", {"HEADWATER_MODULES": ""}) == ("listings", "orders", "shop")
     assert read_deployed("", {"HEADWATER_MODULES": "bank.views,orders"}) == ("bank.views", "orders")
-    with pytest.raises(SettingError, match=r"set it to nothing, and set HEADWATER_MODULES to 'bank\.views,orders'"):
+    with pytest.raises(DomainsError, match=r"set it to nothing, and set HEADWATER_MODULES to 'bank\.views,orders'"):
         read_deployed("orders", {"HEADWATER_MODULES": "bank.views"})
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from compose.errors import PortTaken, SettingError
+from compose.errors import PortTaken
 from compose.ports import free_ports
 from compose.settings import Ports, StackSettings
 from compose.stack import CAPTURING, PARTS, check_ports, parts_for, parts_text
+from eventlog.errors import SettingError
 
 
 def test_defaults_lead_to_the_addresses_that_clients_default_to() -> None:

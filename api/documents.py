@@ -1,0 +1,244 @@
+"""The bodies of answers: the type of what the routes send, and its schema in the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from pydantic.json_schema import GenerateJsonSchema
+from typing_extensions import TypedDict
+
+Schema = dict[str, Any]
+
+COMPONENT: Final = "component"
+"""In the schema of a field: the name of the component that describes it, which is made elsewhere."""
+
+Version = Annotated[int, Field(ge=0)]
+Line = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+EventPosition = Annotated[str, Field(description="partition:offset", examples=["3:1042"])]
+Positions = Annotated[str, Field(pattern=r"^\d{1,5}:\d{1,18}(,\d{1,5}:\d{1,18})*$")]
+Problem = Annotated[dict[str, Any], Field(json_schema_extra={COMPONENT: "Problem"})]
+Record = Annotated[Any, Field(json_schema_extra={COMPONENT: "Event"})]
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+Links = dict[str, str]
+
+
+class EventReference(TypedDict):
+    """An event that a command appended."""
+
+    id: str
+    type: str
+    position: EventPosition
+
+
+class Accepted(TypedDict):
+    """The answer to an accepted command."""
+
+    command_id: str
+    stream: str
+    version: Version
+    events: list[EventReference]
+    position: Annotated[
+        str | None, Field(description="send it as after= to read your own write; null if nothing changed")
+    ]
+    links: Links
+
+
+class ReceiptError(TypedDict):
+    """Why a command was refused."""
+
+    code: Annotated[str, Field(description="stable, for programs")]
+    message: str
+    expected: NotRequired[int | None]
+    actual: NotRequired[int | None]
+
+
+class Receipt(TypedDict):
+    """The recorded answer to a command."""
+
+    command_id: str
+    type: str
+    stream: str
+    outcome: Literal["accepted", "rejected", "conflict", "failed"]
+    version: Version
+    events: list[EventReference]
+    error: NotRequired[ReceiptError]
+    fingerprint: Annotated[str, Field(description="digest of the command: type, body and expected version")]
+    time: Time
+
+
+class CommandAnswer(TypedDict):
+    """The answer to one line: `accepted` or `problem`."""
+
+    line: Annotated[int, Field(ge=1, description="the line number, from 1, including blank lines")]
+    id: Annotated[str | None, Field(description="the command id; null if it cannot be read from the line")]
+    status: Annotated[int, Field(description="the status that POST /commands/{type} answers")]
+    accepted: NotRequired[Accepted]
+    problem: NotRequired[Problem]
+
+
+class Reported(TypedDict):
+    """The answer to a stored observation."""
+
+    id: Annotated[str, Field(description="type/source/id")]
+    position: Annotated[
+        str,
+        Field(
+            description="the position in the log of observations, which is not a position of an event",
+            examples=["observations/3:1042"],
+        ),
+    ]
+
+
+class LineProblem(TypedDict):
+    """An invalid line."""
+
+    line: Line
+    problem: Problem
+
+
+class ReportedLines(TypedDict):
+    """The answer to many observations."""
+
+    stored: Count
+    refused: Count
+    problems: Annotated[list[LineProblem], Field(description="the problems of the first invalid lines")]
+
+
+class LookupDocument(TypedDict):
+    """A column that is looked up in another view."""
+
+    type: str
+    view: str
+    column: str
+    on: str
+
+
+class MadeDocument(TypedDict):
+    """Of a view made with `replay rebuild --as`: its source, when it was made, and of which events."""
+
+    view: Annotated[str, Field(description="the view that it was made from")]
+    selection: Annotated[str, Field(description="which events; empty: all")]
+    position: Annotated[str, Field(description="the view has the events before this position")]
+    at: Time | None
+
+
+class ViewDocument(TypedDict):
+    """A view, with its columns and their types."""
+
+    name: str
+    doc: str
+    key: str
+    columns: dict[str, str]
+    lookups: Annotated[
+        dict[str, LookupDocument], Field(description="columns that are looked up in another view when a row is read")
+    ]
+    stores: list[str]
+    version: int
+    generation: Annotated[int | None, Field(description="null: not built yet")]
+    made: MadeDocument | None
+    links: Links
+
+
+class Views(TypedDict):
+    """Every view."""
+
+    views: list[ViewDocument]
+
+
+class PlacedEvent(TypedDict):
+    """An event and its position."""
+
+    position: EventPosition
+    event: Record
+
+
+class AllStreams(TypedDict):
+    """A page of the events of all streams."""
+
+    events: list[PlacedEvent]
+    unreadable: Annotated[list[EventPosition], Field(description="positions of records that are not valid events")]
+    position: Annotated[Positions, Field(description="where to continue: send it as `from`")]
+    links: Links
+
+
+class SnapshotDocument(TypedDict):
+    """A snapshot that is running."""
+
+    kind: Literal["initial", "incremental"]
+    state: str
+    table: str
+    rows: int | None
+
+
+@with_config(
+    ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "source": "shop",
+                    "position": "shop@0/1A2B3C8",
+                    "time": "2026-01-31T12:00:00.123Z",
+                    "tables": {
+                        "public.customers": "cdc.shop.public.customers/0:1042,cdc.shop.public.customers/1:977",
+                        "public.products": None,
+                    },
+                    "snapshot": None,
+                }
+            ]
+        }
+    )
+)
+class CapturedPosition(TypedDict):
+    """How far a captured database has been captured."""
+
+    source: str
+    position: Annotated[
+        str | None, Field(description="in the write-ahead log of the database; null if nothing is captured yet")
+    ]
+    time: Annotated[Time | None, Field(description="of the last captured commit, by the clock of the database")]
+    tables: Annotated[
+        dict[str, str | None],
+        Field(description="the last positions in the topic of each table; null if it is empty"),
+    ]
+    snapshot: Annotated[SnapshotDocument | None, Field(description="the snapshot that is running")]
+
+
+class Health(TypedDict):
+    """Whether the process runs, and whether its servers answer."""
+
+    status: str
+    parts: NotRequired[dict[str, str]]
+
+
+BODIES: Final = (Accepted, AllStreams, CapturedPosition, CommandAnswer, Health, Receipt, Reported, ReportedLines, Views)
+
+
+class _Untitled(GenerateJsonSchema):
+    """Without a title per field: it only repeats the field's name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def body_components() -> Schema:
+    """The components of all bodies, and of the types in them, by name."""
+    adapters = [(kind.__name__, "serialization", TypeAdapter(kind)) for kind in BODIES]
+    made, inner = TypeAdapter.json_schemas(
+        adapters,  # type: ignore[arg-type]
+        ref_template="#/components/schemas/{model}",
+        schema_generator=_Untitled,
+    )
+    alone = {name: schema for (name, _), schema in made.items() if "$ref" not in schema}
+    components: Schema = _linked(inner.get("$defs", {}) | alone)
+    return components
+
+
+def _linked(schema: Any) -> Any:
+    """The schema with references to the components that are made elsewhere."""
+    if isinstance(schema, dict):
+        if COMPONENT in schema:
+            return {"$ref": f"#/components/schemas/{schema[COMPONENT]}"}
+        return {name: _linked(each) for name, each in schema.items()}
+    return [_linked(each) for each in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,70 @@
+"""Environment variables with settings: declared with their types, found and checked by pydantic-settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from eventlog.errors import SettingError
+
+Count = Annotated[int, Field(ge=1, description="an integer of at least 1")]
+Port = Annotated[int, Field(ge=1, le=65535, description="a port number between 1 and 65535")]
+EnvironmentName = Annotated[
+    str,
+    Field(pattern=r"^[a-z][a-z0-9_]{0,30}$", description="a name of a-z, 0-9 and _ with at most 31 characters"),
+]
+
+
+class Variables(BaseSettings):
+    """Environment variables: the name of each is `env_prefix` and the name of its field, in capitals.
+
+    An empty variable counts as not set, unless `never_empty` has its field. The description of a field says what its
+    variable may be set to. A field with `repr=False` may hold a secret, which no error shows.
+
+    `read` takes the variables of the mapping that it gets; an instance that is made in code reads none.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="HEADWATER_", frozen=True)
+    never_empty: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def read(cls, env: Mapping[str, str]) -> Self:
+        """The variables of `env`; raises SettingError naming every one that is wrong."""
+        given = {field: env[cls.variable(field)] for field in cls.model_fields if cls.variable(field) in env}
+        source = EnvSettingsSource(cls)
+        source.env_vars = {
+            cls.variable(field).lower(): value for field, value in given.items() if value or field in cls.never_empty
+        }
+        try:
+            return cls(**source())
+        except ValidationError as error:
+            wrong = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
+            faults = [cls.fault(field, given[field]) for field in wrong]
+        raise SettingError.of(faults)
+
+    @classmethod
+    def variable(cls, field: str) -> str:
+        """The name of a field's variable, such as `HEADWATER_PARTITIONS`."""
+        return cls.model_config.get("env_prefix", "") + field.upper()
+
+    @classmethod
+    def fault(cls, field: str, value: str) -> SettingError:
+        """The error for a field whose variable has this value."""
+        declared = cls.model_fields[field]
+        shown = value if declared.repr else "…"
+        return SettingError(cls.variable(field), shown, declared.description or "another value")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `read` passes: the default would read the variables of this process at every instance."""
+        return (init_settings,)

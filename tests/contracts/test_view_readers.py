@@ -1,0 +1,216 @@
+"""The contract of the API's readers: on memory and on every real store, the same rows, pages and positions."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from api.ports import Finder, Live, Page, ViewReader
+from api.query import read_query
+from api.reads.database import Database
+from api.reads.elasticsearch import ElasticsearchReader
+from api.reads.postgres import PostgresReader
+from api.reads.valkey import ValkeyReader
+from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from projections.settings import StoreSettings
+from projections.stores.names import patch_key
+from projections.stores.store import Batch, Target
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres
+from projections.table.expressions import Source, point
+from projections.table.folds import last
+from projections.table.patch import Place
+from projections.table.reference import fold, lift
+from projections.table.view import TableView
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
+from tests.contracts.view_histories import Put, Removed
+from tests.unit.api.fake_service import MemoryReader
+
+PARTITIONS = 2
+VIEW = TableView(
+    name="read",
+    key="thing_id",
+    columns={name: last({Put: name}) for name in ("text", "number", "real", "flag", "at", "tags")}
+    | {"place": last({Put: point("latitude", "longitude")})},
+    deleted_by=(Removed,),
+    stores=(Postgres(), Elasticsearch(), Cache()),
+)
+LIVE = Live(VIEW, 1, VIEW.tag, {})
+SERVERS: dict[str, Callable[[StoreSettings], RealServer]] = {
+    "postgres": OnPostgres,
+    "elasticsearch": OnElasticsearch,
+    "valkey": OnValkey,
+}
+ORDERS = ("thing_id", "-thing_id", "text", "-text", "number,-text", "-number", "at,number", "-flag,real")
+
+
+def sources() -> list[Source]:
+    """Rows with equal values, nulls and strange keys; one is deleted."""
+    found = list[Source]()
+
+    def happened(key: str, kind: str, **data: Any) -> None:
+        version = sum(each.envelope.stream == f"thing/{key}" for each in found) + 1
+        time = datetime(2026, 1, 1, tzinfo=UTC)
+        body = {"thing_id": key, "group": "g", **data}
+        event = Envelope(f"thing/{key}/{version}", kind, f"thing/{key}", time, body, sequence=version)
+        found.append(Source(event, Position(0, len(found)), timestamp_ms(time), encode(event).decode()))
+
+    nothing = dict.fromkeys(("text", "number", "real", "flag", "at", "tags", "latitude", "longitude"))
+    for number, key in enumerate(["a", "b", "A", "ü/1", "", "%2F", "rows", "gone", "c", "d"]):
+        given = {
+            "text": ("x", "y", None)[number % 3],
+            "number": (2**53 + 1, 7, None, 7)[number % 4],
+            "real": number / 4 or None,
+            "flag": (True, None)[number % 2],
+            "at": f"2026-01-0{number % 3 + 1}T00:00:00.00{number % 2}Z",
+            "tags": ["t"] * (number % 3),
+        }
+        place = {"latitude": 38.5, "longitude": -121.0} if number % 2 else {}
+        happened(key, "thing.put", **nothing | {"small": 1} | given | place)
+    happened("gone", "thing.removed")
+    return found
+
+
+SOURCES = sources()
+ROWS = fold(VIEW, SOURCES)
+
+
+@pytest.fixture(scope="module", params=["memory", *SERVERS])
+def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
+    """Opens a reader of a store that has the rows."""
+    if request.param == "memory":
+        yield memory
+        return
+    endpoints, name = request.getfixturevalue("stack").endpoints, f"t_{uuid.uuid4().hex[:12]}"
+    settings = StoreSettings(name, endpoints.postgres, endpoints.elasticsearch, endpoints.valkey, PARTITIONS)
+    with SERVERS[request.param](settings) as server:
+        store, target = server.open(), Target(VIEW, LIVE.generation)
+        store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
+        store.finish(target)
+        store.apply([target], batches())
+        yield lambda: real(request.param, settings)
+
+
+@pytest.fixture
+def finding(opened: Callable[[], Any], request: pytest.FixtureRequest) -> Callable[[], Any]:
+    """Opens a reader that finds rows by their columns."""
+    if request.node.callspec.params["opened"] == "valkey":
+        pytest.skip("it finds rows by their keys only")
+    return opened
+
+
+def batches() -> dict[int, Batch]:
+    found = {partition: Batch(next_offset=len(SOURCES)) for partition in range(PARTITIONS)}
+    for source in SOURCES:
+        for patch in lift(VIEW, source):
+            batch = found[partition_of(patch_key(VIEW.tag, patch.key), PARTITIONS)]
+            batch.patches.setdefault(VIEW.tag, []).append(patch)
+    return found
+
+
+@asynccontextmanager
+async def memory() -> AsyncIterator[MemoryReader]:
+    reader = MemoryReader("memory", rows={VIEW.name: dict(ROWS)})
+    for partition, batch in batches().items():
+        reader.reached[partition] = batch.next_offset
+        for patch in batch.patches.get(VIEW.tag, ()):
+            reader.applied[partition] = {patch.source: patch.place}
+    yield reader
+
+
+@asynccontextmanager
+async def real(name: str, settings: StoreSettings) -> AsyncIterator[ViewReader]:
+    if name == "postgres":
+        database = Database(settings.postgres, settings.environment)
+        await database.open()
+        try:
+            yield PostgresReader(database, settings.environment)
+        finally:
+            await database.close()
+        return
+    reader: ElasticsearchReader | ValkeyReader = (
+        ElasticsearchReader(settings.elasticsearch, settings.environment, PARTITIONS)
+        if name == "elasticsearch"
+        else ValkeyReader(settings.valkey, settings.environment)
+    )
+    await reader.open()
+    try:
+        if isinstance(reader, ElasticsearchReader):
+            await reader.refresh(LIVE)
+        yield reader
+    finally:
+        await reader.close()
+
+
+def ask(opened: Callable[[], Any], question: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    async def asking() -> Any:
+        async with opened() as reader:
+            return await question(reader)
+
+    return asyncio.run(asking())
+
+
+def test_each_row_by_its_key(opened: Callable[[], Any]) -> None:
+    async def every(reader: ViewReader) -> dict[str, Any]:
+        return {key: await reader.get(LIVE, key) for key in (*ROWS, "gone", "nobody")}
+
+    assert len(ROWS) == 9
+    assert ask(opened, every) == {**ROWS, "gone": None, "nobody": None}
+
+
+def test_several_rows_without_those_that_are_not_there(opened: Callable[[], Any]) -> None:
+    async def several(reader: ViewReader) -> tuple[Any, Any, Any]:
+        keys = ["c", "gone", "", "ü/1", "nobody"]
+        some = await reader.get_many(LIVE, keys, ("number", "place"))
+        return await reader.get_many(LIVE, keys), some, await reader.get_many(LIVE, ["nobody"])
+
+    whole, some, none = ask(opened, several)
+    assert whole == {key: ROWS[key] for key in ("c", "", "ü/1")}
+    shown = {key: {name: row[name] for name in ("number", "place")} for key, row in some.items()}
+    assert shown == {key: {name: ROWS[key][name] for name in ("number", "place")} for key in ("c", "", "ü/1")}
+    assert none == {}
+
+
+def test_the_positions_that_are_applied(opened: Callable[[], Any]) -> None:
+    async def positions(reader: ViewReader) -> tuple[Any, Any]:
+        return await reader.next_offsets(LIVE), await reader.ledger(LIVE)
+
+    offsets, ledger = ask(opened, positions)
+    assert offsets == dict.fromkeys(range(PARTITIONS), len(SOURCES))
+    highest = max(place for applied in ledger.values() for place in applied.values())
+    assert highest == Place(len(SOURCES) - 1, 0)
+    assert {source for applied in ledger.values() for source in applied} == {"0"}
+
+
+@pytest.mark.parametrize("limit", [1, 4, 50])
+def test_pages_in_any_order_are_the_same_rows_in_the_same_order(finding: Callable[[], Any], limit: int) -> None:
+    async def paged(reader: Finder) -> list[list[Page]]:
+        found = []
+        for order in ORDERS:
+            query = read_query(VIEW, [("sort", order), ("limit", str(limit)), ("count", "true")])
+            pages = [await reader.find(LIVE, query)]
+            while (place := pages[-1].last) is not None:
+                pages.append(await reader.find(LIVE, replace(query, beyond=tuple(place))))
+            found.append(pages)
+        return found
+
+    for order, pages in zip(ORDERS, ask(finding, paged), strict=True):
+        rows = [row["thing_id"] for page in pages for row in page.rows]
+        assert rows == in_order(order), order
+        assert {page.total for page in pages} == {len(ROWS)}
+
+
+def in_order(order: str) -> list[str]:
+    """The keys of all rows, nulls last."""
+    rows = sorted(ROWS.values(), key=lambda row: str(row["thing_id"]))
+    for step in reversed(order.split(",")):
+        column, falling = step.removeprefix("-"), step.startswith("-")
+        known = sorted((r for r in rows if r[column] is not None), key=lambda row: row[column], reverse=falling)
+        rows = known + [row for row in rows if row[column] is None]
+    return [str(row["thing_id"]) for row in rows]
