@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from eventlog.capturing import Source
 from eventlog.capturing.cli import app
-from eventlog.capturing.postgres_types import FITTING
+from eventlog.capturing.postgres.types import FITTING
 from projections import TableView
 
 ROOT = Path(__file__).parents[3]
