@@ -111,6 +111,14 @@ def changed_keys(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[st
     return [table.replace("\\", "") for table, key in new.items() if old.get(table, key) != key]
 
 
+def new_databases(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """Databases of MariaDB or MySQL that `found` does not capture a table of, and has no history of."""
+    name = "database.include.list"
+    if name not in found:
+        return []
+    return sorted(set(wanted.get(name, "").split(",")) - set(found[name].split(",")))
+
+
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """A line per property that `found` has otherwise than `wanted`, without secrets."""
     lines = []

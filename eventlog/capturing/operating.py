@@ -14,6 +14,7 @@ from eventlog.capturing.connector import (
     changed_keys,
     connector_config,
     differences,
+    new_databases,
     tables_to_read_again,
 )
 from eventlog.capturing.declaring import Captured, Source
@@ -74,6 +75,8 @@ class Operator:
             wanted = connector_config(self.source, self.settings, version)
             if found is not None and (changed := changed_keys(wanted, found)):
                 raise SourceProblem(self.source.name, *(self._changed_key(table) for table in changed))
+            if found is not None and (new := new_databases(wanted, found)):
+                raise SourceProblem(self.source.name, *(self._new_database(database) for database in new))
             changes = self._changes(database, wanted, found)
             for line in changes:
                 self.report(line)
@@ -105,6 +108,13 @@ class Operator:
         return (
             f'the key of table "{table}" has changed, and its topic has rows under the old key: keep the key, or run '
             f"python -m eventlog.sources remove {self.source.name} --topics, then apply, and rebuild its views"
+        )
+
+    def _new_database(self, database: str) -> str:
+        return (
+            f'no table of database "{database}" was captured before, so its connector lacks their definitions: run '
+            f"python -m eventlog.sources remove {self.source.name}, then apply, which reads all tables again, then "
+            "sweep, or declare a source of its own for that database"
         )
 
     def _validate(self, wanted: dict[str, str]) -> None:

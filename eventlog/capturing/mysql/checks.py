@@ -9,7 +9,7 @@ from typing import Any, Final
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.mysql.database import CapturedServer, quoted
 from eventlog.capturing.mysql.properties import databases, server_id
-from eventlog.capturing.mysql.sql import CHECKS, COLUMNS, GRANTS, SERVER, TABLE, VARIABLES
+from eventlog.capturing.mysql.sql import COLUMNS, GRANTS, SERVER, TABLE, VARIABLES
 from eventlog.capturing.mysql.types import TableColumn, type_problem
 from eventlog.capturing.ports import Checked
 
@@ -137,7 +137,11 @@ def _table_problems(server: CapturedServer, declared: type[Captured], account: s
     if found[0]["kind"] not in ("BASE TABLE", "SYSTEM VERSIONED"):
         yield f'"{declared.table}" is not a table: capture the tables behind it'
         return
-    columns = _columns(server, place)
+    if server.try_rows(f"SELECT * FROM {quoted(declared.table)} LIMIT 0") is None:  # noqa: S608 - a declared name
+        yield f'account {account} may not read "{declared.table}": run GRANT SELECT ON {declared.table} TO {account}'
+        return
+    (definition,) = server.rows(f"SHOW CREATE TABLE {quoted(declared.table)}")
+    columns = _columns(server, place, definition["Create Table"])
     for column in declared.columns.values():
         there = columns.get(column.name)
         if there is None:
@@ -149,15 +153,11 @@ def _table_problems(server: CapturedServer, declared: type[Captured], account: s
             yield f'column "{column.name}" of table "{declared.table}" ' + problem.format(
                 table=declared.table, column=column.name
             )
-    if server.try_rows(f"SELECT * FROM {quoted(declared.table)} LIMIT 0") is None:  # noqa: S608 - a declared name
-        yield (f'account {account} may not read "{declared.table}": run GRANT SELECT ON {declared.table} TO {account}')
 
 
-def _columns(server: CapturedServer, place: Mapping[str, str]) -> dict[str, TableColumn]:
-    """The columns of a table; in MariaDB, JSON is a text that is checked."""
-    documents: set[str] = set()
-    if server.source.engine == "mariadb":
-        documents = {name for each in server.rows(CHECKS, place) for name in _JSON_CHECK.findall(each["clause"])}
+def _columns(server: CapturedServer, place: Mapping[str, str], definition: str) -> dict[str, TableColumn]:
+    """The columns of a table; in MariaDB, JSON is a text with a check, which its definition has."""
+    documents = set(_JSON_CHECK.findall(definition)) if server.source.engine == "mariadb" else set()
     found = {}
     for each in server.rows(COLUMNS, place):
         kind = "json" if each["name"] in documents else each["type"].lower()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
 """Error codes: the account lacks a right."""
+NO_LOG: Final = 1381
 UNKNOWN_SYNTAX: Final = 1064
 ADVICE: Final[Mapping[int, str]] = {
     1045: (
@@ -62,8 +63,8 @@ class CapturedServer:
             raise SourceProblem(self.source.name, f"the server refuses: {one_line(error)}") from error
 
     def logs(self) -> dict[str, int] | None:
-        """The size in bytes of each binary log, oldest first; None if the account may not see them."""
-        found = self.try_rows(LOGS)
+        """The size in bytes of each binary log, oldest first; None if there is none that the account sees."""
+        found = self.try_rows(LOGS, refused=DENIED | {NO_LOG})
         return None if found is None else {each["Log_name"]: int(each["File_size"]) for each in found}
 
     def log_status(self) -> dict[str, Any] | None:

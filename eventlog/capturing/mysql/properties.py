@@ -9,7 +9,7 @@ from typing import Final
 
 from eventlog.capturing.columns import Kind
 from eventlog.capturing.declaring import Source, column_pattern
-from eventlog.capturing.naming import SCHEMA_HISTORY, SourceNames
+from eventlog.capturing.naming import HEARTBEATS, SCHEMA_HISTORY, SourceNames
 
 KEEP_ALIVE_MS: Final = 5_000
 """If nothing changes, the server sends a sign of life after 0.8 of this; an incremental snapshot waits for one."""
@@ -31,6 +31,7 @@ def properties(source: Source, names: SourceNames, kafka: Mapping[str, str]) -> 
     security = {name: value for name, value in kafka.items() if name != "bootstrap.servers"}
     return {
         **FIXED,
+        **_heartbeat(names),
         "database.server.id": str(server_id(names)),
         "database.include.list": ",".join(re.escape(each) for each in databases(source)),
         f"{history}.kafka.bootstrap.servers": kafka["bootstrap.servers"],
@@ -51,6 +52,16 @@ def server_id(names: SourceNames) -> int:
 def databases(source: Source) -> list[str]:
     """The databases of the source's tables."""
     return sorted({table.table.partition(".")[0] for table in source.tables})
+
+
+def _heartbeat(names: SourceNames) -> dict[str, str]:
+    """Renames the topic of heartbeats, which has no setting before Debezium 3.6."""
+    return {
+        "transforms": "heartbeat",
+        "transforms.heartbeat.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.heartbeat.regex": r"__debezium-heartbeat\..*",
+        "transforms.heartbeat.replacement": names.topic(HEARTBEATS),
+    }
 
 
 def _booleans(source: Source) -> dict[str, str]:

@@ -30,12 +30,6 @@ FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %(schema)s AND BINARY TABLE_NAME = %(name)s ORDER BY ORDINAL_POSITION
 """
 
-CHECKS: Final = """
--- MariaDB's checks of columns, which tell JSON from other texts
-SELECT CHECK_CLAUSE AS clause FROM information_schema.CHECK_CONSTRAINTS
-WHERE CONSTRAINT_SCHEMA = %(schema)s AND BINARY TABLE_NAME = %(name)s
-"""
-
 GRANTS: Final = "SHOW GRANTS"
 LOGS: Final = "SHOW BINARY LOGS"
 STATUS: Final = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")

@@ -18,8 +18,6 @@ FITTING: Final[Mapping[str, frozenset[Kind]]] = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint"), frozenset({Kind.INTEGER, Kind.DECIMAL})),
     **dict.fromkeys(("float", "double"), frozenset({Kind.FLOAT})),
     **dict.fromkeys(("datetime", "timestamp"), frozenset({Kind.TIMESTAMP})),
-    "tinyint(1)": frozenset({Kind.BOOLEAN, Kind.INTEGER}),
-    "bit(1)": frozenset({Kind.BOOLEAN}),
     "bit": frozenset({Kind.BYTES}),
     "decimal": frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.INTEGER}),
     "year": frozenset({Kind.INTEGER}),
@@ -29,7 +27,12 @@ FITTING: Final[Mapping[str, frozenset[Kind]]] = {
     "set": frozenset({Kind.TEXT}),
     "json": frozenset({Kind.JSON, Kind.ARRAY}),
 }
-"""By the type's name, or by the whole type if that fits otherwise. JSON in MariaDB is a text with a check."""
+"""By the type's name. JSON in MariaDB is a text with a check."""
+SINGLE: Final[Mapping[str, frozenset[Kind]]] = {
+    "tinyint(1)": frozenset({Kind.BOOLEAN, Kind.INTEGER}),
+    "bit(1)": frozenset({Kind.BOOLEAN}),
+}
+"""By the whole type: what holds a truth value."""
 HASHABLE: Final = frozenset(_TEXTS)
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
 
@@ -51,7 +54,7 @@ class TableColumn:
 
 def type_problem(column: Column, found: TableColumn) -> str | None:
     """Why values of this column cannot be captured as declared, and what to declare; None if they can."""
-    fits = FITTING.get(found.shown) or FITTING.get(found.type, frozenset())
+    fits = SINGLE.get(found.shown) or FITTING.get(found.type, frozenset())
     if found.is_virtual:
         return "is a virtual generated column, which the binary log need not have: make it STORED, or leave it out"
     if not fits:
