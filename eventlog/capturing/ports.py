@@ -90,19 +90,37 @@ class Database(Protocol):
 
 
 class Engine(Protocol):
-    """A kind of database.
+    """A kind of database."""
 
-    title: its name for people. artifact: of Debezium's connector, whose class is connector_class. heartbeats: the topic
-    that shows whether the connector goes on. gaps: words in its errors that mean that changes are lost; gap_reason:
-    why.
-    """
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        ...
 
-    title: str
-    artifact: str
-    connector_class: str
-    heartbeats: str
-    gaps: tuple[str, ...]
-    gap_reason: str
+    @property
+    def artifact(self) -> str:
+        """The artifact of Debezium's connector."""
+        ...
+
+    @property
+    def connector_class(self) -> str:
+        """The class of Debezium's connector."""
+        ...
+
+    @property
+    def heartbeats(self) -> str:
+        """The topic of the source that shows whether the connector goes on."""
+        ...
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Words in the connector's errors that mean that changes are lost."""
+        ...
+
+    @property
+    def gap_reason(self) -> str:
+        """Why changes are lost if its errors have one of `gaps`."""
+        ...
 
     def read_address(self, variable: str, value: str) -> Address:
         """Read the value of an environment variable; raises SettingError naming the variable, never the password."""

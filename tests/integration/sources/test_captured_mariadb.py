@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -86,7 +87,7 @@ class Deployment:
 
     def rows(self, table: type[Captured]) -> dict[str, Row]:
         """The rows of a table by key, as `Topic.comparable` has them, but read by SQL."""
-        found = {}
+        found: dict[str, Row] = {}
         for row in self.server.sql(f"SELECT {', '.join(table.columns)} FROM {table.table}"):
             values = {name: _value(table.columns[name].kind, value) for name, value in row.items()}
             key = [values[name] for name in table.key]
@@ -100,7 +101,7 @@ class Deployment:
     def wait_equal(self, *topics: Topic) -> None:
         """Return once what a reader of each topic has equals its table, and check that nothing came twice."""
         for topic in topics:
-            eventually(lambda topic=topic: self.is_equal(topic), f"{topic.table.table} is equal", every_s=0.2)
+            eventually(partial(self.is_equal, topic), f"{topic.table.table} is equal", every_s=0.2)
             assert topic.compacted() == topic.comparable()
             assert not topic.twice()
 

@@ -97,7 +97,7 @@ def test_a_delete_a_tombstone_and_a_truncate_have_no_row() -> None:
 def test_positions_sort_by_commit_then_place_then_order() -> None:
     def position(**at: Any) -> WalPosition:
         found = THINGS.decode(KEY, record({"id": 1, "name": "A", "note": None}, **at)).position
-        assert found is not None
+        assert isinstance(found, WalPosition)
         return found
 
     first = position(commit=None, lsn=100, order=0, op="r")  # a snapshot has no earlier commit
