@@ -18,8 +18,8 @@ from api.awaited import After, Awaited, first_unapplied
 from api.errors import BadParameter, SourceNotCaughtUp
 from api.ports import Applied, CapturedSources, Generations, Live, ViewReader
 from api.reading import read_live
-from eventlog.capturing.changes import lsn_text, read_lsn
 from eventlog.capturing.control_topics import Snapshot
+from eventlog.capturing.postgres.positions import lsn_text, read_lsn
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.source_positions import SourcePosition, topic_and_partition
@@ -65,6 +65,9 @@ class CapturedWaiter:
         if name not in known:
             has = "is not a source here" if known else "is not a source: this deployment captures no database"
             raise BadParameter("after", f'is invalid: "{name[:64]}" {has}', known)
+        engine = self._sources.sources[name].engine
+        if engine != "postgresql":
+            raise BadParameter("after", f'is invalid: positions of "{name}" cannot be awaited, because it is {engine}')
         try:
             return DatabasePosition(name, read_lsn(lsn))
         except ValueError as error:

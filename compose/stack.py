@@ -61,7 +61,7 @@ class Stack:
             "postgres": lambda: postgres.spec(self.settings),
             "elasticsearch": lambda: elasticsearch.spec(self.settings, jars["elasticsearch"]),
             "valkey": lambda: valkey.spec(self.settings),
-            "connect": lambda: connect.spec(self.settings, jars["connect"]),
+            "connect": lambda: connect.spec(self.settings, jars["connect"], {"mariadb": jars["connect-mariadb"]}),
         }
         specs = [build[part]() for part in self._parts]
         self._state.take()
@@ -133,8 +133,11 @@ def parts_text(parts: Collection[str]) -> str:
 
 
 def fetch_jars(parts: Collection[str] = PARTS) -> dict[str, list[Path]]:
-    """The jars of each part that has some, downloaded (with a progress bar) if the cache lacks them."""
-    return {name: group_jars(group) for name, group in read_lock(JAR_LOCK).items() if name in parts}
+    """The jars of each part that has some, downloaded (with a progress bar) if the cache lacks them.
+
+    A part may have more than one group of jars: `connect-mariadb` belongs to `connect`.
+    """
+    return {name: group_jars(group) for name, group in read_lock(JAR_LOCK).items() if name.partition("-")[0] in parts}
 
 
 def check_ports(ports: Ports, parts: Collection[str] = PARTS) -> None:

@@ -22,9 +22,9 @@ from commands.handling.deleted_unread import begin_at
 from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, role_reading
 from commands.sending.gateway import MAX_BODY_BYTES
 from eventlog import topics
-from eventlog.capturing.changes import lsn_text
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.naming import MESSAGES, source_topics, topic_about
+from eventlog.capturing.postgres.positions import lsn_text
 from eventlog.envelope import Envelope, encode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error

@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 
 from commands.declaring.captured_inputs import RowDeleted
-from eventlog.capturing.changes import Change, Operation, SourcePosition, key_as_text
+from eventlog.capturing.changes import Change, Operation, key_as_text
 from eventlog.capturing.declaring import Captured
+from eventlog.capturing.postgres.positions import WalPosition
 from eventlog.envelope import timestamp_ms
 from eventlog.ports import Record
 
@@ -22,7 +23,7 @@ def change_of(seen: Captured | RowDeleted[Any], time: datetime, number: int) -> 
     else:
         table, row, operation = type(seen), seen.model_dump(mode="json", by_alias=True), Operation.UPDATE
         key = [row[column] for column in table.key]
-    at, position = timestamp_ms(time), SourcePosition(number, number, order=1, transaction=1)
+    at, position = timestamp_ms(time), WalPosition(number, number, order=1, transaction=1)
     record_key = orjson.dumps(dict(zip(table.key, key, strict=True))).decode()
     change = Change(operation, key_as_text(key), row, position=position, time_ms=at)
     return change, Record(table.topic(), 0, number, record_key, None, at)

@@ -1,8 +1,9 @@
-"""Kafka Connect 4.2.0 with Debezium's PostgreSQL connector: one distributed worker, from Maven artifacts."""
+"""Kafka Connect 4.2.0 with Debezium's connectors: one distributed worker, from Maven artifacts."""
 
 import http.client
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compose.parts import wheels
@@ -40,13 +41,18 @@ PROPERTIES = {
 HEAP = ("-Xms128m", "-Xmx384m")
 
 
-def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
-    """How the worker runs; `jars` is its classpath. Its connectors and their offsets are in Kafka."""
-    config = settings.state / "connect.properties"
+def spec(settings: StackSettings, jars: Sequence[Path], plugins: Mapping[str, Sequence[Path]]) -> ProcessSpec:
+    """How the worker runs. Its connectors and their offsets are in Kafka.
+
+    jars: its classpath. plugins: the jars of each connector that has a class loader of its own, because it needs other
+    versions of the same jars.
+    """
+    config, folder = settings.state / "connect.properties", settings.state / "connect-plugins"
     here = {
         "bootstrap.servers": settings.endpoints.kafka,
         "listeners": settings.endpoints.connect,
         "rest.advertised.host.name": HOST,
+        "plugin.path": str(folder),
     }
     options = [*HEAP, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
     native = ["--enable-native-access=ALL-UNNAMED", f"-Dlog4j2.configurationFile={_LOG4J}"]
@@ -61,15 +67,22 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
         ),
         env={"CLASSPATH": os.pathsep.join(map(str, jars))},
         log=settings.logs / "connect.log",
-        prepare=lambda: _prepare(config, PROPERTIES | here, settings.endpoints.postgres),
+        prepare=lambda: _prepare(config, PROPERTIES | here, settings.endpoints.postgres, folder, plugins),
         probe=lambda: _probe(settings.ports.connect),
         after=("kafka", "postgres"),
         stop_timeout_s=30.0,
     )
 
 
-def _prepare(config: Path, properties: dict[str, str], server: str) -> None:
+def _prepare(
+    config: Path, properties: dict[str, str], server: str, folder: Path, plugins: Mapping[str, Sequence[Path]]
+) -> None:
     config.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # an earlier release may have left other jars
+    for name, jars in plugins.items():
+        (folder / name).mkdir(parents=True)
+        for jar in jars:
+            (folder / name / jar.name).symlink_to(jar)
     config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     create_shop(server)  # what the shipped source captures
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from eventlog.capturing.columns import Column, Truncated
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import UnreadableChange
+from eventlog.capturing.mysql.positions import BinlogPosition, file_number
+from eventlog.capturing.postgres.positions import WalPosition, commit_lsn
 from eventlog.capturing.values import (
     STAND_IN_BYTES,
     TYPES,
@@ -40,22 +41,6 @@ class Operation(Enum):
 OPERATIONS: Final[Mapping[str, Operation]] = {each.value: each for each in Operation if each.value}
 
 
-class SourcePosition(NamedTuple):
-    """Where a change is in the database's write-ahead log; positions of one database sort in the order of commits.
-
-    commit_lsn: where the transaction before was committed, in bytes. lsn: of the change. order: within its transaction,
-    from 1; 0 in a snapshot. transaction: its id; 0 in a snapshot.
-    """
-
-    commit_lsn: int
-    lsn: int
-    order: int
-    transaction: int
-
-    def __str__(self) -> str:
-        return lsn_text(self.lsn)
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change of a row.
@@ -70,7 +55,7 @@ class Change:
     key: str
     row: Mapping[str, Any] | None
     unchanged: tuple[str, ...] = ()
-    position: SourcePosition | None = None
+    position: WalPosition | BinlogPosition | None = None
     time_ms: int = 0
 
     @property
@@ -84,16 +69,18 @@ class _SourceInfo(msgspec.Struct):
     txId: int | None = None  # noqa: N815  # Debezium's name
     ts_ms: int | None = None
     sequence: str | None = None
+    file: str | None = None
+    pos: int | None = None
+    row: int | None = None
 
 
 class _Transaction(msgspec.Struct):
+    id: str = ""
     total_order: int = 0
 
 
 UNFIT: Final = (ValueError, TypeError, RecursionError, OverflowError)
 """What converting a value may raise."""
-_LSN: Final = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
-_COMMIT_LSN = msgspec.json.Decoder(tuple[str | None, str | None])
 
 
 class ChangeDecoder:
@@ -245,19 +232,6 @@ def _as_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def lsn_text(lsn: int) -> str:
-    """A position in the write-ahead log as PostgreSQL writes it: `0/16B3748`."""
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
-def read_lsn(text: str) -> int:
-    """The position `0/16B3748` as a number of bytes; raises ValueError with the expected form."""
-    if not _LSN.fullmatch(text):
-        raise ValueError(f'"{text[:64]}" is not a position of PostgreSQL: write it like 0/16B3748')
-    high, low = text.split("/")
-    return (int(high, 16) << 32) + int(low, 16)
-
-
 def _row_type(name: str, columns: tuple[Column, ...]) -> type[msgspec.Struct]:
     """A struct with a field per column, in their order. Fields have names of their own, since a column may have any."""
     fields = {f"column_{number}": column for number, column in enumerate(columns)}
@@ -276,12 +250,22 @@ def _converters(columns: tuple[Column, ...]) -> tuple[tuple[str, Callable[[Any],
     return tuple((name, convert) for name, convert in found if convert is not None)
 
 
-def _position(record: Any) -> SourcePosition:
+def _position(record: Any) -> WalPosition | BinlogPosition:
     source = record.source
-    commit = _COMMIT_LSN.decode(source.sequence)[0] if source.sequence else None
-    return SourcePosition(
-        commit_lsn=int(commit or 0),
+    order = record.transaction.total_order if record.transaction else 0
+    in_snapshot = record.op == Operation.SNAPSHOT.value
+    if source.file is not None:
+        return BinlogPosition(
+            number=file_number(source.file),
+            pos=source.pos or 0,
+            row=source.row or 0,
+            order=order,
+            transaction=record.transaction.id if record.transaction and not in_snapshot else "",
+            file=source.file,
+        )
+    return WalPosition(
+        commit_lsn=commit_lsn(source.sequence),
         lsn=source.lsn or 0,
-        order=record.transaction.total_order if record.transaction else 0,
-        transaction=0 if record.op == Operation.SNAPSHOT.value else source.txId or 0,
+        order=order,
+        transaction=0 if in_snapshot else source.txId or 0,
     )

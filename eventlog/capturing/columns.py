@@ -77,6 +77,22 @@ KEY_KINDS: Final = frozenset(
     {Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE, Kind.TIME, Kind.UUID, Kind.ENUM}
 )
 """Kinds whose values are equal exactly if their texts are; numbers with a fraction are declared as Decimal."""
+WORDS: Final[Mapping[Kind, str]] = {
+    Kind.TEXT: "str",
+    Kind.INTEGER: "int",
+    Kind.FLOAT: "float",
+    Kind.BOOLEAN: "bool",
+    Kind.DECIMAL: "Decimal",
+    Kind.TIMESTAMP: "datetime",
+    Kind.DATE: "date",
+    Kind.TIME: "time",
+    Kind.INTERVAL: "timedelta",
+    Kind.UUID: "UUID",
+    Kind.BYTES: "bytes",
+    Kind.ENUM: "an Enum",
+    Kind.JSON: "dict",
+    Kind.ARRAY: "list[…]",
+}
 WRITABLE: Final = (
     "str, int, float, bool, Decimal, datetime, date, time, timedelta, UUID, bytes, dict, list[…] or an Enum"
 )
@@ -164,7 +180,7 @@ def _kind(annotation: Any, where: str) -> tuple[Kind, Kind | None, tuple[str, ..
         choices = [each.value for each in annotation]
         if not all(isinstance(each, str) for each in choices):
             raise SourceDeclarationError(
-                f"{where} is an Enum with values that are not text: PostgreSQL's enums are text"
+                f"{where} is an Enum with values that are not text, as the enums of databases are"
             )
         return Kind.ENUM, None, tuple(choices)
     try:

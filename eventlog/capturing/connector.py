@@ -1,44 +1,24 @@
-"""The configuration of Debezium's PostgreSQL connector: a pure function of a source's declaration and settings."""
+"""The configuration of Debezium's connector: a pure function of a source's declaration and settings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from eventlog.capturing.columns import Column, Hashed, Truncated
-from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.columns import Hashed, Truncated
+from eventlog.capturing.declaring import Source, column_pattern
+from eventlog.capturing.engines import engine_of
 from eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, SIGNALS, TRANSACTIONS, SourceNames
 from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.values import PLACEHOLDER
 from eventlog.topics import MAX_RECORD_BYTES
 
-CONNECTOR_CLASS: Final = "io.debezium.connector.postgresql.PostgresConnector"
-HEARTBEAT_PREFIX: Final = "headwater"
-HEARTBEAT_SQL: Final = "SELECT pg_logical_emit_message(true, 'headwater', extract(epoch FROM now())::text)"
-"""A message in the write-ahead log, with the time of the database: it changes no table.
-
-It is a transaction of its own, because Debezium 3.6 fails in a read-only incremental snapshot if the last thing in the
-log has no transaction.
-"""
 SECRETS: Final = re.compile(r"password|sasl\.jaas|ssl\.key|truststore|keystore|with\.salt")
 """Properties whose values, or names, are not shown."""
-RESELECT: Final = "post.processors.reselector"
-"""What reads long values that an update did not change, which PostgreSQL does not send, from the table by the key."""
-SESSION: Final = "SET idle_session_timeout = 0; SET tcp_keepalives_idle = 60"
-"""Keeps the connection of RESELECT. Debezium 3.6 does not notice that it is lost, and fills no value from then on."""
-FAILOVER_VERSION: Final = 17
-"""PostgreSQL from this version on can copy a logical slot to its standbys."""
-
 # each is explained in docs/decisions/0018-captured-databases.md
 FIXED: Final[Mapping[str, str]] = {
-    "connector.class": CONNECTOR_CLASS,
     "tasks.max": "1",
     "exactly.once.support": "required",
-    "plugin.name": "pgoutput",
-    "publication.autocreate.mode": "disabled",  # `apply` makes it, with exactly the declared tables
-    "slot.drop.on.stop": "false",
-    "offset.mismatch.strategy": "trust_offset",  # fails if somebody has dropped and created the slot
     "snapshot.mode": "initial",
     "read.only": "true",  # incremental snapshots find their place by transaction ids, and write nothing to the source
     "incremental.snapshot.chunk.size": "4096",
@@ -56,17 +36,7 @@ FIXED: Final[Mapping[str, str]] = {
     "notification.enabled.channels": "sink",
     "decimal.handling.mode": "string",
     "time.precision.mode": "isostring",
-    "interval.handling.mode": "string",
     "binary.handling.mode": "bytes",  # base64 in JSON; with "base64", an unchanged long value becomes null
-    "hstore.handling.mode": "json",
-    "unavailable.value.placeholder": PLACEHOLDER,
-    "post.processors": "reselector",
-    f"{RESELECT}.type": "io.debezium.processors.reselect.ReselectColumnsPostProcessor",
-    f"{RESELECT}.reselect.unavailable.values": "true",
-    f"{RESELECT}.reselect.null.values": "false",  # one query per record with a NULL
-    f"{RESELECT}.reselect.use.event.key": "true",
-    f"{RESELECT}.reselect.error.handling.mode": "warn",  # "fail" stops at rows that were deleted in the meantime
-    "database.initial.statements": SESSION,
     "key.converter": "org.apache.kafka.connect.json.JsonConverter",
     "key.converter.schemas.enable": "false",
     "key.converter.replace.null.with.default": "false",
@@ -77,59 +47,41 @@ FIXED: Final[Mapping[str, str]] = {
 
 
 def connector_config(source: Source, settings: SourceSettings, server_version: int) -> dict[str, str]:
-    """The connector's configuration. server_version: PostgreSQL's, such as 18."""
-    names = SourceNames.of(source, settings.log.environment)
+    """The connector's configuration. server_version: the database's, such as 18."""
+    names, engine = SourceNames.of(source, settings.log.environment), engine_of(source)
     security = settings.log.security.for_java()
     return {
+        "connector.class": engine.connector_class,
         **FIXED,
         **settings.connect_database.for_debezium(),
         "topic.prefix": names.connector,
         "topic.heartbeat.name": names.topic(HEARTBEATS),
         "topic.transaction": TRANSACTIONS,
-        "slot.name": names.slot,
-        "slot.failover": str(server_version >= FAILOVER_VERSION).lower(),
-        "publication.name": names.slot,
         "table.include.list": ",".join(re.escape(table.table) for table in source.tables),
-        "column.include.list": ",".join(_full(table, column) for table, column in _columns(source)),
+        "column.include.list": ",".join(column_pattern(table, column) for table, column in source.columns()),
         "message.key.columns": ";".join(f"{re.escape(table.table)}:{','.join(table.key)}" for table in source.tables),
         **_masks(source, settings.salt),
-        **_not_reselected(source),
         "heartbeat.interval.ms": str(source.heartbeat_ms),
-        "heartbeat.action.query": HEARTBEAT_SQL,
         "signal.kafka.topic": names.topic(SIGNALS),
         "signal.kafka.groupId": names.connector,
         "signal.kafka.bootstrap.servers": settings.connect_kafka,
         **{f"signal.consumer.{name}": value for name, value in security.items()},
         "notification.sink.topic.name": names.topic(NOTIFICATIONS),
+        **engine.properties(source, names, server_version, {"bootstrap.servers": settings.connect_kafka, **security}),
     }
-
-
-def _columns(source: Source) -> Iterator[tuple[type[Captured], Column]]:
-    for table in source.tables:
-        for column in table.columns.values():
-            yield table, column
-
-
-def _full(table: type[Captured], column: Column) -> str:
-    """The pattern that matches a column's full name only."""
-    return re.escape(f"{table.table}.{column.name}")
 
 
 def _masks(source: Source, salt: str) -> dict[str, str]:
     found: dict[str, list[str]] = {}
-    for table, column in _columns(source):
+    for table, column in source.columns():
         match column.mask:
             case Hashed():
-                found.setdefault(f"column.mask.hash.v2.SHA-256.with.salt.{salt}", []).append(_full(table, column))
+                found.setdefault(f"column.mask.hash.v2.SHA-256.with.salt.{salt}", []).append(
+                    column_pattern(table, column)
+                )
             case Truncated(characters):
-                found.setdefault(f"column.truncate.to.{characters}.chars", []).append(_full(table, column))
+                found.setdefault(f"column.truncate.to.{characters}.chars", []).append(column_pattern(table, column))
     return {name: ",".join(columns) for name, columns in found.items()}
-
-
-def _not_reselected(source: Source) -> dict[str, str]:
-    """Masked columns: values that Debezium reads again pass no mask."""
-    masked = [f"{re.escape(table.table)}:{re.escape(column.name)}" for table, column in _columns(source) if column.mask]
-    return {f"{RESELECT}.reselect.columns.exclude.list": ",".join(masked)} if masked else {}
 
 
 def tables_to_read_again(wanted: Mapping[str, str], found: Mapping[str, str]) -> set[str]:
@@ -157,6 +109,14 @@ def changed_keys(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[st
         for config in (wanted, found)
     )
     return [table.replace("\\", "") for table, key in new.items() if old.get(table, key) != key]
+
+
+def new_databases(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """Databases of MariaDB or MySQL that `found` does not capture a table of, and has no history of."""
+    name = "database.include.list"
+    if name not in found:
+        return []
+    return sorted(set(wanted.get(name, "").split(",")) - set(found[name].split(",")))
 
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:

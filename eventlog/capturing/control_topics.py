@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from eventlog.capturing.connector import HEARTBEAT_PREFIX
-from eventlog.capturing.naming import MESSAGES, NOTIFICATIONS, SIGNALS, SourceNames
+from eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
+from eventlog.capturing.ports import Engine
 from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import EOF, READER, TIMEOUT_S, WRITER, client_config
 from eventlog.settings import LogSettings
@@ -36,19 +35,8 @@ class _Notification(msgspec.Struct):
     additional_data: dict[str, str] | None = None
 
 
-class _Content(msgspec.Struct):
-    prefix: str
-    content: bytes
-    """Base64 in JSON."""
-
-
-class _Message(msgspec.Struct):
-    message: _Content
-
-
 Form = TypeVar("Form")
 _NOTIFICATION: Final = msgspec.json.Decoder(_Notification)
-_MESSAGE: Final = msgspec.json.Decoder(_Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +86,15 @@ def last_snapshot(settings: LogSettings, names: SourceNames) -> Snapshot | None:
     return None
 
 
-def last_heartbeat_s(settings: LogSettings, names: SourceNames) -> float | None:
-    """The database's time, in seconds since 1970, in the last heartbeat that was captured; None if there is none.
+def last_heartbeat_s(settings: LogSettings, names: SourceNames, engine: Engine) -> float | None:
+    """The time, in seconds since 1970, of the last heartbeat that was captured; None if there is none.
 
-    Everything that was committed before is in the log. Raises LogUnavailable.
+    Raises LogUnavailable.
     """
-    for value in reversed(_recent(settings, names.topic(MESSAGES))):
-        record = _decoded(_MESSAGE, value)
-        if record and record.message.prefix == HEARTBEAT_PREFIX:
-            with suppress(ValueError):  # an application may use the prefix too
-                return float(record.message.content)
+    for value in reversed(_recent(settings, names.topic(engine.heartbeats))):
+        found = engine.heartbeat_s(value)
+        if found is not None:
+            return found
     return None
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -22,6 +22,7 @@ TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*"
 COLUMN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 RESERVED_FIELDS: Final = frozenset({"table", "key", "columns", "source_name", "topic"})
 """Attributes of Captured; columns with these names need an alias."""
+EngineName = Literal["postgresql", "mariadb", "mysql"]
 TOPICS: Final = CAPTURED.removesuffix(".")
 """The topics of captured tables begin with this, behind the environment: `cdc.shop.public.customers`."""
 
@@ -37,7 +38,7 @@ class Captured(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_bytes="base64", val_json_bytes="base64")
 
     table: ClassVar[str] = ""
-    """Schema and name: `public.customers`."""
+    """Schema and name: `public.customers`. In MariaDB and MySQL, a schema is a database: `crm.customers`."""
     key: ClassVar[tuple[str, ...]] = ()
     columns: ClassVar[Mapping[str, Column]] = MappingProxyType({})
     """By name, in the order of declaration."""
@@ -114,7 +115,7 @@ class Source:
     database: the environment variable with the connection, such as `postgresql://headwater@db/shop`; default:
     `HEADWATER_<NAME>_DATABASE`. heartbeat_ms: how often the connector reports its position if nothing changes; it then
     lets the database remove its write-ahead log. outbox: whether messages in the write-ahead log with the prefix
-    `headwater.command` are commands that are sent.
+    `headwater.command` are commands that are sent; only in PostgreSQL. engine: what the database is.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Source:
     database: str = ""
     heartbeat_ms: int = 1_000
     outbox: bool = False
+    engine: EngineName = "postgresql"
 
     def __post_init__(self) -> None:
         if not SOURCE_NAME.fullmatch(self.name):
@@ -138,7 +140,20 @@ class Source:
         if self.heartbeat_ms < 100:
             raise SourceDeclarationError(f'source "{self.name}" has heartbeat_ms {self.heartbeat_ms}: use 100 or more')
         object.__setattr__(self, "tables", tuple(self.tables))
+        self._check_engine()
         self._check_tables()
+
+    def _check_engine(self) -> None:
+        known = get_args(EngineName)
+        if self.engine not in known:
+            raise SourceDeclarationError(
+                f'source "{self.name}" has the engine "{self.engine}": write one of {", ".join(known)}'
+            )
+        if self.outbox and self.engine != "postgresql":
+            raise SourceDeclarationError(
+                f'source "{self.name}" has outbox=True, but its engine is {self.engine}, whose log has no messages: '
+                "leave it out, and let a process turn the rows of an outbox table into commands"
+            )
 
     def _check_tables(self) -> None:
         if not self.tables:
@@ -179,7 +194,13 @@ class Source:
     @property
     def hashes(self) -> bool:
         """Whether a column is hashed, which needs a salt."""
-        return any(isinstance(column.mask, Hashed) for table in self.tables for column in table.columns.values())
+        return any(isinstance(column.mask, Hashed) for _, column in self.columns())
+
+    def columns(self) -> Iterator[tuple[type[Captured], Column]]:
+        """Every captured column, with its table."""
+        for table in self.tables:
+            for column in table.columns.values():
+                yield table, column
 
     def table(self, name: str) -> type[Captured]:
         """The class of the table `public.customers`; raises SourceDeclarationError with the tables that there are."""
@@ -188,6 +209,11 @@ class Source:
                 return each
         known = ", ".join(each.table for each in self.tables)
         raise SourceDeclarationError(f'source "{self.name}" has no table "{name}": it captures {known}')
+
+
+def column_pattern(table: type[Captured], column: Column) -> str:
+    """The regular expression that only the full name of a column matches: `public\\.customers\\.id`."""
+    return re.escape(f"{table.table}.{column.name}")
 
 
 class SourceRegistry:

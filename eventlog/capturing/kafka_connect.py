@@ -65,6 +65,14 @@ class _Property(msgspec.Struct):
     value: _Value | None
 
 
+class _Offset(msgspec.Struct):
+    offset: dict[str, Any] | None
+
+
+class _Offsets(msgspec.Struct):
+    offsets: list[_Offset]
+
+
 class _Refusal(msgspec.Struct):
     message: str
 
@@ -135,6 +143,14 @@ class KafkaConnect:
         """Restart the connector and its task, each only if it failed (KIP-745); False if it is not registered."""
         path = f"/connectors/{quote(connector)}/restart?includeTasks=true&onlyFailed=true"
         return self._request("POST", path, missing=True).status_code != NOT_FOUND
+
+    def offset(self, connector: str) -> dict[str, Any] | None:
+        """Where a connector goes on after a restart; None if it is not registered, or has stored nothing yet."""
+        answer = self._request("GET", f"/connectors/{quote(connector)}/offsets", missing=True)
+        if answer.status_code == NOT_FOUND:
+            return None
+        stored = _read(answer, _Offsets).offsets
+        return stored[0].offset if stored else None
 
     def forget_offsets(self, connector: str) -> None:
         """Let a stopped connector begin with a snapshot again."""

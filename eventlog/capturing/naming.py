@@ -14,13 +14,18 @@ MESSAGES: Final = "message"
 HEARTBEATS: Final = "heartbeat"
 SIGNALS: Final = "signals"
 NOTIFICATIONS: Final = "notifications"
+SCHEMA_HISTORY: Final = "schema-history"
+"""The definitions of tables, in the order of changes, by which Debezium reads a binary log."""
+RESTARTED: Final = (TRANSACTIONS, SCHEMA_HISTORY)
+"""Topics with places in the database's log, which are emptied if a source is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceNames:
     """What a source is called outside of its declaration.
 
-    connector: in Kafka Connect; also how the source's topics begin. slot: the replication slot and the publication.
+    connector: in Kafka Connect; also how the source's topics begin. slot: the replication slot and the
+    publication in PostgreSQL.
     """
 
     connector: str
@@ -50,9 +55,11 @@ def source_topics(source: Source, settings: LogSettings) -> tuple[TopicSpec, ...
     """The topics of a source; their names are without the environment.
 
     A table's topic is compacted: it keeps the last change of each row. The others are about the source itself: commits
-    of transactions, messages and heartbeats of the connector, signals to it and its notifications, each in order.
+    of transactions, messages and heartbeats of the connector, signals to it and its notifications, each in order. A
+    source with a binary log has the history of its schema instead of messages, which must be kept for ever.
     """
     tables = [table_topic(table, settings) for table in source.tables]
-    kept = {MESSAGES: 7, TRANSACTIONS: 1, HEARTBEATS: 1, SIGNALS: 7, NOTIFICATIONS: 7}
-    about = {topic_about(source, name): delete_settings(settings, days * DAY_MS) for name, days in kept.items()}
+    own = {MESSAGES: 7 * DAY_MS} if source.engine == "postgresql" else {SCHEMA_HISTORY: -1}
+    kept = own | {TRANSACTIONS: DAY_MS, HEARTBEATS: DAY_MS, SIGNALS: 7 * DAY_MS, NOTIFICATIONS: 7 * DAY_MS}
+    about = {topic_about(source, name): delete_settings(settings, kept_ms) for name, kept_ms in kept.items()}
     return (*tables, *(TopicSpec(name, 1, config) for name, config in about.items()))

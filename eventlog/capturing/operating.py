@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from eventlog.admin import empty_partition, missing_topics, prepare_topics, remove_topics
 from eventlog.capturing import control_topics
 from eventlog.capturing.connector import (
-    CONNECTOR_CLASS,
-    HEARTBEAT_SQL,
     changed_keys,
     connector_config,
     differences,
+    new_databases,
     tables_to_read_again,
 )
 from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.engines import engine_of
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
-from eventlog.capturing.naming import TRANSACTIONS, SourceNames, source_topics, topic_about
-from eventlog.capturing.postgres_checks import check_database
-from eventlog.capturing.postgres_database import CapturedDatabase, open_database
+from eventlog.capturing.naming import RESTARTED, SourceNames, source_topics, topic_about
+from eventlog.capturing.ports import Database, Engine
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.sweeping import sweep
-from eventlog.topics import TopicSpec
 
 RUNNING_S: Final = 60.0
 """How long a connector may take to run, or to stop."""
@@ -53,17 +52,31 @@ class Operator:
         """What the source is called in this deployment."""
         return SourceNames.of(self.source, self.settings.log.environment)
 
+    @property
+    def engine(self) -> Engine:
+        """The kind of the source's database."""
+        return engine_of(self.source)
+
+    def open_database(self) -> AbstractContextManager[Database]:
+        """Connect to the source's database; raises SourceProblem with what helps if that fails."""
+        return self.engine.open(self.source, self.names, self.settings.database, self._offset)
+
+    def _offset(self) -> Mapping[str, Any] | None:
+        return self.connect.offset(self.names.connector)
+
     def apply(self, dry_run: bool) -> bool:
-        """Make the topics, the publication and the connector as declared; whether anything differed.
+        """Make the topics, what the database needs, and the connector as declared; whether anything differed.
 
         dry_run: only report what differs. Raises SourceProblem with every problem of the database, and ConnectError.
         """
-        with open_database(self.source, self.names, self.settings.database) as database:
+        with self.open_database() as database:
             found = self.connect.config(self.names.connector)
             version = self._check(database, found is not None)
             wanted = connector_config(self.source, self.settings, version)
             if found is not None and (changed := changed_keys(wanted, found)):
                 raise SourceProblem(self.source.name, *(self._changed_key(table) for table in changed))
+            if found is not None and (new := new_databases(wanted, found)):
+                raise SourceProblem(self.source.name, *(self._new_database(database) for database in new))
             changes = self._changes(database, wanted, found)
             for line in changes:
                 self.report(line)
@@ -71,7 +84,7 @@ class Operator:
                 return bool(changes)
             self._validate(wanted)
             prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
-            database.publish()
+            database.prepare()
         if differences(wanted, found or {}):
             if found is not None:
                 self._beat()
@@ -82,12 +95,11 @@ class Operator:
             self.snapshot([table for table in self.source.tables if table.table in again])
         return True
 
-    def _check(self, database: CapturedDatabase, registered: bool) -> int:
+    def _check(self, database: Database, registered: bool) -> int:
         """The server's version; raises SourceProblem."""
-        checked = check_database(database, registered)
-        slot = database.slot()
-        if slot is not None and slot.is_lost:
-            raise SourceProblem(self.source.name, lost_slot(self.source.name, self.names, slot.invalidation))
+        checked = database.check(registered)
+        if lost := database.lost():
+            raise SourceProblem(self.source.name, lost)
         if checked.problems:
             raise SourceProblem(self.source.name, *checked.problems)
         return checked.version
@@ -98,30 +110,32 @@ class Operator:
             f"python -m eventlog.sources remove {self.source.name} --topics, then apply, and rebuild its views"
         )
 
+    def _new_database(self, database: str) -> str:
+        return (
+            f'no table of database "{database}" was captured before, so its connector lacks their definitions: run '
+            f"python -m eventlog.sources remove {self.source.name}, then apply, which reads all tables again, then "
+            "sweep, or declare a source of its own for that database"
+        )
+
     def _validate(self, wanted: dict[str, str]) -> None:
-        if not self.connect.has_plugin(CONNECTOR_CLASS):
+        if not self.connect.has_plugin(self.engine.connector_class):
             raise ConnectError(
-                f"Kafka Connect at {self.settings.connect} lacks Debezium's connector for PostgreSQL: add "
-                "debezium-connector-postgres to the plugin.path of its workers"
+                f"Kafka Connect at {self.settings.connect} lacks Debezium's connector for {self.engine.title}: add "
+                f"{self.engine.artifact} to the plugin.path of its workers"
             )
         problems = self.connect.problems(self.names.connector, wanted)
         if problems:
             raise ConnectError(f'Kafka Connect refuses source "{self.source.name}": {"; ".join(problems)}')
 
-    def _changes(self, database: CapturedDatabase, wanted: dict[str, str], found: dict[str, str] | None) -> list[str]:
+    def _changes(self, database: Database, wanted: dict[str, str], found: dict[str, str] | None) -> list[str]:
         absent = missing_topics(self.settings.log, source_topics(self.source, self.settings.log))
-        lines = [f"+ topic {name}" for name in absent]
-        if not database.is_published():
-            sign = "+" if database.publication() is None else "~"
-            lines.append(
-                f"{sign} publication {self.names.slot}: {', '.join(each.table for each in self.source.tables)}"
-            )
+        lines = [f"+ topic {name}" for name in absent] + database.preparations()
         if found is None:
             lines.append(f"+ connector {self.names.connector}, with these properties:")
         return lines + [f"{line[:2]}connector: {line[2:]}" for line in differences(wanted, found or {})]
 
     def pause(self) -> None:
-        """Stop capturing until `resume`; the database keeps its write-ahead log meanwhile."""
+        """Stop capturing until `resume`; the database keeps its log meanwhile."""
         self._registered()
         self.connect.pause(self.names.connector)
         self._wait_for(
@@ -145,15 +159,14 @@ class Operator:
         """Check the database before a failed connector is restarted, and write the heartbeat that it may need.
 
         Returns problems of the database, each with what solves it, of which one may be why it failed. Raises
-        SourceProblem if a restart cannot help: the database does not answer, refuses the role, or has lost the slot.
+        SourceProblem if a restart cannot help: the database does not answer, refuses the account, or has lost changes.
         """
-        with open_database(self.source, self.names, self.settings.database) as database:
-            slot = database.slot()
-            if slot is not None and slot.is_lost:
-                raise SourceProblem(self.source.name, lost_slot(self.source.name, self.names, slot.invalidation))
-            problems = check_database(database, registered=True).problems
+        with self.open_database() as database:
+            if lost := database.lost():
+                raise SourceProblem(self.source.name, lost)
+            problems = database.check(registered=True).problems
             try:
-                database.row(HEARTBEAT_SQL)
+                database.beat()
             except SourceProblem as error:
                 raise SourceProblem(self.source.name, *problems, *error.problems) from error
         return problems
@@ -183,7 +196,7 @@ class Operator:
         self._stop()
         again: list[tuple[type[Captured], str]] = []
         try:
-            with open_database(self.source, self.names, self.settings.database) as database:
+            with self.open_database() as database:
                 for table in self.source.tables:
                     swept = sweep(self.settings.log, table, database)
                     self.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete")
@@ -195,7 +208,7 @@ class Operator:
             self.snapshot([table], where)
 
     def remove(self, topics: bool) -> None:
-        """Remove the connector and where it was, the slot, the publication and, if `topics`, all captured records."""
+        """Remove the connector and where it was, what the database has for it and, if `topics`, all records."""
         name = self.names.connector
         if self.connect.config(name) is not None:
             self._stop()
@@ -204,18 +217,12 @@ class Operator:
             self._wait_for("removed", lambda state: state is None)
             self.report(f"- connector {name}")
         # another database, or an earlier state of this one, may be captured next: its log has other positions
-        empty_partition(self.settings.log, TopicSpec(topic_about(self.source, TRANSACTIONS), 1), 0)
-        with open_database(self.source, self.names, self.settings.database) as database:
-            if database.drop_slot():
-                self.report(f"- replication slot {self.names.slot}")
-            publication = database.publication()
-            if publication is not None and not publication.owns:
-                self.report(
-                    f"publication {self.names.slot} is left: run DROP PUBLICATION {self.names.slot} as its owner"
-                )
-            elif publication is not None:
-                database.drop_publication()
-                self.report(f"- publication {self.names.slot}")
+        for topic in source_topics(self.source, self.settings.log):
+            if topic.name in {topic_about(self.source, name) for name in RESTARTED}:
+                empty_partition(self.settings.log, topic, 0)
+        with self.open_database() as database:
+            for line in database.clean_up():
+                self.report(line)
         if topics:
             specs = source_topics(self.source, self.settings.log)
             remove_topics(self.settings.log, specs)
@@ -226,9 +233,9 @@ class Operator:
         self._wait_for("STOPPED", lambda state: state is not None and state.connector == "STOPPED" and not state.task)
 
     def _beat(self) -> None:
-        """Write a heartbeat: an incremental snapshot that goes on needs a transaction to begin with."""
-        with open_database(self.source, self.names, self.settings.database) as database:
-            database.row(HEARTBEAT_SQL)
+        """Write a heartbeat, which a connector that starts may need."""
+        with self.open_database() as database:
+            database.beat()
 
     def _registered(self) -> None:
         if self.connect.config(self.names.connector) is None:
@@ -261,12 +268,3 @@ class Operator:
                     "see the log of Kafka Connect"
                 )
             time.sleep(0.2)
-
-
-def lost_slot(source: str, names: SourceNames, why: str | None) -> str:
-    """What a slot that the server gave up means, and what helps."""
-    return (
-        f"replication slot {names.slot} is lost ({why or 'its write-ahead log was removed'}), and with it changes: run "
-        f"python -m eventlog.sources remove {source}, then apply, which reads all tables again, then sweep, which "
-        "deletes rows that were deleted meanwhile; raise max_slot_wal_keep_size to prevent it"
-    )

@@ -1,4 +1,4 @@
-"""How far a source has been captured: the last transaction of its database whose changes are all in the log.
+"""How far a PostgreSQL source has been captured: the last transaction whose changes are all in the log.
 
 The connector reads the write-ahead log in the order of commits, and appends the end of each transaction to the topic
 `transaction` after its changes, in the same transaction of Kafka or a later one. Every heartbeat is a transaction, too.
@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from eventlog.capturing.changes import lsn_text
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.naming import TRANSACTIONS, topic_about
+from eventlog.capturing.postgres.positions import lsn_text
 from eventlog.ports import EventLog
 
 FIRST_SPAN: Final = 32

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pydantic import AnyHttpUrl, Field
 
 from eventlog.capturing.declaring import Source
-from eventlog.capturing.postgres_address import PostgresAddress
+from eventlog.capturing.engines import engine_of
+from eventlog.capturing.ports import Address
 from eventlog.errors import SettingError
 from eventlog.settings import LogSettings
 from eventlog.variables import Variables
@@ -25,14 +26,14 @@ class SourceSettings:
     log: LogSettings
     connect: str
     connect_kafka: str
-    database: PostgresAddress
-    connect_database: PostgresAddress
+    database: Address
+    connect_database: Address
     salt: str = field(default="", repr=False)
 
     @classmethod
     def from_environment(cls, source: Source, env: Mapping[str, str]) -> SourceSettings:
         """Read the variables of `source` and of the log; raises SettingError naming the wrong one."""
-        log = LogSettings.from_environment(env)
+        log, read = LogSettings.from_environment(env), engine_of(source).read_address
         for_connect = f"{source.prefix}_CONNECT_DATABASE"
         database = env.get(source.database, "")
         salt = env.get(source.salt, "")
@@ -44,8 +45,8 @@ class SourceSettings:
             log=log,
             connect=read_connect(env),
             connect_kafka=ConnectVariables.read(env).connect_kafka or log.bootstrap,
-            database=PostgresAddress.read(source.database, database),
-            connect_database=PostgresAddress.read(for_connect, env.get(for_connect) or database),
+            database=read(source.database, database),
+            connect_database=read(for_connect, env.get(for_connect) or database),
             salt=salt,
         )
 

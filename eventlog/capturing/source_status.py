@@ -10,26 +10,20 @@ from typing import Any, Final
 from eventlog.capturing.control_topics import Snapshot, last_heartbeat_s, last_snapshot
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
-from eventlog.capturing.operating import Operator, lost_slot
-from eventlog.capturing.postgres_checks import check_database
-from eventlog.capturing.postgres_database import Slot, open_database
+from eventlog.capturing.operating import Operator
 from eventlog.errors import LogUnavailable
 
 LATE_S: Final = 60.0
 """A source that has been behind for longer needs attention."""
-ALARM_SHARE: Final = 0.5
-"""If a slot keeps more than this share of what it may, it needs attention."""
 UNKNOWN: Final = "UNKNOWN"
-GAP: Final = "no longer available on the server"
-"""In Debezium's error, if changes after the last captured one are missing."""
 
 
 @dataclass
 class SourceStatus:
     """A source at the moment.
 
-    state: of the connector; ABSENT if there is none, UNKNOWN if Connect does not answer. lag_bytes: of write-ahead log
-    that is not captured yet. lag_s: since when all was captured. retained_bytes: what the database keeps for the
+    state: of the connector; ABSENT if there is none, UNKNOWN if Connect does not answer. lag_bytes: of the database's
+    log that are not captured yet. lag_s: since when all was captured. retained_bytes: what the database keeps for the
     source, of limit_bytes. problems: sentences, each with what solves it.
     """
 
@@ -62,7 +56,8 @@ def status_of(operator: Operator) -> SourceStatus:
         except SourceProblem as error:
             status.problems.extend(error.problems)
         except (ConnectError, LogUnavailable) as error:
-            status.problems.append(str(error))
+            if str(error) not in status.problems:
+                status.problems.append(str(error))
     return status
 
 
@@ -76,8 +71,8 @@ def _connector_problems(operator: Operator, found: ConnectorState | None) -> Ite
     source = operator.source.name
     if found is None:
         yield "it has no connector: run python -m eventlog.sources apply"
-    elif found.state == "FAILED" and GAP in found.error:
-        yield lost_slot(source, operator.names, "it was dropped, or created again")
+    elif found.state == "FAILED" and has_lost_changes(operator, found):
+        yield operator.engine.lost_changes(source, operator.names, operator.engine.gap_reason)
     elif found.state == "FAILED":
         yield (
             f"its connector failed ({found.error}): solve that; python -m eventlog.sources watch "
@@ -87,37 +82,24 @@ def _connector_problems(operator: Operator, found: ConnectorState | None) -> Ite
         yield f"its connector is {found.state.lower()}: run python -m eventlog.sources resume {source}"
 
 
+def has_lost_changes(operator: Operator, state: ConnectorState) -> bool:
+    """Whether a connector that failed says that changes after the last captured one are missing."""
+    return any(words in state.error for words in operator.engine.gaps)
+
+
 def _look_at_database(operator: Operator, status: SourceStatus) -> None:
-    names = operator.names
-    with open_database(operator.source, names, operator.settings.database) as database:
-        slot = database.slot()
-        status.limit_bytes = database.wal_limit_bytes()
-        status.problems.extend(check_database(database, registered=status.state not in ("ABSENT", UNKNOWN)).problems)
-    if slot is None:
-        if status.state == "RUNNING":
-            status.problems.append(
-                f"replication slot {names.slot} does not exist: if the connector does not create it soon, changes are "
-                f"missing; run python -m eventlog.sources remove {status.source}, then apply"
-            )
-        return
-    status.lag_bytes, status.retained_bytes, status.wal_status = slot.lag_bytes, slot.retained_bytes, slot.wal_status
-    status.problems.extend(_slot_problems(operator, slot, status.limit_bytes))
-
-
-def _slot_problems(operator: Operator, slot: Slot, limit_bytes: int | None) -> Iterator[str]:
-    if slot.is_lost:
-        yield lost_slot(operator.source.name, operator.names, slot.invalidation)
-    elif limit_bytes and (slot.retained_bytes or 0) > limit_bytes * ALARM_SHARE:
-        yield (
-            f"the database keeps {slot.retained_bytes:,} bytes for replication slot {operator.names.slot}, and drops "
-            f"it at {limit_bytes:,}: let the connector run, or raise max_slot_wal_keep_size"
-        )
+    with operator.open_database() as database:
+        status.problems.extend(database.check(registered=status.state not in ("ABSENT", UNKNOWN)).problems)
+        found = database.standing(is_running=status.state == "RUNNING")
+    status.lag_bytes, status.retained_bytes = found.lag_bytes, found.retained_bytes
+    status.limit_bytes, status.wal_status = found.limit_bytes, found.wal_status
+    status.problems.extend(each for each in found.problems if each not in status.problems)
 
 
 def _look_at_log(operator: Operator, status: SourceStatus) -> None:
     log, names = operator.settings.log, operator.names
     status.snapshot = last_snapshot(log, names)
-    heartbeat_s = last_heartbeat_s(log, names)
+    heartbeat_s = last_heartbeat_s(log, names, operator.engine)
     if heartbeat_s is None:
         return
     status.lag_s = max(0.0, time.time() - heartbeat_s)

@@ -1,6 +1,6 @@
 """Deletes rows from a table's topic that the table no longer has, and finds rows whose last record lacks a value.
 
-A delete is missed if the replication slot was lost, and a TRUNCATE is not captured. The connector is stopped meanwhile:
+A delete is missed if the database's log was lost, and a TRUNCATE is not captured. The connector is stopped meanwhile:
 what it captures afterwards comes later in the topic than the deletes that are appended here. A long value is missed if
 the connector lost the connection by which it reads those that an update left unchanged.
 """
@@ -15,12 +15,11 @@ from typing import Any, Final
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from psycopg import sql
 
 from eventlog.capturing.changes import ChangeDecoder
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import UnreadableChange
-from eventlog.capturing.postgres_database import CapturedDatabase
+from eventlog.capturing.ports import Database
 from eventlog.capturing.table_heartbeats import is_table_heartbeat
 from eventlog.capturing.values import STAND_IN_BYTES
 from eventlog.errors import LogUnavailable
@@ -44,7 +43,7 @@ class Swept:
     where: str = ""
 
 
-def sweep(log: LogSettings, table: type[Captured], database: CapturedDatabase) -> Swept:
+def sweep(log: LogSettings, table: type[Captured], database: Database) -> Swept:
     """Append deletes of the rows that `table` no longer has, and find those to read again.
 
     The keys of one partition are held in memory. Raises LogUnavailable, SourceProblem, or UnreadableChange.
@@ -61,14 +60,14 @@ def sweep(log: LogSettings, table: type[Captured], database: CapturedDatabase) -
             keys = iter(live)
             while batch := list(islice(keys, BATCH)):
                 values = [decoder.key_values(key) for key in batch]
-                absent = set(_absent(database, table, values))
+                absent = set(database.absent(table, values))
                 if absent:
-                    _delete(writer, topic, partition, [batch[number] for number in absent], database.wal_position())
+                    _delete(writer, topic, partition, [batch[number] for number in absent], database.place())
                 deleted += len(absent)
                 incomplete += [values[n] for n, key in enumerate(batch) if live[key] and n not in absent]
     except KafkaException as error:
         raise LogUnavailable(f'sweeping "{topic}"', error.args[0].str()) from error
-    where = _condition(database, table, incomplete) if 0 < len(incomplete) <= MAX_CONDITION else ""
+    where = database.condition(table, incomplete) if 0 < len(incomplete) <= MAX_CONDITION else ""
     return Swept(deleted, len(incomplete), where)
 
 
@@ -119,46 +118,9 @@ def _records(consumer: Consumer, topic: str) -> Iterator[tuple[bytes, bytes | No
     raise LogUnavailable(f'reading "{topic}"', "nothing came in time")
 
 
-def _absent(database: CapturedDatabase, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
-    """Which of these keys, given as texts per column, have no row; the database compares them as values."""
-    columns = [list(values) for values in zip(*keys, strict=True)]
-    names = [sql.Identifier(f"key_{number}") for number in range(len(table.key))]
-    types = database.column_types(table)
-    same = sql.SQL(" AND ").join(
-        sql.SQL("there.{} = asked.{}::{}").format(sql.Identifier(column), name, sql.SQL(types[column]))
-        for column, name in zip(table.key, names, strict=True)
-    )
-    query = sql.SQL(
-        "SELECT asked.number::int - 1 AS number FROM unnest({}) WITH ORDINALITY asked({}, number) "
-        "WHERE NOT EXISTS (SELECT FROM {} there WHERE {})"
-    ).format(
-        sql.SQL(", ").join([sql.SQL("%s::text[]")] * len(names)),
-        sql.SQL(", ").join(names),
-        sql.Identifier(*table.table.split(".")),
-        same,
-    )
-    return [row["number"] for row in database.rows(query, columns)]
-
-
-def _condition(database: CapturedDatabase, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
-    """SQL for the rows with these keys, given as texts per column."""
-    types = database.column_types(table)
-    rows = (
-        sql.SQL("({})").format(
-            sql.SQL(", ").join(
-                sql.SQL("{}::{}").format(sql.Literal(value), sql.SQL(types[column]))
-                for column, value in zip(table.key, key, strict=True)
-            )
-        )
-        for key in keys
-    )
-    columns = sql.SQL(", ").join(map(sql.Identifier, table.key))
-    return database.text(sql.SQL("({}) IN ({})").format(columns, sql.SQL(", ").join(rows)))
-
-
-def _delete(writer: Producer, topic: str, partition: int, keys: Sequence[bytes], lsn: int) -> None:
+def _delete(writer: Producer, topic: str, partition: int, keys: Sequence[bytes], place: dict[str, Any]) -> None:
     """Append what Debezium would have for each of these keys: a delete, and a tombstone."""
-    source: dict[str, Any] = {"lsn": lsn, "sequence": f'["{lsn}","{lsn}"]', "ts_ms": time.time_ns() // 1_000_000}
+    source = {**place, "ts_ms": time.time_ns() // 1_000_000}
     value = msgspec.json.encode({"op": "d", "before": None, "after": None, "source": source, "transaction": None})
     writer.begin_transaction()
     for key in keys:

@@ -11,8 +11,8 @@ from typing import Final
 from eventlog.backoff import RETRY_FOREVER, Backoff
 from eventlog.capturing.errors import CaptureError, ConnectError, ConnectUnavailable, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
-from eventlog.capturing.operating import Operator, lost_slot
-from eventlog.capturing.source_status import GAP
+from eventlog.capturing.operating import Operator
+from eventlog.capturing.source_status import has_lost_changes
 
 EVERY_S: Final = 1.0
 RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None, limit_at_first=None)
@@ -140,9 +140,11 @@ class Watcher:
             watched.forget()
 
     def _handle_failure(self, watched: _Watched, state: ConnectorState) -> None:
-        if GAP in state.error:
-            operator = watched.operator
-            watched.report(lost_slot(operator.source.name, operator.names, "it was dropped, or created again"))
+        operator = watched.operator
+        if has_lost_changes(operator, state):
+            watched.report(
+                operator.engine.lost_changes(operator.source.name, operator.names, operator.engine.gap_reason)
+            )
             return
         if watched.due is None:
             watched.report(f"its connector failed ({state.error}): it is restarted until it runs")

@@ -369,7 +369,7 @@ def test_a_deleted_row_leaves_a_tombstone(connector: Connector, connection: psyc
     assert topic.records[-1].value is None
 
 
-def transaction(record: Record) -> int:
+def transaction(record: Record) -> int | str:
     """The number of the transaction that changed the row."""
     assert record.change.position is not None
     return record.change.position.transaction

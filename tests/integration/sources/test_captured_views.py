@@ -23,7 +23,7 @@ from compose.shop import rows
 from compose.shop.filling import fill
 from compose.stack import Stack
 from eventlog.capturing import Captured
-from eventlog.capturing.changes import read_lsn
+from eventlog.capturing.postgres.positions import read_lsn
 from eventlog.settings import LogSettings
 from eventlog.sources.shop.shop import shop
 from projections.generations.registry import Generations

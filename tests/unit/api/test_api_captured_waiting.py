@@ -14,10 +14,12 @@ import pytest
 from api import captured_waiting
 from api.app import create_app
 from api.awaited import After
-from api.errors import NotCaughtUp
+from api.captured_waiting import CapturedWaiter
+from api.errors import BadParameter, NotCaughtUp
 from api.reads.captured import CapturedReader
 from api.service import Service
 from api.waiting import Waiter
+from eventlog.capturing import Captured, Source
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.progress import Commit, Progress
 from eventlog.envelope import partition_of
@@ -431,3 +433,13 @@ def randomly_applied(rng: random.Random, log: MemoryLog, reader: MemoryReader) -
             left = patches[len(applied) :]
             lacks = lacks or any(records[at] for at in left)
     return lacks
+
+
+def test_positions_of_mariadb_are_refused_instead_of_awaited(log: MemoryLog) -> None:
+    class Client(Captured, table="crm.clients", key="id"):
+        id: int
+
+    source = Source("crm", (Client,), engine="mariadb")
+    waiter = CapturedWaiter(CapturedReader(log, {"crm": source}), FakeGenerations(), PARTITIONS)
+    with pytest.raises(BadParameter, match='positions of "crm" cannot be awaited, because it is mariadb'):
+        waiter.read("crm@0/20")

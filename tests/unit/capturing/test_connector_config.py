@@ -8,9 +8,10 @@ from typing import Annotated
 import pytest
 
 from eventlog.capturing import Captured, Hashed, Source, Truncated
-from eventlog.capturing.connector import SESSION, changed_keys, connector_config, differences, tables_to_read_again
+from eventlog.capturing.connector import changed_keys, connector_config, differences, tables_to_read_again
 from eventlog.capturing.naming import SourceNames, source_topics
-from eventlog.capturing.postgres_address import PostgresAddress
+from eventlog.capturing.postgres.address import PostgresAddress
+from eventlog.capturing.postgres.properties import SESSION
 from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
 from eventlog.settings import LogSettings

@@ -9,11 +9,13 @@ from typer.testing import CliRunner
 
 from eventlog.capturing import Source
 from eventlog.capturing.cli import app
-from eventlog.capturing.postgres_types import FITTING
+from eventlog.capturing.mysql import types as mysql_types
+from eventlog.capturing.postgres.types import FITTING
 from projections import TableView
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "captured-databases.md").read_text()
+MARIADB_PAGE = (ROOT / "docs" / "captured-mariadb.md").read_text()
 
 
 def test_the_sample_declares_a_source() -> None:
@@ -74,3 +76,13 @@ def test_every_choice_of_the_connector_has_a_reason() -> None:
         "heartbeat.action.query",
     ):
         assert name in decision
+
+
+def test_the_sample_of_mariadb_is_a_source_and_its_table_names_every_type() -> None:
+    (sample,) = re.findall(r"```python\n(.*?)```", MARIADB_PAGE, re.DOTALL)
+    names: dict[str, object] = {"__name__": "documented"}
+    exec(compile(sample, "sample", "exec", dont_inherit=True), names)  # noqa: S102
+    assert isinstance(names["crm"], Source)
+    table = MARIADB_PAGE.partition("## What a record becomes")[2]
+    for name in (*mysql_types.FITTING, *mysql_types.SINGLE):
+        assert f"`{name}`" in table or f"`{name}(n)`" in table, name

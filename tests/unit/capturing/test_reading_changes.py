@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventlog.capturing import Captured, Truncated
-from eventlog.capturing.changes import Change, ChangeDecoder, Operation, SourcePosition, lsn_text, read_lsn
+from eventlog.capturing.changes import Change, ChangeDecoder, Operation
 from eventlog.capturing.errors import UnreadableChange
+from eventlog.capturing.postgres.positions import WalPosition, lsn_text, read_lsn
 from eventlog.capturing.values import PLACEHOLDER, STAND_INS
 from tests.unit.capturing.records import record
 
@@ -76,7 +77,7 @@ def test_a_record_with_a_row_is_the_row_at_its_place_in_the_database(op: str, op
         "1",
         {"id": 1, "name": "A", "note": None},
         (),
-        SourcePosition(24023128, 24023130, 1, 0 if op == "r" else 555),
+        WalPosition(24023128, 24023130, 1, 0 if op == "r" else 555),
         1700000000123,
     )
     assert str(change.position) == "0/16E905A"
@@ -94,9 +95,9 @@ def test_a_delete_a_tombstone_and_a_truncate_have_no_row() -> None:
 
 
 def test_positions_sort_by_commit_then_place_then_order() -> None:
-    def position(**at: Any) -> SourcePosition:
+    def position(**at: Any) -> WalPosition:
         found = THINGS.decode(KEY, record({"id": 1, "name": "A", "note": None}, **at)).position
-        assert found is not None
+        assert isinstance(found, WalPosition)
         return found
 
     first = position(commit=None, lsn=100, order=0, op="r")  # a snapshot has no earlier commit

@@ -13,8 +13,8 @@ from eventlog.capturing import Captured, Source
 from eventlog.capturing.errors import ConnectError, ConnectUnavailable, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
+from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.source_status import GAP
 from eventlog.capturing.watching import ABSENT_S, EVERY_S, RESTARTS, Watcher
 
 RUNNING = ConnectorState("RUNNING", "RUNNING")
@@ -177,7 +177,7 @@ def test_problems_that_a_restart_may_outlive_are_named_but_do_not_prevent_it(cap
 
 def test_a_source_that_lost_changes_is_named_and_never_restarted(caplog: pytest.LogCaptureFixture) -> None:
     world = World("crm")
-    world.states["crm"] = ConnectorState("RUNNING", "FAILED", f"the offset is {GAP}")
+    world.states["crm"] = ConnectorState("RUNNING", "FAILED", f"the offset is {PostgresEngine().gaps[0]}")
     world.pass_time(600)
     assert world.restarted["crm"] == world.checked["crm"] == []
     (problem,) = problems(caplog)
@@ -294,7 +294,7 @@ def test_connect_that_answers_all_but_restarts_is_named_once(caplog: pytest.LogC
     [
         ConnectError("Kafka Connect refused GET /connectors/test.cdc.crm/status: Request timed out"),
         None,
-        ConnectorState("RUNNING", "FAILED", f"the offset is {GAP}"),
+        ConnectorState("RUNNING", "FAILED", f"the offset is {PostgresEngine().gaps[0]}"),
         REFUSED,
     ],
 )

@@ -12,6 +12,7 @@ from compose.run import environment_of, watched_sources
 from compose.services import service_specs
 from compose.settings import StackSettings
 from eventlog.capturing import SourceRegistry
+from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.settings import SourceSettings
 
 SETTINGS = StackSettings(Path("/home/ada/.headwater"))
@@ -34,6 +35,7 @@ def test_connectors_of_sources_are_watched() -> None:
     assert watch.argv[1:] == ("-m", "eventlog.sources", "watch", "shop")
     (source,) = SourceRegistry.load(("shop",)).sources.values()
     settings = SourceSettings.from_environment(source, watch.env)
+    assert isinstance(settings.database, PostgresAddress)
     assert (settings.connect, settings.database.database) == (SETTINGS.endpoints.connect, "shop")
     assert output.getvalue() == ""
 

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from eventlog.capturing.declaring import Captured
-from eventlog.capturing.postgres_database import CapturedDatabase, Slot
-from eventlog.capturing.postgres_sql import COLUMNS, SERVER, TABLE
-from eventlog.capturing.postgres_types import TableColumn, type_problem, unfilled
+from eventlog.capturing.ports import Checked
+from eventlog.capturing.postgres.database import CapturedDatabase, Slot
+from eventlog.capturing.postgres.sql import COLUMNS, SERVER, TABLE
+from eventlog.capturing.postgres.types import TableColumn, type_problem, unfilled
 
 OLDEST_VERSION: Final = 14
 """Logical messages, which heartbeats are, reach subscribers from this version on."""
 FULL, DEFAULT, INDEX = "f", "d", "i"
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What was found. version: of the server, such as 18. problems: sentences, each with what solves it."""
-
-    version: int
-    problems: tuple[str, ...]
 
 
 def check_database(database: CapturedDatabase, registered: bool) -> Checked:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.capturing.columns import Column, Hashed, Kind
+from eventlog.capturing.columns import WORDS, Column, Hashed, Kind
 
 _TEXTS: Final = (
     "text varchar bpchar citext xml inet cidr macaddr macaddr8 ltree tsvector "
@@ -35,22 +35,6 @@ LOST_IN_ARRAYS: Final = frozenset({"interval", "xml", "bytea", "json", "jsonb", 
 """Debezium has no form for arrays of these, or none that keeps an unchanged long value apart."""
 FILLED_ARRAYS: Final = frozenset({"text", "varchar", "bpchar", "int4", "int8"})
 """Debezium reads unchanged long arrays of these again. Of others, and of domains, it makes null or a stand-in."""
-WORDS: Final[Mapping[Kind, str]] = {
-    Kind.TEXT: "str",
-    Kind.INTEGER: "int",
-    Kind.FLOAT: "float",
-    Kind.BOOLEAN: "bool",
-    Kind.DECIMAL: "Decimal",
-    Kind.TIMESTAMP: "datetime",
-    Kind.DATE: "date",
-    Kind.TIME: "time",
-    Kind.INTERVAL: "timedelta",
-    Kind.UUID: "UUID",
-    Kind.BYTES: "bytes",
-    Kind.ENUM: "an Enum",
-    Kind.JSON: "dict",
-    Kind.ARRAY: "list[…]",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.postgres_address import PostgresAddress
-from eventlog.capturing.postgres_sql import COLUMNS, PUBLICATION, SLOT, TABLE, WAL_LIMIT
+from eventlog.capturing.postgres.address import PostgresAddress
+from eventlog.capturing.postgres.sql import COLUMNS, PUBLICATION, SLOT, TABLE, WAL_LIMIT
 
 PUBLISHED: Final = sql.SQL("publish = 'insert, update, delete', publish_via_partition_root = true")
 SLOT_FREE_S: Final = 15.0

@@ -1,0 +1,165 @@
+"""MariaDB and MySQL as kinds of databases that can be captured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.mysql.address import MySqlAddress
+from eventlog.capturing.mysql.checks import check_server
+from eventlog.capturing.mysql.database import CapturedServer, open_server
+from eventlog.capturing.mysql.properties import properties
+from eventlog.capturing.mysql.rows import absent
+from eventlog.capturing.naming import HEARTBEATS, SourceNames
+from eventlog.capturing.ports import Address, Checked, Standing, StoredOffset
+
+
+class _Heartbeat(msgspec.Struct):
+    ts_ms: int
+
+
+_HEARTBEAT: Final = msgspec.json.Decoder(_Heartbeat)
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogEngine:
+    """A kind of database with a binary log; see `Engine`. name: as a Source declares it."""
+
+    name: str
+    title: str
+    artifact: str
+    connector_class: str
+    heartbeats: str = HEARTBEATS
+    gaps: tuple[str, ...] = (
+        "no longer available on the server",
+        "Could not find first log file name",
+        "could not find GTID state",
+        "purged",
+    )
+    gap_reason: str = "the connector does not find its place in the binary log"
+
+    def read_address(self, variable: str, value: str) -> MySqlAddress:
+        return MySqlAddress.read(self.name, variable, value)
+
+    def properties(self, source: Source, names: SourceNames, version: int, kafka: Mapping[str, str]) -> dict[str, str]:
+        return properties(source, names, kafka)
+
+    @contextmanager
+    def open(
+        self, source: Source, names: SourceNames, address: Address, offset: StoredOffset
+    ) -> Iterator[BinlogSession]:
+        assert isinstance(address, MySqlAddress)  # noqa: S101 - `read_address` made it
+        with open_server(source, names, address) as server:
+            yield BinlogSession(self, server, offset)
+
+    def heartbeat_s(self, value: bytes) -> float | None:
+        """When the connector wrote it, by the clock of Connect's worker."""
+        try:
+            return _HEARTBEAT.decode(value).ts_ms / 1000
+        except msgspec.MsgspecError:
+            return None
+
+    def lost_changes(self, source: str, names: SourceNames, why: str | None) -> str:
+        return (
+            f"changes are missing ({why or 'the binary log was removed before it was captured'}): run "
+            f"python -m eventlog.sources remove {source}, then apply, which reads all tables again, then sweep, which "
+            "deletes rows that were deleted meanwhile; raise binlog_expire_logs_seconds to prevent it"
+        )
+
+
+MARIADB: Final = BinlogEngine(
+    "mariadb", "MariaDB", "debezium-connector-mariadb", "io.debezium.connector.mariadb.MariaDbConnector"
+)
+MYSQL: Final = BinlogEngine("mysql", "MySQL", "debezium-connector-mysql", "io.debezium.connector.mysql.MySqlConnector")
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogSession:
+    """An open connection to a server; see `Database`."""
+
+    engine: BinlogEngine
+    server: CapturedServer
+    offset: StoredOffset
+
+    def check(self, registered: bool) -> Checked:
+        return check_server(self.server)
+
+    def lost(self) -> str | None:
+        place, logs = self._place(), self.server.logs()
+        if place is None or logs is None:
+            return None
+        why = gap(place, logs, self._server_id())
+        return None if why is None else self._lost(why)
+
+    def standing(self, is_running: bool) -> Standing:
+        logs = self.server.logs()
+        if logs is None:
+            return Standing()
+        place, kept = self._place(), sum(logs.values())
+        if place is None:
+            return Standing(retained_bytes=kept)
+        why = gap(place, logs, self._server_id())
+        return Standing(lag_bytes(place, logs), kept, problems=() if why is None else (self._lost(why),))
+
+    def _place(self) -> Mapping[str, Any] | None:
+        """Where the connector goes on; None during its first snapshot, which begins anew."""
+        offset = self.offset()
+        return None if offset is None or "file" not in offset or "snapshot" in offset else offset
+
+    def _server_id(self) -> int:
+        return int(self.server.rows("SELECT @@server_id AS id")[0]["id"])
+
+    def _lost(self, why: str) -> str:
+        return self.engine.lost_changes(self.server.source.name, self.server.names, why)
+
+    def preparations(self) -> list[str]:
+        return []
+
+    def prepare(self) -> None:
+        """Nothing: the connector only reads."""
+
+    def beat(self) -> None:
+        """Nothing: the server itself sends signs of life to the connector."""
+
+    def clean_up(self) -> list[str]:
+        return []
+
+    def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
+        return absent(self.server, table, keys)
+
+    def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
+        """All rows: a binary log has all values of each row, so no record is ever incomplete."""
+        return ""
+
+    def place(self) -> dict[str, Any]:
+        status = self.server.log_status() or {}
+        return {"file": status.get("File", ""), "pos": int(status.get("Position", 0)), "row": 0}
+
+
+def gap(place: Mapping[str, Any], logs: Mapping[str, int], server_id: int) -> str | None:
+    """Why the server no longer has what follows a connector's place; None if it has, or if it is another server.
+
+    A place on another server, such as before a failover, is found by its GTID, which only the connector can do.
+    """
+    file, pos = place["file"], int(place.get("pos", 0))
+    if place.get("server_id") not in (None, server_id):
+        return None
+    if file not in logs:
+        return f"the server no longer has binary log {file}, in which the next change is"
+    if pos > logs[file]:
+        return f"binary log {file} ends before position {pos}, so the server began it anew"
+    return None
+
+
+def lag_bytes(place: Mapping[str, Any], logs: Mapping[str, int]) -> int | None:
+    """How much of the binary logs follows a connector's place; None if the server has not that log."""
+    file = place["file"]
+    if file not in logs:
+        return None
+    names = list(logs)
+    return max(0, sum(logs[name] for name in names[names.index(file) :]) - int(place.get("pos", 0)))

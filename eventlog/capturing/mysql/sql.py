@@ -1,0 +1,36 @@
+"""The SQL that looks at a captured MariaDB or MySQL server."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SERVER: Final = """
+-- the server, and who asks
+SELECT @@version AS version, @@server_id AS server_id, CURRENT_USER() AS account, @@log_bin AS log_bin,
+       @@global.binlog_format AS binlog_format, @@global.binlog_row_image AS binlog_row_image
+"""
+
+VARIABLES: Final = """
+-- settings that only one of both servers has
+SHOW GLOBAL VARIABLES WHERE Variable_name IN
+    ('gtid_mode', 'enforce_gtid_consistency', 'log_bin_compress', 'binlog_row_value_options', 'binlog_legacy_event_pos')
+"""
+
+TABLE: Final = """
+-- a table; no row if there is none of this name that the account may see
+SELECT TABLE_TYPE AS kind FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = %(schema)s AND BINARY TABLE_NAME = %(name)s
+"""
+
+COLUMNS: Final = """
+-- its columns
+SELECT COLUMN_NAME AS name, DATA_TYPE AS type, COLUMN_TYPE AS shown, IS_NULLABLE = 'YES' AS nullable,
+       EXTRA LIKE '%%VIRTUAL%%' AS is_virtual
+FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %(schema)s AND BINARY TABLE_NAME = %(name)s ORDER BY ORDINAL_POSITION
+"""
+
+GRANTS: Final = "SHOW GRANTS"
+LOGS: Final = "SHOW BINARY LOGS"
+STATUS: Final = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
+"""Where the log ends: MySQL 8.4 has another word for it."""

@@ -1,0 +1,145 @@
+"""What the rest of this room needs of a kind of database: the rooms `postgres` and `mysql` fulfil it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.naming import SourceNames
+
+StoredOffset = Callable[[], Mapping[str, Any] | None]
+"""Returns where a connector goes on after a restart, as Debezium stores it; None if it has stored nothing."""
+
+
+class Address(Protocol):
+    """A database server and the account that captures it."""
+
+    def for_debezium(self) -> dict[str, str]:
+        """The connection as properties of a connector."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check found. version: of the server, such as 18. problems: sentences, each with what solves it."""
+
+    version: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a source is behind its database's log.
+
+    lag_bytes: that are not captured yet. retained_bytes: that the database keeps, of limit_bytes; wal_status: of a
+    replication slot. Each is None if the database does not say. problems: sentences, each with what solves it.
+    """
+
+    lag_bytes: int | None = None
+    retained_bytes: int | None = None
+    limit_bytes: int | None = None
+    wal_status: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+class Database(Protocol):
+    """An open connection to the database of a source. Its methods raise SourceProblem."""
+
+    def check(self, registered: bool) -> Checked:
+        """Check the server, the account and the tables; registered: whether the source's connector is."""
+        ...
+
+    def lost(self) -> str | None:
+        """Why changes are missing that were not captured, and what helps; None if none are."""
+        ...
+
+    def standing(self, is_running: bool) -> Standing:
+        """How far the source is behind; is_running: whether its connector is."""
+        ...
+
+    def preparations(self) -> list[str]:
+        """What `prepare` would change, a line each."""
+        ...
+
+    def prepare(self) -> None:
+        """Make in the database what the connector needs."""
+        ...
+
+    def beat(self) -> None:
+        """Write a heartbeat, if this kind of database has any."""
+        ...
+
+    def clean_up(self) -> list[str]:
+        """Remove what the source has in the database; returns what was done, a line each."""
+        ...
+
+    def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
+        """Which of these keys, given as texts per column, have no row; the database compares them as values."""
+        ...
+
+    def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
+        """SQL for the rows with these keys, given as texts per column; empty for all rows."""
+        ...
+
+    def place(self) -> dict[str, Any]:
+        """Where the database's log ends, as in the `source` block of a record."""
+        ...
+
+
+class Engine(Protocol):
+    """A kind of database."""
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        ...
+
+    @property
+    def artifact(self) -> str:
+        """The artifact of Debezium's connector."""
+        ...
+
+    @property
+    def connector_class(self) -> str:
+        """The class of Debezium's connector."""
+        ...
+
+    @property
+    def heartbeats(self) -> str:
+        """The topic of the source that shows whether the connector goes on."""
+        ...
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Words in the connector's errors that mean that changes are lost."""
+        ...
+
+    @property
+    def gap_reason(self) -> str:
+        """Why changes are lost if its errors have one of `gaps`."""
+        ...
+
+    def read_address(self, variable: str, value: str) -> Address:
+        """Read the value of an environment variable; raises SettingError naming the variable, never the password."""
+        ...
+
+    def properties(self, source: Source, names: SourceNames, version: int, kafka: Mapping[str, str]) -> dict[str, str]:
+        """The connector's properties that no other kind of database has. kafka: of its own clients of Kafka."""
+        ...
+
+    def open(
+        self, source: Source, names: SourceNames, address: Address, offset: StoredOffset
+    ) -> AbstractContextManager[Database]:
+        """Connect to the database of a source; raises SourceProblem with what helps if that fails."""
+        ...
+
+    def heartbeat_s(self, value: bytes) -> float | None:
+        """The time, in seconds since 1970, in a record of `heartbeats`; None if it is none."""
+        ...
+
+    def lost_changes(self, source: str, names: SourceNames, why: str | None) -> str:
+        """What it means that changes are missing, and what helps. why: if it is known."""
+        ...

@@ -1,0 +1,1 @@
+"""PostgreSQL: its address, checks, publication and slot, types, and properties of its connector."""

@@ -1,0 +1,149 @@
+"""PostgreSQL as one of the kinds of databases that can be captured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.naming import MESSAGES, SourceNames
+from eventlog.capturing.ports import Address, Checked, Standing, StoredOffset
+from eventlog.capturing.postgres.address import PostgresAddress
+from eventlog.capturing.postgres.checks import check_database
+from eventlog.capturing.postgres.database import CapturedDatabase, Slot, open_database
+from eventlog.capturing.postgres.properties import CONNECTOR_CLASS, HEARTBEAT_PREFIX, HEARTBEAT_SQL, properties
+from eventlog.capturing.postgres.rows import absent, condition
+
+ALARM_SHARE: Final = 0.5
+"""If a slot keeps more than this share of what it may, it needs attention."""
+
+
+class _Content(msgspec.Struct):
+    prefix: str
+    content: bytes
+    """Base64 in JSON."""
+
+
+class _Message(msgspec.Struct):
+    message: _Content
+
+
+_MESSAGE: Final = msgspec.json.Decoder(_Message)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresEngine:
+    """The kind of database; see `Engine`."""
+
+    title: str = "PostgreSQL"
+    artifact: str = "debezium-connector-postgres"
+    connector_class: str = CONNECTOR_CLASS
+    heartbeats: str = MESSAGES
+    gaps: tuple[str, ...] = ("no longer available on the server",)
+    gap_reason: str = "it was dropped, or created again"
+
+    def read_address(self, variable: str, value: str) -> PostgresAddress:
+        return PostgresAddress.read(variable, value)
+
+    def properties(self, source: Source, names: SourceNames, version: int, kafka: Mapping[str, str]) -> dict[str, str]:
+        return properties(source, names, version)
+
+    @contextmanager
+    def open(
+        self, source: Source, names: SourceNames, address: Address, offset: StoredOffset
+    ) -> Iterator[PostgresSession]:
+        assert isinstance(address, PostgresAddress)  # noqa: S101 - `read_address` made it
+        with open_database(source, names, address) as database:
+            yield PostgresSession(self, database)
+
+    def heartbeat_s(self, value: bytes) -> float | None:
+        """The database's time when it was written: everything that was committed before is in the log."""
+        with suppress(msgspec.MsgspecError, ValueError):  # an application may write messages of its own
+            found = _MESSAGE.decode(value).message
+            return float(found.content) if found.prefix == HEARTBEAT_PREFIX else None
+        return None
+
+    def lost_changes(self, source: str, names: SourceNames, why: str | None) -> str:
+        return (
+            f"replication slot {names.slot} is lost ({why or 'its write-ahead log was removed'}), and with it changes: "
+            f"run python -m eventlog.sources remove {source}, then apply, which reads all tables again, then sweep, "
+            "which deletes rows that were deleted meanwhile; raise max_slot_wal_keep_size to prevent it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSession:
+    """An open database; see `Database`."""
+
+    engine: PostgresEngine
+    database: CapturedDatabase
+
+    def check(self, registered: bool) -> Checked:
+        return check_database(self.database, registered)
+
+    def lost(self) -> str | None:
+        slot = self.database.slot()
+        return self._lost(slot) if slot is not None and slot.is_lost else None
+
+    def standing(self, is_running: bool) -> Standing:
+        slot, limit_bytes, names = self.database.slot(), self.database.wal_limit_bytes(), self.database.names
+        if slot is None:
+            missing = (
+                f"replication slot {names.slot} does not exist: if the connector does not create it soon, changes are "
+                f"missing; run python -m eventlog.sources remove {self.database.source.name}, then apply"
+            )
+            return Standing(limit_bytes=limit_bytes, problems=(missing,) if is_running else ())
+        problems = tuple(self._slot_problems(slot, limit_bytes))
+        return Standing(slot.lag_bytes, slot.retained_bytes, limit_bytes, slot.wal_status, problems)
+
+    def _slot_problems(self, slot: Slot, limit_bytes: int | None) -> Iterator[str]:
+        if slot.is_lost:
+            yield self._lost(slot)
+        elif limit_bytes and (slot.retained_bytes or 0) > limit_bytes * ALARM_SHARE:
+            yield (
+                f"the database keeps {slot.retained_bytes:,} bytes for replication slot {self.database.names.slot}, "
+                f"and drops it at {limit_bytes:,}: let the connector run, or raise max_slot_wal_keep_size"
+            )
+
+    def _lost(self, slot: Slot) -> str:
+        return self.engine.lost_changes(self.database.source.name, self.database.names, slot.invalidation)
+
+    def preparations(self) -> list[str]:
+        if self.database.is_published():
+            return []
+        sign = "+" if self.database.publication() is None else "~"
+        tables = ", ".join(each.table for each in self.database.source.tables)
+        return [f"{sign} publication {self.database.names.slot}: {tables}"]
+
+    def prepare(self) -> None:
+        self.database.publish()
+
+    def beat(self) -> None:
+        """An incremental snapshot that goes on needs a transaction to begin with."""
+        self.database.row(HEARTBEAT_SQL)
+
+    def clean_up(self) -> list[str]:
+        slot, done = self.database.names.slot, []
+        if self.database.drop_slot():
+            done.append(f"- replication slot {slot}")
+        publication = self.database.publication()
+        if publication is not None and not publication.owns:
+            done.append(f"publication {slot} is left: run DROP PUBLICATION {slot} as its owner")
+        elif publication is not None:
+            self.database.drop_publication()
+            done.append(f"- publication {slot}")
+        return done
+
+    def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
+        return absent(self.database, table, keys)
+
+    def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
+        return condition(self.database, table, keys)
+
+    def place(self) -> dict[str, Any]:
+        lsn = self.database.wal_position()
+        return {"lsn": lsn, "sequence": f'["{lsn}","{lsn}"]'}

@@ -1,0 +1,47 @@
+"""Looks up rows of a captured PostgreSQL table by their keys, which are given as texts per column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg import sql
+
+from eventlog.capturing.declaring import Captured
+from eventlog.capturing.postgres.database import CapturedDatabase
+
+
+def absent(database: CapturedDatabase, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
+    """Which of these keys, given as texts per column, have no row; the database compares them as values."""
+    columns = [list(values) for values in zip(*keys, strict=True)]
+    names = [sql.Identifier(f"key_{number}") for number in range(len(table.key))]
+    types = database.column_types(table)
+    same = sql.SQL(" AND ").join(
+        sql.SQL("there.{} = asked.{}::{}").format(sql.Identifier(column), name, sql.SQL(types[column]))
+        for column, name in zip(table.key, names, strict=True)
+    )
+    query = sql.SQL(
+        "SELECT asked.number::int - 1 AS number FROM unnest({}) WITH ORDINALITY asked({}, number) "
+        "WHERE NOT EXISTS (SELECT FROM {} there WHERE {})"
+    ).format(
+        sql.SQL(", ").join([sql.SQL("%s::text[]")] * len(names)),
+        sql.SQL(", ").join(names),
+        sql.Identifier(*table.table.split(".")),
+        same,
+    )
+    return [row["number"] for row in database.rows(query, columns)]
+
+
+def condition(database: CapturedDatabase, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
+    """SQL for the rows with these keys, given as texts per column."""
+    types = database.column_types(table)
+    rows = (
+        sql.SQL("({})").format(
+            sql.SQL(", ").join(
+                sql.SQL("{}::{}").format(sql.Literal(value), sql.SQL(types[column]))
+                for column, value in zip(table.key, key, strict=True)
+            )
+        )
+        for key in keys
+    )
+    columns = sql.SQL(", ").join(map(sql.Identifier, table.key))
+    return database.text(sql.SQL("({}) IN ({})").format(columns, sql.SQL(", ").join(rows)))

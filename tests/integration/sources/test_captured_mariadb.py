@@ -1,0 +1,484 @@
+"""A MariaDB server captured by `python -m eventlog.sources`: types, kills, changes of its schema, and bad input."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import pymysql
+import pytest
+from typer.testing import CliRunner, Result
+
+from compose.stack import Stack
+from eventlog.capturing import Captured, Kind
+from eventlog.capturing.changes import Operation
+from eventlog.capturing.cli import app
+from eventlog.capturing.errors import UnreadableChange
+from eventlog.settings import LogSettings
+from tests.integration.sources.captured import SALT, Row, Topic
+from tests.integration.sources.crm import PASSWORD, SCHEMA, Changing, Person, Place, Typed
+from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
+from tests.seeds import seed_of
+from tests.waiting import BOUND_S, eventually
+
+LARGE = 5_000
+"""Rows of a large transaction."""
+
+
+@dataclass
+class Deployment:
+    """A deployment that captures the database, and its shell."""
+
+    stack: Stack
+    server: MariaDb
+    environment: str
+
+    def variables(self, password: str = PASSWORD) -> dict[str, str]:
+        return {
+            "HEADWATER_ENVIRONMENT": self.environment,
+            "HEADWATER_MODULES": "tests.integration.sources.crm",
+            "HEADWATER_KAFKA": self.stack.endpoints.kafka,
+            "HEADWATER_CONNECT": self.stack.endpoints.connect,
+            "HEADWATER_PARTITIONS": "2",
+            "HEADWATER_CRM_DATABASE": f"mariadb://capture:{quote(password)}@{HOST}:{self.server.port}",
+            "HEADWATER_CRM_SALT": SALT,
+        }
+
+    def run(self, *words: str, **variables: str) -> Result:
+        """Run a command; whatever happens, no exception leaves it."""
+        result = CliRunner().invoke(app, words, env={**self.variables(), **variables})
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert "Traceback" not in result.stderr
+        return result
+
+    def works(self, *words: str, **variables: str) -> str:
+        result = self.run(*words, **variables)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def fails(self, *words: str, **variables: str) -> str:
+        """Run a command that fails; returns what it says."""
+        result = self.run(*words, **variables)
+        assert result.exit_code == 1, result.output
+        return result.stderr
+
+    def status(self) -> dict[str, Any]:
+        result = self.run("status", "--json")
+        (source,) = json.loads(result.stdout)["sources"]
+        assert result.exit_code == (0 if source["healthy"] else 3)
+        return dict(source)
+
+    def topic(self, table: type[Captured]) -> Topic:
+        return Topic(
+            LogSettings(environment=self.environment, bootstrap=self.stack.endpoints.kafka, partitions=2), table
+        )
+
+    def rows(self, table: type[Captured]) -> dict[str, Row]:
+        """The rows of a table by key, as `Topic.comparable` has them, but read by SQL."""
+        found: dict[str, Row] = {}
+        for row in self.server.sql(f"SELECT {', '.join(table.columns)} FROM {table.table}"):
+            values = {name: _value(table.columns[name].kind, value) for name, value in row.items()}
+            key = [values[name] for name in table.key]
+            found[str(key[0]) if len(key) == 1 else json.dumps(key, separators=(",", ":"))] = values
+        return found
+
+    def is_equal(self, topic: Topic) -> bool:
+        topic.read()
+        return topic.comparable() == self.rows(topic.table)
+
+    def wait_equal(self, *topics: Topic) -> None:
+        """Return once what a reader of each topic has equals its table, and check that nothing came twice."""
+        for topic in topics:
+            eventually(partial(self.is_equal, topic), f"{topic.table.table} is equal", every_s=0.2)
+            assert topic.compacted() == topic.comparable()
+            assert not topic.twice()
+
+
+def _value(kind: Kind, value: Any) -> Any:
+    if value is None:
+        return None
+    match kind:
+        case Kind.DECIMAL:
+            return str(value)
+        case Kind.BOOLEAN:
+            return bool(value)
+        case Kind.TIMESTAMP:
+            return datetime.fromisoformat(f"{value}+00:00")
+        case _:
+            return value
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariaDb]:
+    with mariadb() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def unprepared(servers: Stack, server: MariaDb) -> Deployment:
+    """The deployment, before the server writes a log."""
+    server.start("--server-id=7")
+    server.sql(*SCHEMA)
+    return Deployment(servers, server, f"t_{uuid.uuid4().hex[:12]}")
+
+
+def test_a_server_without_a_binary_log_is_refused(unprepared: Deployment) -> None:
+    said = unprepared.fails("apply", "--dry-run")
+    assert "the server writes no binary log: set log_bin and server_id in its configuration, and restart it" in said
+    unprepared.server.stop()
+    unprepared.server.start(*LOGGED)
+
+
+BAD = {
+    "another format": (
+        ["SET GLOBAL binlog_format = 'STATEMENT'", "SET GLOBAL binlog_format = 'ROW'"],
+        "binlog_format is STATEMENT: run SET GLOBAL binlog_format = 'ROW', write binlog_format=ROW into the server's",
+    ),
+    "short row images": (
+        ["SET GLOBAL binlog_row_image = 'MINIMAL'", "SET GLOBAL binlog_row_image = 'FULL'"],
+        "binlog_row_image is MINIMAL: run SET GLOBAL binlog_row_image = 'FULL'",
+    ),
+    "a compressed log": (
+        ["SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress = OFF"],
+        "run SET GLOBAL log_bin_compress = OFF",
+    ),
+    "no rights to replicate": (
+        ["REVOKE REPLICATION SLAVE, RELOAD ON *.* FROM capture", "GRANT REPLICATION SLAVE, RELOAD ON *.* TO capture"],
+        "account 'capture'@'%' lacks REPLICATION SLAVE, RELOAD: run GRANT REPLICATION SLAVE, RELOAD ON *.* TO "
+        "'capture'@'%'",
+    ),
+    "no right to see the log": (
+        ["REVOKE REPLICATION CLIENT ON *.* FROM capture", "GRANT REPLICATION CLIENT ON *.* TO capture"],
+        "lacks REPLICATION CLIENT: run GRANT REPLICATION CLIENT ON *.* TO 'capture'@'%'",
+    ),
+    "no right to read": (
+        ["REVOKE SELECT ON crm.* FROM capture", "GRANT SELECT ON crm.* TO capture"],
+        "run GRANT SELECT ON crm.people TO 'capture'@'%'",
+    ),
+    "no right to read, but to insert": (
+        [
+            "REVOKE SELECT ON crm.* FROM capture",
+            "GRANT INSERT ON crm.* TO capture",
+            "REVOKE INSERT ON crm.* FROM capture",
+            "GRANT SELECT ON crm.* TO capture",
+        ],
+        "account 'capture'@'%' may not read \"crm.people\": run GRANT SELECT ON crm.people TO 'capture'@'%'",
+    ),
+    "a table that is not there": (
+        ["RENAME TABLE crm.people TO crm.folk", "RENAME TABLE crm.folk TO crm.people"],
+        'there is no table "crm.people", or account',
+    ),
+    "a column that is not there": (
+        ["ALTER TABLE crm.people RENAME COLUMN note TO remark", "ALTER TABLE crm.people RENAME COLUMN remark TO note"],
+        'table "crm.people" has no column "note": remove it from Person, or add it to the table, which has id, name',
+    ),
+    "a column of another type": (
+        ["ALTER TABLE crm.people MODIFY note json", "ALTER TABLE crm.people MODIFY note text"],
+        'column "note" of table "crm.people" is longtext: declare it as dict or list[…]',
+    ),
+    "a column that may be NULL": (
+        [
+            "ALTER TABLE crm.people MODIFY balance decimal(12, 2) NULL",
+            "ALTER TABLE crm.people MODIFY balance decimal(12, 2) NOT NULL",
+        ],
+        "may be NULL: add | None to its type, or run ALTER TABLE crm.people MODIFY balance decimal(12,2) NOT NULL",
+    ),
+    "an enum with another value": (
+        [
+            "ALTER TABLE crm.typed MODIFY mood enum('good', 'it''s bad', 'new')",
+            "ALTER TABLE crm.typed MODIFY mood enum('good', 'it''s bad')",
+        ],
+        'column "mood" of table "crm.typed" may be new, which its Enum lacks',
+    ),
+}
+"""What breaks it and what mends it, and what is said between."""
+
+
+def test_bad_configuration_is_named_with_what_mends_it(unprepared: Deployment) -> None:
+    for name, (statements, said) in BAD.items():
+        half = len(statements) // 2
+        unprepared.server.sql(*statements[:half])
+        found = unprepared.fails("apply", "--dry-run")
+        unprepared.server.sql(*statements[half:])
+        assert said in found, name
+    for password, words in {"wrong": "ALTER USER 'capture'@'%' IDENTIFIED BY", "": "HEADWATER_CRM_DATABASE"}.items():
+        variables = unprepared.variables(password=password)
+        assert words in unprepared.fails("apply", "--dry-run", **variables)
+    away = unprepared.variables() | {"HEADWATER_CRM_DATABASE": f"mariadb://capture@{HOST}:9"}
+    assert "start the server, or correct HEADWATER_CRM_DATABASE" in unprepared.fails("apply", "--dry-run", **away)
+
+
+VALUES: list[tuple[str, str, Any]] = [
+    ("tiny", "255", 255),
+    ("flag", "1", True),
+    ("flag", "0", False),
+    ("one_bit", "b'1'", True),
+    ("bits", "b'101100000001'", base64.b64encode(bytes([0x01, 0x0B])).decode()),
+    ("small", "65535", 65535),
+    ("medium", "16777215", 16777215),
+    ("whole", "4294967295", 4294967295),
+    ("big", "-9223372036854775808", -(2**63)),
+    ("huge", "18446744073709551615", "18446744073709551615"),
+    ("amount", "12345678901234567890.0123456789", "12345678901234567890.0123456789"),
+    ("single", "1.5", 1.5),
+    ("ratio", "1e300", 1e300),
+    ("letters", "'a  '", "a"),
+    ("name", "'ü€😀 \\'x\\''", "ü€😀 'x'"),
+    ("latin", "'Grüße'", "Grüße"),
+    ("long_text", "REPEAT('ä', 20000)", "ä" * 20000),
+    ("fixed", "x'0100'", base64.b64encode(b"\x01\0\0\0").decode()),
+    ("raw", "x'00ff'", "AP8="),
+    ("raw", "''", ""),
+    ("picture", "x'00ff00'", "AP8A"),
+    ("mood", "'it\\'s bad'", "it's bad"),
+    ("hobbies", "'tea,chess'", "tea,chess"),
+    ("hobbies", "''", ""),
+    ("document", "'{\"a\": [1, 2.5, null]}'", {"a": [1, 2.5, None]}),
+    ("items", "'[1, 2]'", [1, 2]),
+    ("day", "'2024-02-29'", "2024-02-29"),
+    ("day", "'0000-00-00'", None),
+    ("clock", "'04:05:06.123456'", "04:05:06.123456"),
+    ("local", "'2024-02-03 04:05:06.5'", datetime(2024, 2, 3, 4, 5, 6, 500_000, UTC)),
+    ("local", "'0000-00-00 00:00:00'", None),
+    ("moment", "'2024-02-03 07:05:06.5'", datetime(2024, 2, 3, 4, 5, 6, 500_000, UTC)),
+    ("moment", "'0000-00-00 00:00:00'", None),
+    ("made_in", "2024", 2024),
+    ("code", "'5b2f5f0e-6f0b-4a53-8f33-6d9f3a0b1c2d'", "5b2f5f0e-6f0b-4a53-8f33-6d9f3a0b1c2d"),
+    ("secret", "'pin'", hashlib.sha256(f"{SALT}pin".encode()).hexdigest()),
+    ("short", "'abcdef'", "abc"),
+    ("strict_day", "'0000-00-00'", "1970-01-01"),
+    ("strict_moment", "'0000-00-00 00:00:00'", datetime(1970, 1, 1, tzinfo=UTC)),
+]
+"""Column, value in SQL, and what is in the row."""
+STREAMED = 1_000
+"""Added to the id of a row that is inserted while changes are captured."""
+
+
+def insert_values(connection: pymysql.Connection[Any], first: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = '', time_zone = '+03:00'")
+        for number, (column, value, _) in enumerate(VALUES):
+            cursor.execute(f"INSERT INTO crm.typed (id, {column}) VALUES ({first + number}, {value})")
+
+
+@pytest.fixture(scope="module")
+def deployment(unprepared: Deployment) -> Iterator[Deployment]:
+    """The deployment, captured: some rows were there before."""
+    with closing(unprepared.server.connect()) as connection:
+        insert_values(connection, 0)
+    unprepared.server.sql("INSERT INTO crm.people VALUES (1, 'Ada', 12.5, true, NULL, '2024-01-02 03:04:05', 'x')")
+    assert "+ connector" in unprepared.works("apply", "--dry-run")
+    assert "crm: applied" in unprepared.works("apply")
+    yield unprepared
+    unprepared.run("remove", "crm", "--topics", "--yes")
+
+
+def test_every_type(deployment: Deployment) -> None:
+    """A row is the same if a snapshot reads it and if its change is captured."""
+    with closing(deployment.server.connect()) as connection:
+        insert_values(connection, STREAMED)
+    topic = deployment.topic(Typed)
+    eventually(lambda: topic.read() and len(topic.rows) == 2 * len(VALUES), "all rows come")
+    for first in (0, STREAMED):
+        found = [(name, value, topic.comparable()[str(first + n)][name]) for n, (name, value, _) in enumerate(VALUES)]
+        assert found == VALUES, first
+    assert {each.change.operation for each in topic.records} == {Operation.SNAPSHOT, Operation.INSERT}
+
+
+def test_the_life_of_a_source(deployment: Deployment) -> None:
+    topic = deployment.topic(Person)
+    assert deployment.works("apply") == "crm: as declared\n"
+    eventually(lambda: deployment.status()["healthy"] and deployment.status()["lag_bytes"] == 0, "it is captured")
+    assert deployment.works("pause") == "crm: paused\n"
+    deployment.server.sql("UPDATE crm.people SET name = 'changed while paused' WHERE id = 1")
+    assert deployment.status()["lag_bytes"] > 0
+    assert deployment.works("resume") == "crm: running\n"
+    eventually(lambda: topic.read() and topic.rows["1"]["name"] == "changed while paused", "it goes on where it was")
+    assert deployment.works("restart") == "crm: running\n"
+    before = len(topic.read())
+    deployment.works("snapshot", "crm.people", "--where", "id < 2")
+    eventually(lambda: len(topic.read()) == before + 1, "the row is read again")
+    assert topic.records[-1].change.operation is Operation.SNAPSHOT
+    eventually(lambda: (deployment.status()["snapshot"] or {}).get("state") == "COMPLETED", "it reports its end")
+    deployment.wait_equal(topic)
+
+
+class Client(threading.Thread):
+    """Makes random transactions until it is stopped; connects again whenever the server goes away."""
+
+    def __init__(self, server: MariaDb, seed: int) -> None:
+        super().__init__(name="client", daemon=True)
+        self.made = 0
+        self._server, self._chance = server, random.Random(seed)
+        self._stop_now = threading.Event()
+
+    def run(self) -> None:
+        while not self._stop_now.is_set():
+            try:
+                with closing(self._server.connect()) as connection:
+                    while not self._stop_now.wait(0.01):
+                        with connection.cursor() as cursor:
+                            self._transaction(cursor)
+                        self.made += 1
+            except (pymysql.OperationalError, pymysql.InterfaceError):
+                self._stop_now.wait(0.1)
+
+    def stop(self) -> None:
+        self._stop_now.set()
+        self.join(30)
+        assert not self.is_alive()
+
+    def _transaction(self, cursor: Any) -> None:
+        cursor.execute("BEGIN")
+        for number in range(self._chance.randrange(1, 5)):
+            cursor.execute(f"SAVEPOINT s{number}")
+            self._change(cursor)
+            if self._chance.random() < 0.15:
+                cursor.execute(f"ROLLBACK TO SAVEPOINT s{number}")
+        cursor.execute("ROLLBACK" if self._chance.random() < 0.1 else "COMMIT")
+
+    def _change(self, cursor: Any) -> None:
+        chance = self._chance
+        number, other = chance.randrange(1, 60), chance.randrange(1, 60)
+        name = chance.choice(("Ada", "Bo", "Çelik", "李", "😀"))
+        limit = Decimal(chance.randrange(-(10**6), 10**6)) / 100
+        country, large = chance.choice(("DE", "FR")), 2**64 - 1 - chance.randrange(20)
+        kind = chance.choice(("put", "put", "change", "change", "delete", "renumber", "place", "place", "leave"))
+        match kind:
+            case "put":
+                cursor.execute(
+                    "REPLACE INTO crm.people (id, name, balance, is_active, note, changed_at) "
+                    "VALUES (%s, %s, %s, %s, %s, NOW(6))",
+                    (number, name, limit, chance.random() < 0.5, chance.choice((None, "x" * 5_000))),
+                )
+            case "change":
+                cursor.execute("UPDATE crm.people SET balance = %s, name = %s WHERE id < %s", (limit, name, number))
+            case "delete":
+                cursor.execute("DELETE FROM crm.people WHERE id = %s", (number,))
+            case "renumber":
+                cursor.execute("UPDATE IGNORE crm.people SET id = %s WHERE id = %s", (other, number))
+            case "place":
+                cursor.execute("REPLACE INTO crm.places VALUES (%s, %s, %s)", (country, large, name[:20]))
+            case _:
+                cursor.execute("DELETE FROM crm.places WHERE country = %s AND number = %s", (country, large))
+
+
+def test_random_changes_arrive_once_each_through_kills(deployment: Deployment) -> None:
+    people, places = deployment.topic(Person), deployment.topic(Place)
+    client = Client(deployment.server, seed_of(1))
+    client.start()
+
+    def go_on() -> None:
+        before = client.made
+        eventually(lambda: client.made > before + 30, "the client goes on")
+
+    go_on()
+    deployment.stack.kill("connect")
+    go_on()
+    deployment.stack.wait_healthy("connect")
+    go_on()
+    deployment.server.kill()
+    deployment.server.start(*LOGGED)
+    deployment.server.sql(
+        f"INSERT INTO crm.people SELECT seq, 'many', seq, false, NULL, NOW(), NULL FROM seq_1001_to_{1000 + LARGE}"
+    )
+    go_on()
+    deployment.stack.kill("connect")
+    deployment.stack.wait_healthy("connect")
+    go_on()
+    client.stop()
+    if deployment.status()["state"] == "FAILED":
+        deployment.works("restart")
+    deployment.wait_equal(people, places)
+    assert len(people.rows) > LARGE
+    moved = [each.change for each in people.records if each.change.operation is Operation.DELETE]
+    assert moved
+    many = [each.change.position for each in people.records if each.value and each.value["op"] == "c"]
+    assert len({each.transaction for each in many if each}) < len(many), "a transaction has many rows"
+
+
+def test_columns_that_change_while_it_runs(deployment: Deployment) -> None:
+    """Old records stay readable; a column that the class lacks is ignored, and one that it needs is missed by name."""
+    topic = deployment.topic(Changing)
+    deployment.server.sql(
+        "INSERT INTO crm.changing VALUES (1, 1, 'before')",
+        "ALTER TABLE crm.changing ADD COLUMN later int, ADD COLUMN ignored text FIRST",
+        "INSERT INTO crm.changing VALUES ('x', 2, 2, 'added', 22)",
+        "ALTER TABLE crm.changing MODIFY small bigint NOT NULL",
+        "INSERT INTO crm.changing VALUES ('x', 3, 3000000000, 'widened', NULL)",
+    )
+    deployment.wait_equal(topic)
+    assert "ignored" not in topic.records[-1].value["after"]
+    deployment.server.sql(
+        "ALTER TABLE crm.changing RENAME COLUMN word TO renamed",
+        "INSERT INTO crm.changing VALUES ('x', 4, 4, 'renamed', NULL)",
+        "ALTER TABLE crm.changing DROP COLUMN renamed",
+        "INSERT INTO crm.changing VALUES ('x', 5, 5, NULL)",
+    )
+    eventually(lambda: topic.read() and {"4", "5"} <= topic.rows.keys(), "rows without the optional column come")
+    assert [topic.rows[key]["word"] for key in ("1", "4", "5")] == ["before", None, None]
+    assert 'has no column "word"' in " ".join(deployment.status()["problems"])
+    deployment.server.sql("ALTER TABLE crm.changing DROP COLUMN small", "INSERT INTO crm.changing VALUES ('x', 6, 6)")
+    with pytest.raises(UnreadableChange, match=r'crm\.changing.*"small"'):
+        eventually(lambda: topic.read() and None, "the record comes")
+    assert deployment.status()["state"] == "RUNNING"
+    deployment.server.sql("ALTER TABLE crm.changing ADD COLUMN small int NOT NULL, ADD COLUMN word text")
+
+
+def test_a_truncate_is_not_captured_and_sweep_deletes_its_rows(deployment: Deployment) -> None:
+    topic = deployment.topic(Place)
+    deployment.server.sql(
+        f"REPLACE INTO crm.places VALUES ('DE', {2**64 - 1}, 'gone'), ('DE', {2**64 - 2}, 'back')",
+        "TRUNCATE crm.places",
+        f"INSERT INTO crm.places VALUES ('DE', {2**64 - 2}, 'again'), ('de', 1, 'small letters')",
+    )
+    eventually(lambda: topic.read() and topic.rows.get('["de","1"]'), "the row after it comes")
+    assert f'["DE","{2**64 - 1}"]' in topic.rows
+    assert "crm.places" in deployment.works("sweep")
+    deployment.wait_equal(topic)
+    assert len(topic.rows) == 2
+
+
+def test_a_purged_log_is_named_and_nothing_is_skipped(deployment: Deployment) -> None:
+    topic = deployment.topic(Person)
+    deployment.works("pause")
+    connection = deployment.server.connect()
+    with closing(connection), connection.cursor() as cursor:
+        cursor.execute("UPDATE crm.people SET name = 'lost' WHERE id = 1001")
+        cursor.execute("DELETE FROM crm.people WHERE id = 1002")
+        cursor.execute("FLUSH BINARY LOGS")
+        cursor.execute("SHOW MASTER STATUS")
+        last = (cursor.fetchone() or {})["File"]
+        deployment.works("pause")
+        deployment.stack.restart("connect")  # it no longer reads, so that the server may remove what it has not read
+        eventually(lambda: purged(cursor, last), "the log is removed")
+    said = "run python -m eventlog.sources remove crm, then apply, which reads all tables again, then sweep"
+    assert said in " ".join(deployment.status()["problems"])
+    assert "the server no longer has binary log" in deployment.fails("apply")
+    deployment.run("resume")
+    eventually(lambda: deployment.status()["state"] == "FAILED", "the connector fails instead of going on")
+    assert said in " ".join(deployment.status()["problems"])
+    deployment.works("remove", "crm", "--yes")
+    deployment.works("apply")
+    eventually(lambda: deployment.status()["healthy"] and deployment.status()["snapshot"]["state"] == "COMPLETED")
+    deployment.works("sweep")
+    eventually(lambda: deployment.is_equal(topic), "all is there", BOUND_S, every_s=0.2)
+
+
+def purged(cursor: Any, last: str) -> bool:
+    """Remove the logs before the last one, as far as nobody reads them; whether only that one is left."""
+    cursor.execute(f"PURGE BINARY LOGS TO '{last}'")
+    cursor.execute("SHOW BINARY LOGS")
+    return len(cursor.fetchall()) == 1
