@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 from eventlog.kafka import KafkaLog
-from projections.engines import EngineChoice, new_engine
+from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine
 from projections.generations.rebuild import Rebuilder
@@ -41,11 +41,12 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             "cluster": new_engine(settings, log, session, EngineChoice.SPARK),
             "local": FoldingEngine(settings, log, lambda _: pool.opened(WORKERS), None),
         }
+        queries = SparkQueries(settings, session)
         taken: dict[str, list[float]] = {each: [] for each in engines}
         for number in range(ROUNDS + 1):
             for each, engine in engines.items():
                 began = time.monotonic()
-                rebuilt = Rebuilder(settings, stores, log, generations, engine).rebuild(bench_prices)
+                rebuilt = Rebuilder(settings, stores, log, generations, engine, queries).rebuild(bench_prices)
                 seconds = time.monotonic() - began - rebuilt.phases.get("hand-over", 0.0)
                 if (rebuilt.rows, rebuilt.events) != (STREAMS, EVENTS):
                     raise AssertionError(rebuilt)
