@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from commands.aggregates.listings.listing import PriceChanged
 from projections.table.declared_stores import Postgres
 from projections.table.expressions import envelope, minus
-from projections.table.folds import add, count, first, last, maximum, minimum
+from projections.table.folds import Column, add, count, first, last, maximum, minimum
 from projections.table.view import TableView
 
-_COLUMNS = {
+_COLUMNS: Mapping[str, Column] = {
     "city": last({PriceChanged: "city"}),
     "price": last({PriceChanged: "price"}),
     "first_price": first({PriceChanged: "price"}),
