@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from commands.aggregates.listings.listing import PriceChanged
 from projections.table.declared_stores import Postgres
 from projections.table.expressions import envelope, minus
-from projections.table.folds import Derived, Fold, add, count, first, last, maximum, minimum
+from projections.table.folds import Column, add, count, first, last, maximum, minimum
 from projections.table.view import TableView
 
-_COLUMNS: Final[Mapping[str, Fold | Derived]] = {
+_COLUMNS: Mapping[str, Column] = {
     "city": last({PriceChanged: "city"}),
     "price": last({PriceChanged: "price"}),
     "first_price": first({PriceChanged: "price"}),
