@@ -16,6 +16,7 @@ from compose.run import TO_TRY
 from eventlog.modules import shipped_domains
 
 ROOT = Path(__file__).parents[3]
+ALL = "listings, orders, payments, sensors, shop, ski_lifts, web"
 
 
 @pytest.mark.parametrize(
@@ -35,10 +36,7 @@ def test_domains_are_read(text: str, domains: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["order", "orders,x", "all,orders", "bank.domain", "commands.aggregates.orders"])
 def test_a_wrong_one_is_told_which_there_are(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(
-        SettingError,
-        match=f"DOMAINS is '{text}'; set it to all, or to some of listings, orders, payments, sensors, shop, ski_lifts, web",
-    ):
+    with pytest.raises(SettingError, match=f"DOMAINS is '{text}'; set it to all, or to some of {ALL}"):
         read_domains(text)
     assert main([text]) == 1
     assert capsys.readouterr().err.startswith(f"error: DOMAINS is '{text}'; ")
@@ -63,7 +61,7 @@ def test_make_refuses_a_wrong_one_before_anything_else(target: str) -> None:
 
     refused = make("DOMAINS=order")
     assert refused.returncode != 0
-    assert "set it to all, or to some of listings, orders, payments, sensors, shop, ski_lifts, web" in refused.stderr
+    assert f"set it to all, or to some of {ALL}" in refused.stderr
     assert refused.stdout == ""
     shown = make("-n", "DOMAINS=orders, listings")
     assert shown.stdout.splitlines()[-1].endswith(f"-m compose {target} --domains 'orders, listings'"), shown.stderr
