@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,11 @@ from rich.console import Console
 
 from compose.errors import ComposeError
 from compose.listings import Listings
+from compose.observed.payments import PAYMENT_DOMAIN
+from compose.observed.sample import ObservedSample
+from compose.observed.sensors import SENSOR_DOMAIN
+from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
+from compose.observed.web import WEB_DOMAIN
 from compose.orders import Orders
 from compose.ports import free_port, free_ports
 from compose.sample import Client, Deployment, Sample, open_http
@@ -32,9 +38,16 @@ from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
 from projections.supervision.supervisor import Supervisor
 
-SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {"listings": Listings, "orders": Orders, "shop": Shop}
+SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {
+    "listings": Listings,
+    "orders": Orders,
+    "payments": partial(ObservedSample, PAYMENT_DOMAIN),
+    "sensors": partial(ObservedSample, SENSOR_DOMAIN),
+    "shop": Shop,
+    "ski_lifts": partial(ObservedSample, SKI_LIFT_DOMAIN),
+    "web": partial(ObservedSample, WEB_DOMAIN),
+}
 """The sample of each shipped domain."""
-FRESHNESS_SAMPLES = 100
 TRAFFIC_PAUSE_S = 0.02
 
 console = Console(stderr=True)
@@ -81,7 +94,7 @@ async def play(client: Client, samples: Mapping[str, Sample], deployment: Deploy
 
     seconds = 0.0
     for domain, sample in samples.items():
-        console.print(f"{domain}: sending the commands of {sample.number} {sample.things} through the HTTP API")
+        console.print(f"{domain}: sending {sample.number} {sample.things} through the HTTP API")
         await sample.prepare(client, deployment)
         began = time.perf_counter()
         for requests in sample.rounds():
@@ -110,7 +123,7 @@ async def play(client: Client, samples: Mapping[str, Sample], deployment: Deploy
 
 async def measure_freshness(client: Client, sample: Sample, report: Report) -> None:
     """Change one thing at a time, and measure until the row has it."""
-    for number in range(FRESHNESS_SAMPLES):
+    for number in range(sample.measured):
         took_s, wrong = await sample.write_and_read(client, number)
         report.freshness_ms.append(took_s * 1000)
         report.mismatches += [wrong] if wrong else []

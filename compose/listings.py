@@ -15,6 +15,7 @@ class Listings:
     """The 932 properties of Sacramento; see Sample for the methods."""
 
     things = "listings"
+    measured = 100
     views: Sequence[str] = ("listings", "listing_search", "listing_card", "city_market")
     rows: Mapping[str, str] = {
         "listings": "sacramento-1",

@@ -54,6 +54,7 @@ class Orders:
     """
 
     things = "orders"
+    measured = 100
     views: Sequence[str] = ("streams",)
     rows: Mapping[str, str] = {"streams": "order/order-1/1"}
 

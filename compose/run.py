@@ -77,9 +77,63 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("change the database by ordinary SQL", "{bin}/python -m compose.shop traffic --transactions 500"),
         ("how far it is captured", "{bin}/python -m eventlog.sources status"),
     ),
+    "sensors": (
+        ("what the sensors measured, per 5 seconds", "curl -sS '{api}/views/sensor_averages?sort=-start&limit=5'"),
+        (
+            "report a reading; then read its 5 seconds",
+            "curl -sS -X POST {api}/observations/sensor_read -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-1", "source": "me", "data": {{"sensor": "desk", "value": 21.5}}}}\'',
+        ),
+        ("its averages", "curl -sS '{api}/views/sensor_averages?sensor=desk&sort=-start&limit=3'"),
+        (
+            "who went silent: reported after four minutes",
+            "curl -sS '{api}/views/sensor_silences?sort=-silent_since&limit=5'",
+        ),
+    ),
+    "ski_lifts": (
+        ("the busiest lift, in 10 minutes every 5 minutes", "curl -sS '{api}/views/busiest_lift?sort=-start&limit=3'"),
+        (
+            "ride a lift",
+            "curl -sS -X POST {api}/observations/lift_ridden -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-1", "source": "me", "data": {{"lift": "glacier", "ski_pass": "mine"}}}}\'',
+        ),
+        ("its rides", "curl -sS '{api}/views/lift_rides?lift=glacier&sort=-start&limit=3'"),
+    ),
+    "web": (
+        ("views of each page, per 5 minutes", "curl -sS '{api}/views/page_views?sort=-start,-views&limit=5'"),
+        (
+            "open a page",
+            "curl -sS -X POST {api}/observations/page_opened -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-1", "source": "me", '
+            '"data": {{"view_id": "mine-1", "visitor": "me", "page": "/tea"}}}}\'',
+        ),
+        ("its views", "curl -sS '{api}/views/page_views?page=/tea&sort=-start&limit=3'"),
+        ("visits, which end after 30 minutes without a page", "curl -sS '{api}/views/visits?sort=-start&limit=5'"),
+        ("clicks per search, two hours later", "curl -sS '{api}/views/click_through?sort=-hour,-rate&limit=5'"),
+    ),
+    "payments": (
+        (
+            "cards charged several times within 10 seconds: reported after three minutes",
+            "curl -sS '{api}/views/rapid_payments?sort=-start&limit=3'",
+        ),
+        (
+            "charge a card",
+            "curl -sS -X POST {api}/observations/card_charged -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-1", "source": "me", '
+            '"data": {{"card": "mine", "cents": 2500, "latitude": 48.21, "longitude": 16.37}}}}\'',
+        ),
+        ("payments far from the holder's phone", "curl -sS '{api}/views/distant_payments?sort=-paid_at&limit=3'"),
+    ),
 }
 """Commands to try with each shipped domain."""
-TO_REBUILD: Final[Mapping[str, str]] = {"listings": "listings", "shop": "customer_360"}
+TO_REBUILD: Final[Mapping[str, str]] = {
+    "listings": "listings",
+    "shop": "customer_360",
+    "sensors": "sensor_averages",
+    "ski_lifts": "lift_rides",
+    "web": "page_views",
+    "payments": "rapid_payments",
+}
 """The view of each shipped domain that is rebuilt; `streams` for others."""
 TO_TRY_ALWAYS: Final = (
     ("the state of the views", "{bin}/replay status"),

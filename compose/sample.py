@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import httpx
 
@@ -35,10 +36,11 @@ class Deployment:
 
 @dataclass(frozen=True)
 class Request:
-    """One command, as it is sent over HTTP."""
+    """One command or observation, as it is sent over HTTP."""
 
     type: str
     body: dict[str, Any]
+    is_observation: bool = False
 
 
 def open_http(api: str) -> httpx.AsyncClient:
@@ -47,29 +49,33 @@ def open_http(api: str) -> httpx.AsyncClient:
 
 
 class Client:
-    """Sends commands, and remembers the last position of their events in each partition. sent: how many it sent."""
+    """Sends commands and observations, and remembers the last position in each partition. sent: how many it sent.
+
+    positions: an offset by source, as in `after=`.
+    """
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
         self.sent = 0
-        self.positions: dict[int, int] = {}
+        self.positions: dict[str, int] = {}
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
     async def send(self, request: Request, command_id: str | None = None) -> dict[str, Any]:
-        """Send one command; with an id, a repetition does no harm.
+        """Send one command or observation; with an id, the repetition of a command does no harm.
 
         Raises ComposeError with the API's answer if it is not accepted.
         """
-        headers = {} if command_id is None else {"Idempotency-Key": command_id}
+        headers = {} if command_id is None or request.is_observation else {"Idempotency-Key": command_id}
+        path = f"/{'observations' if request.is_observation else 'commands'}/{request.type}"
         async with self._slots:
-            answer = await self.http.post(f"/commands/{request.type}", json=request.body, headers=headers)
+            answer = await self.http.post(path, json=request.body, headers=headers)
         if not answer.is_success:
             raise ComposeError(f"{request.type} {request.body} was answered {answer.status_code}: {answer.text}")
         self.sent += 1
         receipt: dict[str, Any] = answer.json()
-        for event in receipt["events"]:
-            partition, offset = map(int, event["position"].split(":"))
-            self.positions[partition] = max(offset, self.positions.get(partition, -1))
+        for each in [receipt] if request.is_observation else receipt["events"]:
+            source, _, offset = each["position"].rpartition(":")
+            self.positions[source] = max(int(offset), self.positions.get(source, -1))
         return receipt
 
     async def send_all(self, requests: Sequence[Request]) -> None:
@@ -77,21 +83,21 @@ class Client:
         await asyncio.gather(*(self.send(request) for request in requests))
 
     async def settle(self, rows: Mapping[str, str]) -> None:
-        """Wait until some views have applied every event of this client's commands.
+        """Wait until some views have applied every event of this client's commands, and its observations.
 
         rows: the views, with the key of a row of each. Raises ComposeError if a view has not done so within SETTLE_S.
         """
-        after = ",".join(f"{partition}:{offset}" for partition, offset in sorted(self.positions.items()))
+        after = ",".join(f"{source}:{offset}" for source, offset in sorted(self.positions.items()))
         deadline = time.monotonic() + SETTLE_S
         for view, key in rows.items():
-            path = f"/views/{view}/{key}"
+            path = f"/views/{view}/{quote(key)}"
             while (answer := await self.http.get(path, params={"after": after})).status_code == 503:
                 if time.monotonic() > deadline:
                     raise ComposeError(f"{view} has not caught up within {SETTLE_S:.0f} s: {answer.text}")
 
 
 class Sample(Protocol):
-    """A shipped domain in use: the commands that are sent, changes outside Headwater, and the check of its views."""
+    """A shipped domain in use: what is sent, changes outside Headwater, and the check of its views."""
 
     things: str
     """What `number` counts: listings, orders and so on."""
@@ -100,25 +106,27 @@ class Sample(Protocol):
     """The views that `mismatches` checks."""
     rows: Mapping[str, str]
     """The views to wait for, with the key of a row of each that exists after `loading` or `rounds`."""
+    measured: int
+    """How often the demo calls `write_and_read`."""
 
     @property
     def number(self) -> int:
         """How many things there are after `rounds`."""
 
     async def prepare(self, client: Client, deployment: Deployment) -> None:
-        """Make what exists before commands are sent, such as a database that is captured; does nothing if it exists.
+        """Make what exists before requests are sent, such as a database that is captured; does nothing if it exists.
 
         Called once, before all other methods.
         """
 
     def loading(self) -> Sequence[Mapping[str, Request]]:
-        """The commands that `make run` sends, by command id, in rounds; commands of one round may run at once."""
+        """What `make run` sends, by command id, in rounds; requests of one round may be sent at once."""
 
     def rounds(self) -> Sequence[Sequence[Request]]:
-        """The commands that the demo sends first, in rounds; commands of one round may run at once."""
+        """What the demo sends first, in rounds; requests of one round may be sent at once."""
 
     async def change(self) -> None:
-        """Change what is outside Headwater, if anything is, while the commands of a round are sent."""
+        """Change what is outside Headwater, if anything is, while the requests of a round are sent."""
 
     async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
         """Change one thing and read it back from PostgreSQL.
@@ -128,7 +136,7 @@ class Sample(Protocol):
         """
 
     async def trade(self, client: Client, number: int) -> None:
-        """Send commands, and change what is outside, while views are rebuilt. number: of the call, from 0."""
+        """Send requests, and change what is outside, while views are rebuilt. number: of the call, from 0."""
 
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         """Every difference between the views and what was sent and changed, read from the stores; empty if none."""

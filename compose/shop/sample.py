@@ -80,6 +80,7 @@ class Shop:
     """
 
     things = "customers"
+    measured = 100
     views: Sequence[str] = ("customer_360", "product_search", "streams")
 
     def __init__(self) -> None:

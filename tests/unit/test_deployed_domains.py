@@ -94,8 +94,23 @@ Names = tuple[set[str], ...]
 ONLY_LISTINGS: Names = ({"listing"}, {"listing_viewed"}, set(), {"streams", *LISTINGS})
 ONLY_ORDERS: Names = ({"order", "refund", "stock"}, set(), {"order_fulfilment"}, {"streams"})
 ONLY_SHOP: Names = ({"customer", "payment"}, set(), {"customer_import"}, {"streams", "customer_360", "product_search"})
+ONLY_SENSORS: Names = (set(), {"sensor_read"}, set(), {"streams", "sensor_averages", "sensor_silences"})
+ONLY_SKI_LIFTS: Names = (set(), {"lift_ridden"}, set(), {"streams", "lift_rides", "busiest_lift"})
+ONLY_WEB: Names = (
+    set(),
+    {"page_opened", "searched", "result_clicked"},
+    set(),
+    {"streams", "page_views", "visits", "click_through"},
+)
+ONLY_PAYMENTS: Names = (
+    set(),
+    {"card_charged", "phone_located"},
+    set(),
+    {"streams", "rapid_payments", "distant_payments"},
+)
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
-ALL = tuple(one | other for one, other in zip(BOTH, ONLY_SHOP, strict=True))
+OBSERVED = (ONLY_PAYMENTS, ONLY_SENSORS, ONLY_SKI_LIFTS, ONLY_WEB)
+ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, *OBSERVED, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -107,6 +122,10 @@ ALL = tuple(one | other for one, other in zip(BOTH, ONLY_SHOP, strict=True))
         ("orders", ONLY_ORDERS),
         ("orders,listings", BOTH),
         ("shop", ONLY_SHOP),
+        ("sensors", ONLY_SENSORS),
+        ("ski_lifts", ONLY_SKI_LIFTS),
+        ("web", ONLY_WEB),
+        ("payments", ONLY_PAYMENTS),
         (",".join(SHIPPED), ALL),
         ("commands.aggregates.orders,commands.processes.orders", ONLY_ORDERS),
         ("kiosk", ({"order"}, set(), set(), {"streams", "orders_placed"})),
@@ -152,7 +171,9 @@ def test_two_aggregates_of_one_name_stay_an_error() -> None:
 
 @pytest.mark.parametrize("registry", [CommandRegistry, ObservationRegistry, ProcessRegistry, ViewRegistry])
 def test_an_unknown_name_is_told_the_shipped_domains_by_each_registry(registry: type[CommandRegistry]) -> None:
-    with pytest.raises(UnknownModule, match=r'"order".*HEADWATER_MODULES.*listings, orders, shop'):
+    with pytest.raises(
+        UnknownModule, match=r'"order".*HEADWATER_MODULES.*listings, orders, payments, sensors, shop, ski_lifts, web'
+    ):
         registry.load(["listings", "order"])
 
 

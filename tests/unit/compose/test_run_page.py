@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from commands.codec import read_command
+from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from compose.demo import SAMPLES
 from compose.run import TO_TRY, TO_TRY_ALWAYS, log_to_file, page, variables
@@ -35,7 +36,18 @@ def commands(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("modules", [(), ("listings",), ("orders",), ("orders", "bank.views", "listings"), ("shop",)])
+@pytest.mark.parametrize(
+    "modules",
+    [
+        (),
+        ("listings",),
+        ("orders",),
+        ("orders", "bank.views", "listings"),
+        ("shop",),
+        ("sensors", "ski_lifts"),
+        ("web", "payments"),
+    ],
+)
 def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch, modules: Sequence[str]) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     found = [line for line in commands(page(API, SETTINGS, {}, modules)) if not line.startswith("export ")]
@@ -68,6 +80,8 @@ def test_what_is_to_be_tried_with_a_domain_is_in_it(domain: str) -> None:
         _, what, name, *_ = url.path.split("/")
         if what == "commands":
             read_command(registry.command(name), json.loads(words[-1]))
+        elif what == "observations":
+            ObservationRegistry.load([domain]).read(name, words[-1].encode())
         else:
             assert name in (registry.aggregates if what == "streams" else views.views)
 

@@ -48,7 +48,10 @@ def test_a_single_module_may_be_named(package: Path) -> None:
 
 @pytest.mark.parametrize("name", ["shop_that_is_not_there", "shop_x.deep.nowhere", "shop_x.one.first", "order"])
 def test_a_name_of_nothing_is_told_with_the_variable_and_the_shipped_domains(package: Path, name: str) -> None:
-    said = re.escape(f'there is no module "{name}"') + r".*HEADWATER_MODULES.*\(listings, orders, shop\)"
+    said = (
+        re.escape(f'there is no module "{name}"')
+        + r".*HEADWATER_MODULES.*\(listings, orders, payments, sensors, shop, ski_lifts, web\)"
+    )
     with pytest.raises(UnknownModule, match=said) as unknown:
         find([name], Path, ROOM)
     assert isinstance(unknown.value.__cause__, ModuleNotFoundError)
@@ -71,12 +74,16 @@ def test_a_shipped_domain_is_all_its_packages() -> None:
     assert shipped_domains() == {
         "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
         "orders": ("commands.aggregates.orders", "commands.processes.orders"),
+        "payments": ("commands.observations.payments", "projections.views.payments"),
+        "sensors": ("commands.observations.sensors", "projections.views.sensors"),
         "shop": (
             "eventlog.sources.shop",
             "commands.aggregates.shop",
             "commands.processes.shop",
             "projections.views.shop",
         ),
+        "ski_lifts": ("commands.observations.ski_lifts", "projections.views.ski_lifts"),
+        "web": ("commands.observations.web", "projections.views.web"),
     }
 
 

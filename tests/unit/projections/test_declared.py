@@ -21,14 +21,23 @@ from projections.table.items import item
 from tests.domains import SHIPPED
 
 FINGERPRINTS = {
+    "busiest_lift@1": "d661c75f3271e610",
     "city_market@1": "a7d0cc99628a75d7",
+    "click_through@1": "12b2f47eb3fd2b19",
     "customer_360@1": "9b4e132453898d97",
+    "distant_payments@1": "4e58c2516e4d80eb",
     "hourly_views@1": "3a9a6d16c4af6f9f",
+    "lift_rides@1": "14110299394e2794",
     "listing_card@1": "27dda77c5e9ef4d6",
     "listing_search@1": "c51400e7d040ff2c",
     "listings@1": "548f81a106f4883c",
+    "page_views@1": "d853a2b571abf027",
     "product_search@1": "e643e06d98cb4250",
+    "rapid_payments@1": "481b34a3fd5cd474",
+    "sensor_averages@1": "d329a970c00edbb1",
+    "sensor_silences@1": "834f80b1f79a9e0e",
     "streams@1": "74e8374c2c8d3c0b",
+    "visits@1": "1c2dfc82ea896ee0",
 }
 
 

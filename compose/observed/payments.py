@@ -1,0 +1,140 @@
+"""The sample domain `payments`: cards that are charged, some by thieves, and the phones of their holders."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from math import asin, cos, radians, sin, sqrt
+from typing import Any, Final
+
+from compose.observed.report import Report, admitted, row_key
+from compose.observed.sample import Checked, Domain
+from compose.stored_rows import Rows
+
+PLACES: Final = {"Vienna": (48.21, 16.37), "Schwechat": (48.14, 16.47), "Graz": (47.07, 15.44), "Linz": (48.31, 14.29)}
+PAUSES_S: Final = (0.0, 1.0, 9.999, 10.0, 10.001, 15.0, 30.0)
+SEEN_AFTER_S: Final = (-60.001, -60.0, -20.0, -0.5, 0.0, 0.5, 20.0, 60.0, 60.001)
+DELAYS_S: Final = (0.0, 0.0, 0.1, 5.0, 30.0)
+LATE_S: Final = (30.001, 600.0)
+CLOSE, NEAR_IN_TIME = timedelta(seconds=10), timedelta(minutes=1)
+LATE_AFTER: Final = timedelta(seconds=30)
+WATERMARK: Final = LATE_AFTER + timedelta(minutes=2)
+FAR_KM, EARTH_KM = 100, 6_371.0
+
+
+def charges(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """Payments and places of phones from `start` for `length`, in the order of acceptance.
+
+    Some are late, some are sent twice.
+    """
+    found: list[Report] = []
+
+    def add(kind: str, time: datetime, data: Mapping[str, Any]) -> None:
+        delay_s = chance.choice(LATE_S if chance.random() < 0.03 else DELAYS_S)
+        name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
+        report = Report(kind, name, f"{kind[:4]}-{chance.randrange(3)}", time, time + timedelta(seconds=delay_s), data)
+        found.append(report)
+        if chance.random() < 0.05:
+            found.append(replace(report, recorded=report.recorded + timedelta(seconds=1)))
+
+    for card in (f"card-{number}" for number in range(8)):
+        time = start + timedelta(milliseconds=chance.randrange(10_000))
+        while time < start + length:
+            add("card_charged", time, {"card": card, "cents": chance.randrange(1, 50_000), **_place(chance)})
+            for _ in range(chance.choice((0, 1, 2))):
+                seen = time + timedelta(seconds=chance.choice(SEEN_AFTER_S))
+                if start <= seen < start + length:
+                    add("phone_located", seen, {"card": card, **_place(chance)})
+            time += timedelta(seconds=chance.choice(PAUSES_S))
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_charge(name: str, now: datetime) -> Report:
+    """One payment by a card of its own, named after `name`."""
+    latitude, longitude = PLACES["Vienna"]
+    data = {"card": f"card {name}", "cents": 100, "latitude": latitude, "longitude": longitude}
+    return Report("card_charged", name, "shop", now, now, data)
+
+
+def rapid(reports: Sequence[Report]) -> Rows:
+    """The rows of `rapid_payments`, if no card is charged again."""
+    by_card: dict[str, list[tuple[datetime, str, int]]] = defaultdict(list)
+    for each in _of("card_charged", reports):
+        by_card[each.data["card"]].append((each.time, each.name, each.data["cents"]))
+    found: Rows = {}
+    for card, charged in by_card.items():
+        series: list[tuple[datetime, str, int]] = []
+        for charge in sorted(charged):
+            series = [*series, charge] if series and charge[0] - series[-1][0] <= CLOSE else [charge]
+            if len(series) > 1:
+                found[row_key(card, series[0][0])] = {
+                    "card": card,
+                    "start": series[0][0],
+                    "last": charge[0],
+                    "payments": len(series),
+                    "cents": sum(cents for *_, cents in series),
+                    "ids": [name for _, name, _ in series],
+                }
+    return found
+
+
+def distant(reports: Sequence[Report]) -> Rows:
+    """The rows of `distant_payments`."""
+    phones: dict[str, list[Report]] = defaultdict(list)
+    for each in _of("phone_located", reports):
+        phones[each.data["card"]].append(each)
+    found: Rows = {}
+    for paid in _of("card_charged", reports):
+        near = [
+            (abs(seen.time - paid.time), seen.name, seen)
+            for seen in phones[paid.data["card"]]
+            if abs(seen.time - paid.time) <= NEAR_IN_TIME
+        ]
+        if near and (km := round(_distance_km(paid.data, min(near)[2].data))) > FAR_KM:
+            row = {"card": paid.data["card"], "cents": paid.data["cents"], "paid_at": paid.time, "kilometres": km}
+            found[paid.name] = {"id": paid.name, **row, "phone_id": min(near)[1]}
+    return found
+
+
+def series_is_final(row: Mapping[str, Any]) -> datetime:
+    """When the row of a series is sent."""
+    last: datetime = row["last"]
+    return last + CLOSE + WATERMARK
+
+
+def payment_is_final(row: Mapping[str, Any]) -> datetime:
+    """When the row of a payment is sent: its phone may be seen up to a minute later."""
+    paid: datetime = row["paid_at"]
+    return paid + NEAR_IN_TIME + WATERMARK
+
+
+def _of(kind: str, reports: Sequence[Report]) -> list[Report]:
+    return [each for each in admitted(reports, LATE_AFTER) if each.type == kind]
+
+
+def _place(chance: random.Random) -> dict[str, float]:
+    latitude, longitude = chance.choice(list(PLACES.values()))
+    return {"latitude": latitude, "longitude": longitude}
+
+
+def _distance_km(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    here, there = radians(one["latitude"]), radians(other["latitude"])
+    east = radians(other["longitude"] - one["longitude"])
+    half = sin((there - here) / 2) ** 2 + cos(here) * cos(there) * sin(east / 2) ** 2
+    return 2 * EARTH_KM * asin(sqrt(half))
+
+
+PAYMENT_DOMAIN: Final = Domain(
+    things="reports",
+    length=timedelta(seconds=20),
+    traffic=charges,
+    one=one_charge,
+    late_by=(timedelta(minutes=5), timedelta(hours=8)),
+    checked=(
+        Checked("rapid_payments", "key", rapid, series_is_final),
+        Checked("distant_payments", "id", distant, payment_is_final),
+    ),
+)

@@ -1,0 +1,115 @@
+"""The sample domain `sensors`: thermometers of a building, of which some go silent."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from itertools import pairwise
+from typing import Any, Final
+
+from compose.observed.report import Report, admitted, floor, row_key
+from compose.observed.sample import Checked, Domain
+from compose.stored_rows import Rows
+
+SENSORS: Final = ("hall", "roof", "cellar/boiler", "cellar/50 %", "kitchen", "server room")
+PAUSES_S: Final = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5)
+LONG_PAUSES_S: Final = (29.9, 30.0, 30.001, 45.0)
+"""At most 30 s are no silence."""
+DELAYS_S: Final = (0.0, 0.0, 0.1, 3.0, 20.0, 59.0)
+LATE_S: Final = (61.0, 600.0, 7_200.0)
+"""Later than a minute, and the last one later than an hour."""
+LENGTH: Final = timedelta(seconds=5)
+SILENT_AFTER: Final = timedelta(seconds=30)
+AMENDED_WITHIN, LATE_AFTER = timedelta(hours=1), timedelta(minutes=1)
+FINAL_AFTER: Final = SILENT_AFTER + LATE_AFTER + timedelta(minutes=2)
+PLACES: Final = Decimal("1e-10")
+"""Decimal places of an average."""
+
+
+def readings(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """What the sensors measure from `start` for `length`, in the order of acceptance.
+
+    Some sensors pause, some readings are late, some are sent twice.
+    """
+    found: list[Report] = []
+    for sensor in SENSORS:
+        time, value = start + timedelta(milliseconds=chance.randrange(1_000)), chance.uniform(-20, 90)
+        while time < start + length:
+            value += chance.uniform(-1, 1)
+            delay_s = chance.choice(LATE_S if chance.random() < 0.03 else DELAYS_S)
+            name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
+            report = _reading(name, sensor, round(value, 2), time, time + timedelta(seconds=delay_s))
+            found.append(report)
+            if chance.random() < 0.05:
+                found.append(replace(report, recorded=report.recorded + timedelta(seconds=1)))
+            pause_s = chance.choice(LONG_PAUSES_S if chance.random() < 0.03 else PAUSES_S)
+            time += timedelta(seconds=pause_s)
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_reading(name: str, now: datetime) -> Report:
+    """One reading of a sensor of its own, named after `name`."""
+    return _reading(name, f"sensor {name}", 20.5, now, now)
+
+
+def averages(reports: Sequence[Report]) -> Rows:
+    """The rows of `sensor_averages`."""
+    values: dict[tuple[str, datetime], list[Decimal]] = defaultdict(list)
+    for report in admitted(reports, AMENDED_WITHIN):
+        values[report.data["sensor"], floor(report.time, LENGTH)].append(Decimal(str(report.data["value"])))
+    return {
+        row_key(sensor, start): {
+            "sensor": sensor,
+            "start": start,
+            "readings": len(found),
+            "average": float((sum(found, Decimal()) / len(found)).quantize(PLACES, ROUND_HALF_UP)),
+            "minimum": float(min(found)),
+            "maximum": float(max(found)),
+        }
+        for (sensor, start), found in values.items()
+    }
+
+
+def silences(reports: Sequence[Report]) -> Rows:
+    """The rows of `sensor_silences`, if no sensor reports again."""
+    by_sensor: dict[str, list[tuple[datetime, str, float]]] = defaultdict(list)
+    for report in admitted(reports, LATE_AFTER):
+        by_sensor[report.data["sensor"]].append((report.time, report.name, report.data["value"]))
+    found: Rows = {}
+    for sensor, each in by_sensor.items():
+        ordered = sorted(each)
+        ends = [last for last, following in pairwise(ordered) if following[0] - last[0] > SILENT_AFTER]
+        begin = ordered[0][0]
+        for time, _, value in [*ends, ordered[-1]]:
+            row = {"sensor": sensor, "silent_since": time, "active_since": begin, "last_value": value}
+            found[row_key(sensor, time)] = row
+            begin = min((later for later, *_ in ordered if later > time), default=time)
+    return found
+
+
+def silence_is_final(row: Mapping[str, Any]) -> datetime:
+    """When the row of a silence is sent."""
+    time: datetime = row["silent_since"]
+    return time + FINAL_AFTER
+
+
+def _reading(name: str, sensor: str, value: float, time: datetime, recorded: datetime) -> Report:
+    data = {"sensor": sensor, "value": value}
+    return Report("sensor_read", name, f"gateway-{len(sensor) % 3}", time, recorded, data)
+
+
+SENSOR_DOMAIN: Final = Domain(
+    things="readings",
+    length=timedelta(seconds=40),
+    traffic=readings,
+    one=one_reading,
+    late_by=(timedelta(minutes=10), timedelta(hours=3)),
+    checked=(
+        Checked("sensor_averages", "key", averages),
+        Checked("sensor_silences", "key", silences, silence_is_final),
+    ),
+)

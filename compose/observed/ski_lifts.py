@@ -1,0 +1,88 @@
+"""The sample domain `ski_lifts`: skiers at the turnstiles of lifts."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from compose.observed.report import Report, admitted, floor, row_key, time_text
+from compose.observed.sample import Checked, Domain
+from compose.stored_rows import Rows
+
+LIFTS: Final = ("nursery", "glacier", "summit", "north/south", "sunrise")
+WEIGHTS: Final = (2, 5, 5, 3, 1)
+DELAYS_S: Final = (0.0, 0.0, 0.5, 60.0, 1_799.0, 1_800.0)
+LATE_S: Final = (1_801.0, 7_200.0, 21_601.0)
+"""Later than 30 minutes, and the last one later than 6 hours."""
+LENGTH, SLIDE = timedelta(minutes=10), timedelta(minutes=5)
+AMENDED_WITHIN: Final = timedelta(hours=6)
+
+
+def rides(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """Who rides which lift from `start` for `length`, in the order of acceptance: some late, some sent twice."""
+    found: list[Report] = []
+    time = start
+    while time < start + length:
+        delay_s = chance.choice(LATE_S if chance.random() < 0.03 else DELAYS_S)
+        name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
+        (lift,) = chance.choices(LIFTS, WEIGHTS)
+        report = _ride(name, lift, f"pass-{chance.randrange(200)}", time, time + timedelta(seconds=delay_s))
+        found.append(report)
+        if chance.random() < 0.05:
+            found.append(replace(report, recorded=report.recorded + timedelta(seconds=1)))
+        time += timedelta(milliseconds=chance.choice((0, 200, 1_000, 3_000, 15_000)))
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_ride(name: str, now: datetime) -> Report:
+    """One ride on a lift of its own, named after `name`."""
+    return _ride(name, f"lift {name}", f"pass-{name}", now, now)
+
+
+def rides_per_lift(reports: Sequence[Report]) -> Rows:
+    """The rows of `lift_rides`."""
+    return {
+        row_key(lift, start): {"lift": lift, "start": start, "rides": number}
+        for start, lifts in _windows(reports).items()
+        for lift, number in lifts.items()
+    }
+
+
+def busiest_lifts(reports: Sequence[Report]) -> Rows:
+    """The rows of `busiest_lift`."""
+    found: Rows = {}
+    for start, lifts in _windows(reports).items():
+        most = max(lifts.values())
+        first = min(lift for lift, number in lifts.items() if number == most)
+        found[time_text(start)] = {"start": start, "lift": first, "rides": most, "all_rides": lifts.total()}
+    return found
+
+
+def _windows(reports: Sequence[Report]) -> dict[datetime, Counter[str]]:
+    """The rides per lift, by the start of each window."""
+    found: dict[datetime, Counter[str]] = defaultdict(Counter)
+    for report in admitted(reports, AMENDED_WITHIN):
+        start = floor(report.time, SLIDE)
+        while start > report.time - LENGTH:
+            found[start][report.data["lift"]] += 1
+            start -= SLIDE
+    return found
+
+
+def _ride(name: str, lift: str, ski_pass: str, time: datetime, recorded: datetime) -> Report:
+    data = {"lift": lift, "ski_pass": ski_pass}
+    return Report("lift_ridden", name, f"turnstile-{len(lift) % 4}", time, recorded, data)
+
+
+SKI_LIFT_DOMAIN: Final = Domain(
+    things="rides",
+    length=timedelta(minutes=20),
+    traffic=rides,
+    one=one_ride,
+    late_by=(timedelta(hours=2), timedelta(hours=8)),
+    checked=(Checked("lift_rides", "key", rides_per_lift), Checked("busiest_lift", "window", busiest_lifts)),
+)

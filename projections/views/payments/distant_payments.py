@@ -1,0 +1,64 @@
+"""Payments far from the phone of the card's holder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from commands.observations.payments.card_charged import CardCharged
+from commands.observations.payments.phone_located import PhoneLocated
+from projections import INTEGER, TEXT, TIME, Cache, Postgres, StreamView, observations
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def far_from_phone(charges: DataFrame, phones: DataFrame) -> DataFrame:
+    """A row per payment: where the phone was nearest to its time, within a minute, it was over 100 km away."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - only the process that runs the query needs Spark
+
+    paid = charges.select("id", "card", "cents", f.col("time").alias("paid_at"), "latitude", "longitude")
+    seen = phones.select(
+        f.col("id").alias("seen_id"),
+        f.col("card").alias("seen_card"),
+        f.col("time").alias("seen_at"),
+        f.struct("latitude", "longitude").alias("place"),
+    )
+    within_a_minute = f.expr(
+        "card = seen_card and seen_at >= paid_at - interval 1 minute and seen_at <= paid_at + interval 1 minute"
+    )
+    apart = f.abs(f.unix_millis("seen_at") - f.unix_millis("paid_at"))
+    return (
+        paid.join(seen, within_a_minute)
+        .withColumn("sighting", f.struct(apart.alias("apart_ms"), "seen_id", "place"))
+        .select("id", "card", "cents", "paid_at", "latitude", "longitude", "sighting")  # of times, only the payment's
+        .groupBy("id", "card", "cents", "paid_at", "latitude", "longitude")
+        .agg(f.min("sighting").alias("nearest"))
+        .withColumn("kilometres", _kilometres("latitude", "longitude", "nearest.place").cast("bigint"))
+        .where("kilometres > 100")
+        .select("id", "card", "cents", "paid_at", "kilometres", f.col("nearest.seen_id").alias("phone_id"))
+    )
+
+
+def _kilometres(latitude: str, longitude: str, place: str) -> Column:
+    """The distance of two places, by the haversine formula."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    here, there = f.radians(latitude), f.radians(f"{place}.latitude")
+    east = f.radians(f"{place}.longitude") - f.radians(longitude)
+    half = f.sin((there - here) / 2) ** 2 + f.cos(here) * f.cos(there) * f.sin(east / 2) ** 2
+    return f.round(f.lit(2 * 6_371.0) * f.asin(f.sqrt(half)))
+
+
+distant_payments = StreamView(
+    name="distant_payments",
+    key="id",
+    columns={"id": TEXT, "card": TEXT, "cents": INTEGER, "paid_at": TIME, "kilometres": INTEGER, "phone_id": TEXT},
+    sources={
+        "charges": observations(CardCharged, late_after="30s"),
+        "phones": observations(PhoneLocated, late_after="30s"),
+    },
+    final=True,
+    stores=(Postgres(indexes=(("card", "paid_at"),)), Cache()),
+    query=far_from_phone,
+    doc="payments more than 100 km away from the phone of the card's holder",
+)

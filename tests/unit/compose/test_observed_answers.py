@@ -1,0 +1,135 @@
+"""What the samples of observations expect, at the edges of their rules, and what their demo sends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from commands.declaring.observation import ObservationRegistry
+from compose.demo import SAMPLES
+from compose.observed.payments import distant, rapid
+from compose.observed.report import Report
+from compose.observed.sample import ObservedSample
+from compose.observed.sensors import SENSOR_DOMAIN, averages, silences
+from compose.observed.ski_lifts import busiest_lifts, rides_per_lift
+from compose.observed.web import click_through, views_per_page, visits
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+OBSERVED = [name for name, sample in SAMPLES.items() if isinstance(sample(), ObservedSample)]
+VIENNA, GRAZ = {"latitude": 48.21, "longitude": 16.37}, {"latitude": 47.07, "longitude": 15.44}
+
+
+def at(seconds: float, kind: str, late_s: float = 0, source: str = "s", **data: Any) -> Report:
+    time = START + timedelta(seconds=seconds)
+    return Report(kind, f"{seconds}", source, time, time + timedelta(seconds=late_s), data)
+
+
+def read(seconds: float, value: float, late_s: float = 0) -> Report:
+    return at(seconds, "sensor_read", late_s, sensor="roof", value=value)
+
+
+def test_a_sensor_is_silent_after_more_than_30_seconds() -> None:
+    found = silences([read(0, 1.0), read(30, 2.0), read(60.001, 3.0), read(61, 9.0, late_s=61)])
+    assert [(row["silent_since"].second, row["active_since"].second, row["last_value"]) for row in found.values()] == [
+        (30, 0, 2.0),
+        (0, 0, 3.0),
+    ]
+    assert next(iter(found)) == "roof/2026-03-01T12:00:30.000Z"
+
+
+def test_averages_of_five_seconds_take_late_readings_up_to_an_hour() -> None:
+    reports = [read(0, 0.1), read(4.999, 0.2), read(4.999, 0.2, late_s=3), read(2, 0.3, 3_600), read(3, 9.0, 3_600.001)]
+    (row,) = averages([*reports]).values()
+    assert (row["readings"], row["average"], row["minimum"], row["maximum"]) == (3, 0.2, 0.1, 0.3)
+
+
+def test_a_ride_is_in_two_windows_and_a_tie_goes_to_the_first_name() -> None:
+    rides = [at(0, "lift_ridden", lift="b"), at(299, "lift_ridden", lift="a"), at(300, "lift_ridden", lift="b")]
+    found = {key: (row["lift"], row["rides"], row["all_rides"]) for key, row in busiest_lifts(rides).items()}
+    assert found == {
+        "2026-03-01T11:55:00.000Z": ("a", 1, 2),
+        "2026-03-01T12:00:00.000Z": ("b", 2, 3),
+        "2026-03-01T12:05:00.000Z": ("b", 1, 1),
+    }
+    assert rides_per_lift(rides)["a/2026-03-01T12:00:00.000Z"]["rides"] == 1
+
+
+def opened(seconds: float, page: str, source: str = "browser") -> Report:
+    return at(seconds, "page_opened", source=source, view_id=f"{seconds}", visitor="v", page=page)
+
+
+def test_a_visit_ends_with_a_pause_of_more_than_30_minutes() -> None:
+    found = visits([opened(0, "/"), opened(1_800, "/tea"), opened(1_800, "/tea", "server"), opened(3_600.001, "/")])
+    assert [(row["pages"], row["seconds"], row["exit_page"]) for row in found.values()] == [
+        (2, 1_800.0, "/tea"),
+        (1, 0.0, "/"),
+    ]
+    assert [row["views"] for row in views_per_page([opened(0, "/"), opened(0, "/", "server")]).values()] == [1]
+
+
+def test_a_click_counts_from_the_search_until_an_hour_later() -> None:
+    def rate(*clicks_s: float) -> float:
+        clicks = [at(60 + each, "result_clicked", search_id="1", result=1) for each in clicks_s]
+        searches = [at(60, "searched", search_id="1", query="tea"), at(61, "searched", search_id="2", query="tea")]
+        (row,) = click_through([*searches, *clicks]).values()
+        rate: float = row["rate"]
+        return rate
+
+    assert [rate(), rate(-0.001), rate(0), rate(3_600, 2), rate(3_600.001)] == [0, 0, 0.5, 0.5, 0]
+
+
+def charged(seconds: float, late_s: float = 0) -> Report:
+    return at(seconds, "card_charged", late_s, card="c", cents=5, **VIENNA)
+
+
+def test_payments_are_rapid_at_most_10_seconds_apart() -> None:
+    found = rapid([charged(0), charged(10), charged(20.001), charged(40), charged(45, late_s=31)])
+    assert [(row["payments"], row["cents"], row["ids"]) for row in found.values()] == [
+        (2, 10, ["card_charged/s/0", "card_charged/s/10"])
+    ]
+
+
+def test_a_payment_is_distant_from_the_phone_s_place_that_is_nearest_in_time() -> None:
+    def seen(seconds: float, place: dict[str, float]) -> Report:
+        return at(seconds, "phone_located", card="c", **place)
+
+    assert distant([charged(100), seen(160.001, GRAZ)]) == {}
+    assert [row["kilometres"] for row in distant([charged(100), seen(160, GRAZ)]).values()] == [145]
+    assert distant([charged(100), seen(90, VIENNA), seen(111, GRAZ)]) == {}
+    assert [row["phone_id"] for row in distant([charged(100), seen(90, VIENNA), seen(109, GRAZ)]).values()] == [
+        "phone_located/s/109"
+    ]
+
+
+def test_a_final_row_may_come_a_moment_after_it_is_final() -> None:
+    checked = SENSOR_DOMAIN.checked[1]
+    reports, final = [read(0, 1.0)], START + timedelta(seconds=210)
+    (key,) = silences(reports)
+    assert checked.expected(reports, {}, final) == {}
+    assert set(checked.expected(reports, {key: {}}, final)) == {key}
+    assert set(checked.expected(reports, {}, final + timedelta(seconds=15))) == {key}
+
+
+@pytest.mark.parametrize("domain", OBSERVED)
+def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> None:
+    sample, registry = SAMPLES[domain](), ObservationRegistry.load([domain])
+    requests = [request for requests in sample.rounds() for request in requests]
+    assert len(requests) == sample.number
+    assert {request.type for request in requests} == set(registry.types)
+    times: dict[tuple[str, str], set[datetime]] = defaultdict(set)
+    for request in requests:
+        found = registry.read(request.type, orjson.dumps(request.body))
+        assert found.time is not None
+        times[request.type, found.id].add(found.time)
+    assert {len(each) for each in times.values()} == {1}, "what is reported twice has one time"
+    now = datetime.now(UTC)
+    assert sum(now - time > timedelta(minutes=30) for each in times.values() for time in each) > 0
+    assert set(sample.rows) <= set(sample.views)
+
+
+def test_the_samples_of_observations() -> None:
+    assert OBSERVED == ["payments", "sensors", "ski_lifts", "web"]

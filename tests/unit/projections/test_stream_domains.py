@@ -1,0 +1,115 @@
+"""The stream views of the sample domains, on Spark: the rows that plain Python expects, whatever the batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+import pytest
+from pyspark.sql import Row
+
+from commands.declaring.observation import ObservationRegistry, to_entry
+from compose.observed.payments import PAYMENT_DOMAIN
+from compose.observed.report import Report
+from compose.observed.sample import Checked, Domain
+from compose.observed.sensors import SENSOR_DOMAIN
+from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
+from compose.observed.web import WEB_DOMAIN
+from compose.stored_rows import differences
+from projections.registry import ViewRegistry
+from projections.spark.streams.frames import AMENDING, DROPPED
+from projections.stream.view import StreamView, stream_view
+from tests.observed import beat, cut, raw
+from tests.stream_queries import Ran, run
+
+pytestmark = pytest.mark.jvm
+
+START = datetime(2026, 3, 1, 11, 58, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+class Case(NamedTuple):
+    """A view under test. length: of its traffic."""
+
+    domain: Domain
+    checked: Checked
+    length: timedelta
+
+    @property
+    def reports(self) -> list[Report]:
+        return self.domain.traffic(random.Random(11), START, self.length)
+
+
+DOMAINS = {
+    "payments": (PAYMENT_DOMAIN, timedelta(minutes=8)),
+    "sensors": (SENSOR_DOMAIN, timedelta(minutes=5)),
+    "ski_lifts": (SKI_LIFT_DOMAIN, timedelta(minutes=40)),
+    "web": (WEB_DOMAIN, timedelta(hours=4)),
+}
+CASES = [Case(domain, checked, length) for domain, length in DOMAINS.values() for checked in domain.checked]
+
+
+@cache
+def registered() -> tuple[ObservationRegistry, ViewRegistry]:
+    return ObservationRegistry.load(list(DOMAINS)), ViewRegistry.load(list(DOMAINS))
+
+
+def view_of(case: Case) -> StreamView:
+    return stream_view(registered()[1].view(case.checked.view))
+
+
+def records(reports: Sequence[Report]) -> list[Row]:
+    """What the API would have appended."""
+
+    def each() -> Iterator[Row]:
+        for report in reports:
+            read = registered()[0].read(report.type, orjson.dumps(report.request.body))
+            entry = to_entry(read, report.recorded, None, None)
+            yield raw(entry.key, entry.value, datetime.fromtimestamp(entry.timestamp_ms / 1000, UTC))
+
+    return list(each())
+
+
+def ran(case: Case, parts: Sequence[Sequence[Row]], folder: Path) -> Ran:
+    """Run the view's query over these batches; a day later, all its rows are final."""
+    last = max(record.timestamp for part in parts for record in part)
+    quiet = [[beat(last + DAY + timedelta(seconds=number))] for number in range(3)] if case.checked.final else []
+    found = run(view_of(case), [*parts, *quiet], folder)
+    assert found.dropped_by_watermark == 0, "Spark dropped what the rule admits"
+    return found
+
+
+def wrong(case: Case, reports: Sequence[Report], found: Ran) -> list[str]:
+    """How the rows differ from those that Python expects of these reports."""
+    return list(differences(case.checked.view, case.checked.rows(reports), found.rows, "Python"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.checked.view)
+def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(case: Case, tmp_path: Path) -> None:
+    reports = case.reports
+    ordered = sorted(reports, key=lambda each: each.time)
+    assert [each.name for each in ordered] != [each.name for each in reports]
+    live = ran(case, cut(records(reports), random.Random(5), 5), tmp_path / "live")
+    replayed = ran(case, [records(ordered)], tmp_path / "replayed")
+    assert wrong(case, reports, replayed) == []
+    assert (live.rows, live.counts) == (replayed.rows, replayed.counts)
+    view = view_of(case)
+    (limit,) = {view.admitted(source) for source in view.sources.values()}
+    late = [each for each in reports if each.recorded - each.time > limit]
+    assert live.counts[DROPPED] > 0, "the reports must include late ones"
+    read = {kind for source in view.sources.values() for kind in source.types}
+    assert live.counts[DROPPED] == sum(each.type in read for each in late)
+    if case.checked.final:
+        assert len(live.sent) == len(set(live.sent)), "a final row is sent once"
+    else:
+        assert live.counts[AMENDING] > 0 or view.late == "drop"
+
+
+def test_every_stream_view_of_these_domains_is_tested() -> None:
+    views = {name for name, view in registered()[1].views.items() if isinstance(view, StreamView)}
+    assert views == {case.checked.view for case in CASES}
