@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pydantic import Field
@@ -16,14 +16,15 @@ from eventlog.variables import Count, EnvironmentName, Variables
 class StoreSettings:
     """The addresses of the three stores, and the environment whose views they hold.
 
-    patch_partitions: of `patches`; each has a ledger in every generation. loaders: processes per store; they share the
-    partitions of `patches`, also with those of other machines.
+    The addresses may have passwords, so they are not in its text. patch_partitions: of `patches`; each has a ledger in
+    every generation. loaders: processes per store; they share the partitions of `patches`, also with those of other
+    machines.
     """
 
     environment: str = "headwater"
-    postgres: str = "postgresql://headwater@127.0.0.1:15432/headwater"
-    elasticsearch: str = "http://127.0.0.1:19200"
-    valkey: str = "valkey://127.0.0.1:16379"
+    postgres: str = field(default="postgresql://headwater@127.0.0.1:15432/headwater", repr=False)
+    elasticsearch: str = field(default="http://127.0.0.1:19200", repr=False)
+    valkey: str = field(default="valkey://127.0.0.1:16379", repr=False)
     patch_partitions: int = LogSettings.patch_partitions
     loaders: int = 1
 
