@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ from eventlog.settings import LogSettings
 from tests.integration.sources.captured import SALT, Row, Topic
 from tests.integration.sources.crm import PASSWORD, SCHEMA, Changing, Person, Place, Typed
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
+from tests.integration.sources.watching import watching
 from tests.seeds import seed_of
 from tests.waiting import BOUND_S, eventually
 
@@ -375,7 +377,8 @@ class Client(threading.Thread):
                 cursor.execute("DELETE FROM crm.places WHERE country = %s AND number = %s", (country, large))
 
 
-def test_random_changes_arrive_once_each_through_kills(deployment: Deployment) -> None:
+def test_random_changes_arrive_once_each_through_kills(deployment: Deployment, tmp_path: Path) -> None:
+    """The connector fails if its server goes away, and `watch` restarts it."""
     people, places = deployment.topic(Person), deployment.topic(Place)
     client = Client(deployment.server, seed_of(1))
     client.start()
@@ -384,27 +387,26 @@ def test_random_changes_arrive_once_each_through_kills(deployment: Deployment) -
         before = client.made
         eventually(lambda: client.made > before + 30, "the client goes on")
 
-    go_on()
-    deployment.stack.kill("connect")
-    go_on()
-    deployment.stack.wait_healthy("connect")
-    go_on()
-    deployment.server.kill()
-    deployment.server.start(*LOGGED)
-    deployment.server.sql(
-        f"INSERT INTO crm.people SELECT seq, 'many', seq, false, NULL, NOW(), NULL FROM seq_1001_to_{1000 + LARGE}"
-    )
-    go_on()
-    deployment.stack.kill("connect")
-    deployment.stack.wait_healthy("connect")
-    go_on()
-    client.stop()
-    if deployment.status()["state"] == "FAILED":
-        deployment.works("restart")
-    deployment.wait_equal(people, places)
+    with watching(deployment.variables(), tmp_path / "watch.log"):
+        go_on()
+        deployment.stack.kill("connect")
+        go_on()
+        deployment.stack.wait_healthy("connect")
+        go_on()
+        deployment.server.kill()
+        deployment.server.start(*LOGGED)
+        deployment.server.sql(
+            f"INSERT INTO crm.people SELECT seq, 'many', seq, false, NULL, NOW(), NULL FROM seq_1001_to_{1000 + LARGE}"
+        )
+        go_on()
+        eventually(lambda: people.read() and "1001" in people.rows, "it is captured again")
+        deployment.stack.kill("connect")
+        deployment.stack.wait_healthy("connect")
+        go_on()
+        client.stop()
+        deployment.wait_equal(people, places)
     assert len(people.rows) > LARGE
-    moved = [each.change for each in people.records if each.change.operation is Operation.DELETE]
-    assert moved
+    assert any(each.change.operation is Operation.DELETE for each in people.records)
     many = [each.change.position for each in people.records if each.value and each.value["op"] == "c"]
     assert len({each.transaction for each in many if each}) < len(many), "a transaction has many rows"
 
