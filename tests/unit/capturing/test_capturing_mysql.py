@@ -11,7 +11,7 @@ import pytest
 
 from eventlog.capturing import Captured, Column, Kind, Source
 from eventlog.capturing.changes import ChangeDecoder
-from eventlog.capturing.connector import connector_config
+from eventlog.capturing.connector import connector_config, new_databases
 from eventlog.capturing.errors import SourceDeclarationError, UnreadableChange
 from eventlog.capturing.mysql.address import MySqlAddress
 from eventlog.capturing.mysql.checks import account_sql, rights_of
@@ -68,6 +68,13 @@ def test_the_connector_is_mariadb_s_with_a_history_of_the_schema() -> None:
     topics = {each.name: each.settings for each in source_topics(CRM, LogSettings())}
     assert topics["cdc.crm.schema-history"]["retention.ms"] == "-1", "without it, no connector starts again"
     assert "cdc.crm.message" not in topics
+
+
+def test_a_database_without_a_captured_table_is_noticed() -> None:
+    wanted = config()
+    assert new_databases(wanted, wanted) == []
+    assert new_databases(wanted, {**wanted, "database.include.list": "notes,other"}) == ["crm"]
+    assert new_databases({}, {}) == [], "PostgreSQL has no such list"
 
 
 def test_the_server_knows_each_deployment_s_connector_by_another_number() -> None:
