@@ -61,7 +61,7 @@ class Stack:
             "postgres": lambda: postgres.spec(self.settings),
             "elasticsearch": lambda: elasticsearch.spec(self.settings, jars["elasticsearch"]),
             "valkey": lambda: valkey.spec(self.settings),
-            "connect": lambda: connect.spec(self.settings, jars["connect"], {"mariadb": jars["connect-mariadb"]}),
+            "connect": lambda: connect.spec(self.settings, jars["connect"], connector_jars(jars)),
         }
         specs = [build[part]() for part in self._parts]
         self._state.take()
@@ -138,6 +138,12 @@ def fetch_jars(parts: Collection[str] = PARTS) -> dict[str, list[Path]]:
     A part may have more than one group of jars: `connect-mariadb` belongs to `connect`.
     """
     return {name: group_jars(group) for name, group in read_lock(JAR_LOCK).items() if name.partition("-")[0] in parts}
+
+
+def connector_jars(jars: Mapping[str, list[Path]]) -> dict[str, list[Path]]:
+    """The jars of Kafka Connect's connectors: those of the groups `connect-…`, by the rest of the name."""
+    prefix = "connect-"
+    return {name.removeprefix(prefix): paths for name, paths in jars.items() if name.startswith(prefix)}
 
 
 def check_ports(ports: Ports, parts: Collection[str] = PARTS) -> None:

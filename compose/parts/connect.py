@@ -44,8 +44,8 @@ HEAP = ("-Xms128m", "-Xmx384m")
 def spec(settings: StackSettings, jars: Sequence[Path], plugins: Mapping[str, Sequence[Path]]) -> ProcessSpec:
     """How the worker runs. Its connectors and their offsets are in Kafka.
 
-    jars: its classpath. plugins: the jars of each connector that has a class loader of its own, because it needs other
-    versions of the same jars.
+    jars: its classpath, which has no connector: one there would also be visible to those with a class loader of their
+    own, in another version. plugins: the jars of each class loader of connectors, by name.
     """
     config, folder = settings.state / "connect.properties", settings.state / "connect-plugins"
     here = {

@@ -223,11 +223,19 @@ def _show(found: SourceStatus) -> None:
         found.snapshot and f"{found.snapshot.kind} snapshot {found.snapshot.state.lower().replace('_', ' ')}",
         None if found.lag_bytes is None else f"{found.lag_bytes:,} bytes behind",
         None if found.lag_s is None else f"captured until {found.lag_s:.1f} s ago",
-        None if found.retained_bytes is None else f"slot keeps {found.retained_bytes:,} bytes ({found.wal_status})",
+        _kept(found),
     ]
     say("; ".join(each for each in parts if each))
     for problem in found.problems:
         complain(f'source "{found.source}": {problem}')
+
+
+def _kept(found: SourceStatus) -> str | None:
+    if found.retained_bytes is None:
+        return None
+    if found.wal_status is None:
+        return f"the database keeps {found.retained_bytes:,} bytes of its log"
+    return f"slot keeps {found.retained_bytes:,} bytes ({found.wal_status})"
 
 
 def _confirm(question: str, yes: bool) -> None:

@@ -88,7 +88,7 @@ def open_server(source: Source, names: SourceNames, address: MySqlAddress) -> It
         ) from error
     try:
         connection = pymysql.connect(**address.for_pymysql(), cursorclass=DictCursor, init_command=SESSION)
-    except (pymysql.MySQLError, OSError) as error:
+    except (pymysql.MySQLError, OSError, RuntimeError) as error:  # the last one if it lacks a way to log in
         raise SourceProblem(source.name, _refusal(source, address, error)) from error
     try:
         yield CapturedServer(source, names, connection)

@@ -11,8 +11,11 @@ from eventlog.capturing.columns import Kind
 from eventlog.capturing.declaring import Source, column_pattern
 from eventlog.capturing.naming import HEARTBEATS, SCHEMA_HISTORY, SourceNames
 
-KEEP_ALIVE_MS: Final = 5_000
-"""If nothing changes, the server sends a sign of life after 0.8 of this; an incremental snapshot waits for one."""
+KEEP_ALIVE_MS: Final = 20_000
+"""If nothing changes, the server sends a sign of life after 0.8 of this, for which heartbeats and snapshots wait.
+
+Not much shorter: if Kafka takes no records for so long, the connector connects again, and repeats a transaction.
+"""
 FIXED: Final[Mapping[str, str]] = {
     "include.schema.changes": "false",  # their topic would have the name of the source, which is not made beforehand
     "snapshot.locking.mode": "minimal",

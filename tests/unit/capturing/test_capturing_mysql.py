@@ -11,7 +11,7 @@ import pytest
 
 from eventlog.capturing import Captured, Column, Kind, Source
 from eventlog.capturing.changes import ChangeDecoder
-from eventlog.capturing.connector import connector_config
+from eventlog.capturing.connector import connector_config, new_databases
 from eventlog.capturing.errors import SourceDeclarationError, UnreadableChange
 from eventlog.capturing.mysql.address import MySqlAddress
 from eventlog.capturing.mysql.checks import account_sql, rights_of
@@ -23,6 +23,7 @@ from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
 from eventlog.settings import LogSettings
+from projections.table.changes import Place, TableReader, envelope_of
 
 
 class Client(Captured, table="crm.clients", key="id"):
@@ -67,6 +68,13 @@ def test_the_connector_is_mariadb_s_with_a_history_of_the_schema() -> None:
     topics = {each.name: each.settings for each in source_topics(CRM, LogSettings())}
     assert topics["cdc.crm.schema-history"]["retention.ms"] == "-1", "without it, no connector starts again"
     assert "cdc.crm.message" not in topics
+
+
+def test_a_database_without_a_captured_table_is_noticed() -> None:
+    wanted = config()
+    assert new_databases(wanted, wanted) == []
+    assert new_databases(wanted, {**wanted, "database.include.list": "notes,other"}) == ["crm"]
+    assert new_databases({}, {}) == [], "PostgreSQL has no such list"
 
 
 def test_the_server_knows_each_deployment_s_connector_by_another_number() -> None:
@@ -223,3 +231,20 @@ def test_a_large_unsigned_number_is_read_exactly() -> None:
         ChangeDecoder(Large).decode(b'{"id":18446744073709551615}', orjson.dumps(value))
     change = ChangeDecoder(Exact).decode(b'{"id":18446744073709551615}', orjson.dumps(value))
     assert (change.key, change.row) == ("18446744073709551615", {"id": "18446744073709551615"})
+
+
+def test_a_view_reads_a_record_of_mariadb_as_the_decoder_does() -> None:
+    class Account(Captured, table="crm.accounts", key="id"):
+        id: Decimal
+        is_new: bool
+        balance: Decimal | None
+        document: dict[str, Any]
+
+    Source("accounts", (Account,), engine="mariadb")
+    value = json.loads(record())
+    value["after"] = {"id": 2**64 - 1, "is_new": True, "balance": "12.50", "document": '{"a": 1}'}
+    key, encoded = b'{"id":18446744073709551615}', orjson.dumps(value)
+    seen = envelope_of(TableReader.of(Account, Account.columns), Place(Account.topic(), 0, 7, 5), key, encoded)
+    change = ChangeDecoder(Account).decode(key, encoded)
+    assert seen.stream.rpartition("/")[2] == change.key == "18446744073709551615"
+    assert seen.data == change.row

@@ -47,7 +47,7 @@ def test_postgres_has_the_same_options() -> None:
 
 def test_connect_has_the_same_properties_version_and_port() -> None:
     service, given = SERVICES["connect"], SERVICES["connect"]["environment"]
-    wanted = {want.module: want.version for want in read_lock(JAR_LOCK)["connect"].wants}
+    wanted = {want.module: want.version for want in read_lock(JAR_LOCK)["connect-debezium"].wants}
     assert service["image"].endswith(f"/connect:{wanted['debezium-connector-postgres']}")
     names = {name: name.upper().replace(".", "_") for name in connect.PROPERTIES}
     actual = {name: given.get(f"CONNECT_{upper}", given.get(upper)) for name, upper in names.items()}
