@@ -95,7 +95,7 @@ def distant(reports: Sequence[Report]) -> Rows:
         ]
         if near and (km := round(_distance_km(paid.data, min(near)[2].data))) > FAR_KM:
             row = {"card": paid.data["card"], "cents": paid.data["cents"], "paid_at": paid.time, "kilometres": km}
-            found[paid.name] = {"id": paid.name, **row, "phone_id": min(near)[1]}
+            found[paid.name] = {**row, "phone_id": min(near)[1]}
     return found
 
 

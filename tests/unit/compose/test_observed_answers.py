@@ -20,7 +20,8 @@ from compose.observed.web import click_through, views_per_page, visits
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OBSERVED = [name for name, sample in SAMPLES.items() if isinstance(sample(), ObservedSample)]
-VIENNA, GRAZ = {"latitude": 48.21, "longitude": 16.37}, {"latitude": 47.07, "longitude": 15.44}
+VIENNA: dict[str, Any] = {"latitude": 48.21, "longitude": 16.37}
+GRAZ: dict[str, Any] = {"latitude": 47.07, "longitude": 15.44}
 
 
 def at(seconds: float, kind: str, late_s: float = 0, source: str = "s", **data: Any) -> Report:
@@ -94,7 +95,7 @@ def test_payments_are_rapid_at_most_10_seconds_apart() -> None:
 
 
 def test_a_payment_is_distant_from_the_phone_s_place_that_is_nearest_in_time() -> None:
-    def seen(seconds: float, place: dict[str, float]) -> Report:
+    def seen(seconds: float, place: dict[str, Any]) -> Report:
         return at(seconds, "phone_located", card="c", **place)
 
     assert distant([charged(100), seen(160.001, GRAZ)]) == {}
