@@ -18,7 +18,7 @@ from compose.sample import SETTLE_S, Client, Deployment, Request
 from compose.stored_rows import Rows, cached, differences, is_equal, table
 
 SEED: Final = 1
-MEASURED: Final = 10
+MEASURED: Final = 3
 WAIT_MS: Final = 30_000
 LATE_PER: Final = 20
 """One of so many reports is late."""
