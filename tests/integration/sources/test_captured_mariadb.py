@@ -167,8 +167,8 @@ VALUES: list[tuple[str, str, Any]] = [
     ("code", "'5b2f5f0e-6f0b-4a53-8f33-6d9f3a0b1c2d'", "5b2f5f0e-6f0b-4a53-8f33-6d9f3a0b1c2d"),
     ("secret", "'pin'", hashlib.sha256(f"{SALT}pin".encode()).hexdigest()),
     ("short", "'abcdef'", "abc"),
-    ("strict_day", "'0000-00-00'", "1970-01-01"),
-    ("strict_moment", "'0000-00-00 00:00:00'", datetime(1970, 1, 1, tzinfo=UTC)),
+    ("strict_day", "'0000-00-00'", "2024-01-01"),
+    ("strict_moment", "'0000-00-00 00:00:00'", datetime(2024, 1, 1, tzinfo=UTC)),
 ]
 """Column, value in SQL, and what is in the row."""
 STREAMED = 1_000
