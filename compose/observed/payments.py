@@ -128,7 +128,7 @@ def _distance_km(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 PAYMENT_DOMAIN: Final = Domain(
-    things="reports",
+    things="charges",
     length=timedelta(seconds=20),
     traffic=charges,
     one=one_charge,

@@ -136,7 +136,7 @@ def _opened(reports: Sequence[Report]) -> list[Report]:
 
 
 WEB_DOMAIN: Final = Domain(
-    things="reports",
+    things="clicks",
     length=timedelta(minutes=5),
     traffic=activity,
     one=one_view,
