@@ -16,7 +16,7 @@ def count_by_hour(views: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415 - only the process that runs the query needs Spark
 
     return (
-        views.dropDuplicatesWithinWatermark(["id"])
+        views.dropDuplicates(["id", "time"])
         .groupBy("listing_id", f.window("time", "1 hour").alias("hours"))
         .agg(f.count("*").alias("views"))
         .select("listing_id", f.col("hours.start").alias("hour"), "views")

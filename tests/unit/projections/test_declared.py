@@ -26,7 +26,7 @@ FINGERPRINTS = {
     "click_through@1": "12b2f47eb3fd2b19",
     "customer_360@1": "9b4e132453898d97",
     "distant_payments@1": "4e58c2516e4d80eb",
-    "hourly_views@1": "3a9a6d16c4af6f9f",
+    "hourly_views@1": "b11ad6c90fb6b6bf",
     "lift_rides@1": "14110299394e2794",
     "listing_card@1": "27dda77c5e9ef4d6",
     "listing_search@1": "c51400e7d040ff2c",

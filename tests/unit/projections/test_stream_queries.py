@@ -166,13 +166,29 @@ def value_of(record: Row) -> bytes:
     return bytes(record.value)
 
 
-def test_the_shipped_view_counts_a_report_that_was_sent_twice_once(tmp_path: Path) -> None:
-    def viewed(number: int, time: datetime, listing: str) -> Row:
-        report = {"id": str(number), "source": "web", "time": time.isoformat(), "data": {"listing_id": listing}}
-        read = ObservationRegistry.load().read("listing_viewed", orjson.dumps(report))
-        entry = to_entry(read, START + timedelta(hours=2), None, None)
-        return raw(entry.key, entry.value, time)
+def viewed(number: int, time: datetime, listing: str, recorded: datetime = START + timedelta(hours=2)) -> Row:
+    report = {"id": str(number), "source": "web", "time": time.isoformat(), "data": {"listing_id": listing}}
+    read = ObservationRegistry.load().read("listing_viewed", orjson.dumps(report))
+    entry = to_entry(read, recorded, None, None)
+    return raw(entry.key, entry.value, time)
 
+
+def test_an_id_that_comes_again_days_later_is_counted_alike_in_one_batch_and_in_several(tmp_path: Path) -> None:
+    later = START + timedelta(days=3)
+    batches = [
+        [viewed(1, START, "L1")],
+        [beat(START + timedelta(days=2))],
+        [viewed(1, START, "L1", later), viewed(1, later, "L1", later)],
+    ]
+    live = run(hourly_views, batches, tmp_path / "live")
+    assert run(hourly_views, [[each for batch in batches for each in batch]], tmp_path / "replay").rows == live.rows
+    assert {key: row["views"] for key, row in live.rows.items()} == {
+        "L1/2026-03-01T12:00:00.000Z": 1,
+        "L1/2026-03-04T12:00:00.000Z": 1,
+    }
+
+
+def test_the_shipped_view_counts_a_report_that_was_sent_twice_once(tmp_path: Path) -> None:
     first = [viewed(number, START + timedelta(minutes=17 * number), "L1") for number in range(6)]
     other = viewed(9, START, "L/2")
     ran = run(
