@@ -173,6 +173,7 @@ from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry
 from projections.spark.live import SPARE_THREADS, checkpoint_directory, run_live
 from projections.spark.session import SparkSettings, start_session
+from projections.table.view import TableView
 logging.basicConfig(level=logging.INFO)
 settings = LogSettings(environment={self._settings.environment!r}, bootstrap={self._settings.bootstrap!r},
                        partitions={self._settings.partitions}, state=pathlib.Path({str(self._settings.state)!r}))
