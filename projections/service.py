@@ -191,7 +191,7 @@ class Service:
     def run_streams(self, stop: threading.Event) -> None:
         """Run the queries of the stream views until `stop` is set. Spark starts when their sources have a record."""
         from projections.spark.session import SparkSettings, has_died, start_session  # noqa: PLC0415
-        from projections.spark.streams.process import Streams, run_streams, starter  # noqa: PLC0415
+        from projections.spark.streams.process import Streams, run_streams, starter, trigger_s  # noqa: PLC0415
 
         self._prepare()
         views = self.views.of_kind(StreamView)
@@ -206,7 +206,7 @@ class Service:
         session = start_session(spark, name="streams", threads=os.cpu_count() or 2, lasting=True)
         topics = dict.fromkeys(topic for view in views for topic in view.topics)
         with self.generations.followed() as live, beating(self.settings, topics, STREAM_BEAT_S):
-            start = starter(session, self.settings)
+            start = starter(session, self.settings, trigger_s(len(views), os.cpu_count() or 2))
             streams = Streams(self.settings, lambda: _served(views, live()), start, time.monotonic)
             run_streams(streams, stop, has_died, ready.touch)
 

@@ -129,11 +129,16 @@ class Streams:
         log.error("the query of %s failed (%d in a row), %s: %s", tag, run.failures, then, cause)
 
 
-def starter(session: SparkSession, settings: LogSettings) -> Start:
-    """Starts queries on Spark."""
+def trigger_s(views: int, cores: int) -> float:
+    """Seconds between the starts of two batches of a query: a batch costs much even if it has few records."""
+    return TRIGGER_S * max(1.0, views / cores)
+
+
+def starter(session: SparkSession, settings: LogSettings, every_s: float) -> Start:
+    """Starts queries on Spark; a batch of each begins every `every_s` seconds if there are records."""
 
     def start(target: Target, checkpoint: Checkpoint) -> Watched:
-        query = StreamQuery(session, stream_view(target.view), target.tag, settings, checkpoint).start(TRIGGER_S)
+        query = StreamQuery(session, stream_view(target.view), target.tag, settings, checkpoint).start(every_s)
         return Watched(query, settings, target.tag)
 
     return start
