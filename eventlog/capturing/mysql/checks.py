@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from eventlog.capturing.column_checks import column_problems
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.mysql.database import CapturedServer, quoted
 from eventlog.capturing.mysql.properties import databases, server_id
@@ -142,17 +143,7 @@ def _table_problems(server: CapturedServer, declared: type[Captured], account: s
         return
     (definition,) = server.rows(f"SHOW CREATE TABLE {quoted(declared.table)}")
     columns = _columns(server, place, definition["Create Table"])
-    for column in declared.columns.values():
-        there = columns.get(column.name)
-        if there is None:
-            yield (
-                f'table "{declared.table}" has no column "{column.name}": remove it from {declared.__name__}, or add '
-                f"it to the table, which has {', '.join(columns)}"
-            )
-        elif problem := type_problem(column, there):
-            yield f'column "{column.name}" of table "{declared.table}" ' + problem.format(
-                table=declared.table, column=column.name
-            )
+    yield from column_problems(declared, columns, type_problem)
 
 
 def _columns(server: CapturedServer, place: Mapping[str, str], definition: str) -> dict[str, TableColumn]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from eventlog.capturing.column_checks import column_problems
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.ports import Checked
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot
@@ -69,17 +70,7 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
             f"{found['owner']}"
         )
     columns = {each["name"]: TableColumn(**each) for each in database.rows(COLUMNS, {"oid": found["oid"]})}
-    for column in declared.columns.values():
-        there = columns.get(column.name)
-        if there is None:
-            yield (
-                f'table "{declared.table}" has no column "{column.name}": remove it from {declared.__name__}, or add '
-                f"it to the table, which has {', '.join(columns)}"
-            )
-        elif problem := type_problem(column, there):
-            yield f'column "{column.name}" of table "{declared.table}" ' + problem.format(
-                table=declared.table, column=column.name
-            )
+    yield from column_problems(declared, columns, type_problem)
     yield from _key_problems(declared, found)
     yield from _long_value_problems(declared, found, columns)
 

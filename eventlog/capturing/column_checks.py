@@ -1,0 +1,31 @@
+"""Whether a table has the columns that a captured class declares, with types that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from eventlog.capturing.columns import Column
+from eventlog.capturing.declaring import Captured
+
+Found = TypeVar("Found")
+
+
+def column_problems(
+    declared: type[Captured], there: Mapping[str, Found], type_problem: Callable[[Column, Found], str | None]
+) -> Iterator[str]:
+    """What is wrong with each column, and what solves it.
+
+    there: the table's columns by name. type_problem: what does not fit, where `{table}` and `{column}` stand for names.
+    """
+    for column in declared.columns.values():
+        found = there.get(column.name)
+        if found is None:
+            yield (
+                f'table "{declared.table}" has no column "{column.name}": remove it from {declared.__name__}, or add '
+                f"it to the table, which has {', '.join(there)}"
+            )
+        elif problem := type_problem(column, found):
+            yield f'column "{column.name}" of table "{declared.table}" ' + problem.format(
+                table=declared.table, column=column.name
+            )
