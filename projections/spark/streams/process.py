@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed
 from projections.spark.streams.checkpoint import Checkpoint
-from projections.spark.streams.query import StreamQuery
+from projections.spark.streams.query import TRIGGER_S, StreamQuery
 from projections.spark.streams.watched import Watched
 from projections.stores.store import Target
 from projections.stream.view import stream_view
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
-TRIGGER_S: Final = 0.5
 FIRST_PAUSE_S: Final = 1.0
 MAX_PAUSE_S: Final = 60.0
 ATTEMPTS: Final = 20

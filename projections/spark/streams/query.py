@@ -42,6 +42,9 @@ _SESSION: Final[Mapping[str, str]] = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 
+TRIGGER_S: Final = 0.5
+"""Seconds between the starts of two batches, at least."""
+
 Read = Callable[[str, Observed], "DataFrame"]
 """Kafka's records of a source, by its name in the view."""
 

@@ -15,7 +15,7 @@ from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
 from projections.generations.stream_report import write_report
 from projections.spark.streams.checkpoint import Checkpoint
-from projections.spark.streams.query import StreamQuery
+from projections.spark.streams.query import TRIGGER_S, StreamQuery
 from projections.spark.streams.watched import Watched
 from projections.stores.store import Target
 from projections.stream.view import stream_view
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TRIGGER_S: Final = 0.5
 LOOK_S: Final = 0.1
 BATCHES: Final = 2
 """The first reads all records, and moves the watermark at its end; the second sends the rows that are final then."""
