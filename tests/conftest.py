@@ -21,6 +21,8 @@ from tests.shared_stack import shared_stack
 
 choose_seed()
 load_profile()
+# the JVMs of tests live for minutes: what their optimizing compiler would cost, it would not save
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 TOGETHER = ("tests/acceptance/", "tests/integration/sources/")

@@ -18,6 +18,7 @@ from compose.ports import free_port
 from compose.services import service_specs
 from compose.settings import HOST, StackSettings
 from projections.supervision.supervisor import Supervisor
+from tests.waiting import BOUND_S, eventually
 
 PACKAGE = Path(__file__).parent / "own_package"
 
@@ -58,10 +59,18 @@ def service(stack: StackSettings, shop: Path, tmp_path_factory: pytest.TempPathF
     supervisor = Supervisor(service_specs(settings, port, environment))
     supervisor.start()
     try:
-        wait_for_views(f"http://{HOST}:{port}")
+        wait_for_views(f"http://{HOST}:{port}", BOUND_S)
+        _wait_for_the_live_query(f"http://{HOST}:{port}")
         yield Service(f"http://{HOST}:{port}", {**os.environ, **environment})
     finally:
         supervisor.stop()
+
+
+def _wait_for_the_live_query(api: str) -> None:
+    """Return once a command has changed a view: a live query that starts is late by more than a request may wait."""
+    sent = httpx.post(f"{api}/commands/basket.add_product", json={"basket_id": "b0", "product": "water", "pieces": 1})
+    after = {"after": sent.raise_for_status().json()["position"], "wait_ms": "1000"}
+    eventually(lambda: httpx.get(f"{api}/views/product_demand/water", params=after).is_success, "the view has it")
 
 
 @pytest.fixture

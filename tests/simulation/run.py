@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 
     complaints: list[str]
     faults: list[str]
-    outcomes: dict[str, int]
+    outcomes: Counter[str]
     retries: int
 
 
@@ -167,7 +167,7 @@ async def _simulate(
             log.close()
     outcomes = Counter(each.answers[0].outcome if each.answers else "unanswered" for each in clients.asked)
     retries = clients.attempts - len(clients.asked)
-    return Outcome([*complaints(clients.asked, stored), *wrong], [f.kind for f in faults], dict(outcomes), retries)
+    return Outcome([*complaints(clients.asked, stored), *wrong], [f.kind for f in faults], outcomes, retries)
 
 
 def read_events(log: KafkaLog) -> list[Stored]:

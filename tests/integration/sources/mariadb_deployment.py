@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import pymysql
@@ -23,7 +23,7 @@ from eventlog.settings import LogSettings
 from tests.integration.sources.captured import SALT, Row, Topic
 from tests.integration.sources.crm import PASSWORD
 from tests.integration.sources.mariadb_server import HOST, MariaDb
-from tests.waiting import eventually
+from tests.waiting import BOUND_S, eventually
 
 
 @dataclass
@@ -110,7 +110,7 @@ def _value(kind: Kind, value: Any) -> Any:
 
 
 class Client(threading.Thread):
-    """Makes random transactions until it is stopped; connects again whenever the server goes away."""
+    """Makes random transactions within a `with` block; connects again whenever the server goes away."""
 
     def __init__(self, server: MariaDb, seed: int) -> None:
         super().__init__(name="client", daemon=True)
@@ -129,10 +129,19 @@ class Client(threading.Thread):
             except (pymysql.OperationalError, pymysql.InterfaceError):
                 self._stop_now.wait(0.1)
 
-    def stop(self) -> None:
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._stop_now.set()
-        self.join(30)
+        self.join(BOUND_S)
         assert not self.is_alive()
+
+    def go_on(self) -> None:
+        """Return once it has made some more transactions."""
+        before = self.made
+        eventually(lambda: self.made > before + 30, "the client goes on")
 
     def _transaction(self, cursor: Any) -> None:
         cursor.execute("BEGIN")
