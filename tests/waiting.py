@@ -19,9 +19,16 @@ def eventually(
     *,
     every_s: float = 0.05,
 ) -> Answer:
-    """The first true answer of `condition`, asked again `every_s`; fails where it takes too long."""
+    """The first true answer of `condition`; fails where it takes too long.
+
+    every_s: between two questions; a condition that takes long is asked less often, since what is awaited needs the
+    processor.
+    """
     deadline = time.monotonic() + timeout_s
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
-        time.sleep(every_s)
-    return answer
+    while True:
+        began = time.monotonic()
+        if answer := condition():
+            return answer
+        now = time.monotonic()
+        assert now < deadline, f"{what}: not within {timeout_s:g} s"
+        time.sleep(max(every_s, 2 * (now - began)))
