@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, settings
 
 SEED: Final = "HEADWATER_SEED"
 PROFILE: Final = "HYPOTHESIS_PROFILE"
-FAST, LONG = 60, 600
-"""Examples of each property."""
+FAST, LONG = 30, 600
+"""Examples of each property: a few new ones in each run."""
+LONGER = 10
+"""How much more a long run has of what is expensive."""
 
 Choice = TypeVar("Choice")
 
@@ -50,7 +52,7 @@ def load_profile() -> None:
 
 def examples(number: int) -> int:
     """Examples of a property that takes `number` of them in a fast run: more in a long one."""
-    return max(1, number * settings().max_examples // FAST)
+    return number * LONGER if is_long() else number
 
 
 def is_long() -> bool:
