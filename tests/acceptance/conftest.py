@@ -46,12 +46,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def service(stack: StackSettings, shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Headwater with the sample `listings` and `shop`, in an environment of its own on the shared stack."""
+    """Headwater with the samples `listings` and `orders`, and `shop`, in an environment of its own."""
     port = free_port()
     environment = {
         **stack.endpoints.environment(),
         "HEADWATER_ENVIRONMENT": f"accept_{uuid.uuid4().hex[:8]}",
-        "HEADWATER_MODULES": "listings,shop.domain,shop.views",
+        "HEADWATER_MODULES": "listings,orders,shop.domain,shop.views",
         "HEADWATER_STATE": str(tmp_path_factory.mktemp("state")),
         "PYTHONPATH": str(shop),
     }

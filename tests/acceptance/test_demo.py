@@ -1,0 +1,30 @@
+"""What `make demo` does once everything runs: send the commands of a sample, check, rebuild under traffic, check."""
+
+from __future__ import annotations
+
+import asyncio
+
+from compose.demo import Report, play
+from compose.orders import ORDERS, Orders
+from compose.sample import Client, Deployment, open_http
+from compose.settings import StackSettings
+from tests.acceptance.conftest import Service
+
+
+class FewMeasured(Orders):
+    """The orders of the demo, with few measurements of how fresh rows are."""
+
+    measured = 5
+
+
+def test_all_orders_are_right_before_and_after_a_rebuild_under_traffic(service: Service, stack: StackSettings) -> None:
+    async def demo() -> Report:
+        async with open_http(service.api) as http:
+            return await play(Client(http), {"orders": FewMeasured()}, Deployment(stack.endpoints, service.environment))
+
+    report = asyncio.run(demo())
+    assert report.mismatches == []
+    summary = report.summary()
+    assert (summary["orders"], len(report.freshness_ms)) == (ORDERS, FewMeasured.measured)
+    assert summary["commands"] > ORDERS + FewMeasured.measured + report.commands_during_rebuild
+    assert min(summary["commands_during_rebuild"], summary["rebuild_events_per_s"]) > 0
