@@ -12,7 +12,7 @@ never passes an admitted record:
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from commands.declaring.observation import MAX_AHEAD
@@ -32,13 +32,16 @@ def watermark_delay(admitted: timedelta) -> str:
     return f"{milliseconds(admitted + MAX_AHEAD + APPENDED_WITHIN)} milliseconds"
 
 
-def event_time(time: str, recorded: str) -> str:
+def event_time(time: str, recorded: str, is_heartbeat: str, started: datetime) -> str:
     """Spark SQL of the time of a record: at most MAX_AHEAD after it was recorded.
 
-    A record of an earlier release has no time of recording; the watermark must not follow it into the future.
+    A record of an earlier release has no time of recording, and was there before the query started; the watermark must
+    not follow it into the future. Unlike `started`, `current_timestamp()` would be another number in the code of each
+    batch, and Spark would compile the query each time.
     """
     ahead = f"interval {milliseconds(MAX_AHEAD)} milliseconds"
-    return f"least({time}, coalesce({recorded}, current_timestamp()) + {ahead})"
+    known = f"coalesce({recorded}, timestamp_millis({int(started.timestamp() * 1000)}))"
+    return f"if({is_heartbeat}, {time}, least({time}, {known} + {ahead}))"
 
 
 def lateness_ms(time: str, recorded: str) -> str:

@@ -46,7 +46,7 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
                 target.tag,
                 f"its state is not on this machine: run `replay rebuild {view.name}`, which computes it again",
             )
-        with beating(settings, view.topics), _named(target.tag):
+        with beating(settings, view.topics, partitions=1), _named(target.tag):
             before = checkpoint.committed()
             query = StreamQuery(session, view, target.tag, settings, checkpoint).start(TRIGGER_S)
             watched = Watched(query, settings, target.tag)

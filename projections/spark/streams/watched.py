@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from eventlog.settings import LogSettings
-from projections.generations.stream_report import StreamReport, read_report, write_report
+from projections.generations.stream_report import StreamReport, note_start, write_report
 from projections.spark.streams.frames import AMENDING, DROPPED, UNREADABLE
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ class Watched:
 
     def __init__(self, query: StreamingQuery, settings: LogSettings, tag: str) -> None:
         self._query, self._settings, self._tag = query, settings, tag
-        self._report = read_report(settings, tag) or StreamReport()
+        self._report = note_start(settings, tag)
         self._batch = -1
 
     def look(self) -> bool:
         """Take in the batches that ended since the last look; returns whether there were any."""
-        found: list[Any] = [each for each in self._query.recentProgress if each["batchId"] > self._batch]
+        found = self._new()
         for progress in found:
             self._batch = progress["batchId"]
             before, self._report = self._report, reported(self._report, progress)
@@ -41,12 +41,24 @@ class Watched:
             write_report(self._settings, self._tag, self._report)
         return bool(found)
 
+    def _new(self) -> list[Any]:
+        """The progress of new batches. Spark keeps that of 100, and to convert all of it takes a tenth of a second."""
+        last: Any = self._query.lastProgress
+        if last is None or last["batchId"] <= self._batch:
+            return []
+        if last["batchId"] == self._batch + 1:
+            return [last]
+        recent: list[Any] = self._query.recentProgress
+        return [each for each in recent if each["batchId"] > self._batch]
+
     def failure(self) -> str | None:
         """Why it ended; None while it runs."""
         error = self._query.exception()
-        if error is not None:
-            return reason(error)
-        return None if self._query.isActive else "it has stopped"
+        if error is None and self._query.isActive:
+            return None
+        self._report = replace(self._report, starting=False)
+        write_report(self._settings, self._tag, self._report)
+        return "it has stopped" if error is None else reason(error)
 
     def stop(self) -> None:
         """Stop it."""
