@@ -203,7 +203,7 @@ class Service:
         ready.unlink(missing_ok=True)
         self._note_start(views)
         spark = SparkSettings.from_environment(os.environ)
-        session = start_session(spark, name="streams", threads=os.cpu_count() or 2, lasting=True)
+        session = start_session(spark, name="streams", threads=os.cpu_count() or 2)
         topics = dict.fromkeys(topic for view in views for topic in view.topics)
         with self.generations.followed() as live, beating(self.settings, topics, STREAM_BEAT_S, partitions=1):
             start = starter(session, self.settings, trigger_s(len(views), os.cpu_count() or 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOOK_S: Final = 0.02
 RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """A line that names an exception, behind its traceback."""
 
@@ -60,9 +62,19 @@ class Watched:
         write_report(self._settings, self._tag, self._report)
         return "it has stopped" if error is None else reason(error)
 
-    def stop(self) -> None:
-        """Stop it."""
+    def stop(self, within_s: float = 0.0) -> None:
+        """Stop it, between two batches if there is such a moment within `within_s` seconds.
+
+        Of a batch that a stop interrupts, Spark writes the tracebacks to the log.
+        """
+        until = time.monotonic() + within_s
+        while time.monotonic() < until and self._is_in_batch():
+            time.sleep(LOOK_S)
         self._query.stop()
+
+    def _is_in_batch(self) -> bool:
+        status: Any = self._query.status
+        return bool(self._query.isActive and status["isTriggerActive"])
 
     def _log(self, before: StreamReport, after: StreamReport) -> None:
         if after.lost > before.lost:

@@ -22,6 +22,7 @@ class Query:
 
     def __init__(self, *batches: dict[str, Any]) -> None:
         self.batches, self.reads = list(batches), 0
+        self.looks = self.stopped_at = 0
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
@@ -32,7 +33,16 @@ class Query:
         self.reads += 1
         return self.batches
 
+    @property
+    def status(self) -> dict[str, bool]:
+        """Every third look is between two batches."""
+        self.looks += 1
+        return {"isTriggerActive": self.looks % 3 > 0}
+
     def exception(self) -> None: ...
+
+    def stop(self) -> None:
+        self.stopped_at = self.looks
 
 
 def progress(batch: int, **changes: Any) -> dict[str, Any]:
@@ -97,6 +107,15 @@ def test_a_view_whose_query_starts_is_not_stalled(settings: LogSettings) -> None
     report = read_report(settings, TAG)
     assert report is not None
     assert (report.starting, report.records) == (True, 10), "what was counted stays"
+
+
+@pytest.mark.parametrize(("within_s", "at"), [(60.0, 3), (0.0, 0)])
+def test_a_query_is_stopped_between_two_batches_if_there_is_time(
+    settings: LogSettings, within_s: float, at: int
+) -> None:
+    query: Any = Query()
+    Watched(query, settings, TAG).stop(within_s)
+    assert query.stopped_at == at
 
 
 def test_rows_that_spark_drops_are_an_error(settings: LogSettings, caplog: pytest.LogCaptureFixture) -> None:
