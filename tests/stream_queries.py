@@ -41,11 +41,12 @@ _ARROW = pa.schema(
 class Ran:
     """What came of a run.
 
-    rows: the last values of each key. sent: keys in the order of their records. plan: Spark's optimised one. compiled:
-    per batch, how many classes Spark has compiled since it started.
+    rows: the last values of each key, and in `batch_of` the number of their batch. sent: keys in the order of their
+    records. plan: Spark's optimised one. compiled: per batch, how many classes Spark has compiled since it started.
     """
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    batch_of: dict[str, int] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     dropped_by_watermark: int = 0
@@ -53,10 +54,10 @@ class Ran:
     compiled: list[int] = field(default_factory=list)
 
 
-def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partitions: int = 2) -> Ran:
+def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partitions: int = 1) -> Ran:
     """Run the view's query over these batches, one after another, and then stop it.
 
-    partitions: of its state; a batch with one takes half the time.
+    partitions: of its state.
     """
     records, ran = folder / "records", Ran()
     records.mkdir(parents=True)
@@ -71,7 +72,7 @@ def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partit
             document, key = json.loads(made.value), made.key.removeprefix(f"{TAG}/")
             assert made.partition == partition_of(made.key, SETTINGS.patch_partitions)
             assert document["b"] == document["c"].pop(BATCH) == number
-            ran.rows[key] = document["c"]
+            ran.rows[key], ran.batch_of[key] = document["c"], number
             ran.sent.append(key)
         ran.compiled.append(classes_compiled())
 
