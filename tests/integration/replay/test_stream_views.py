@@ -23,7 +23,6 @@ from tests.integration.replay.deployed import BOUND_S, START_S, Deployed
 from tests.integration.replay.gates import gates
 from tests.integration.replay.test_replay_under_traffic import kill, part, projections
 from tests.observed import REGISTRY, Report, rows_in_python
-from tests.spark_rows import SHORT_LIVED
 from tests.waiting import eventually
 
 DAY = timedelta(days=1)
@@ -99,10 +98,7 @@ def rows_become_python_s(deployed: Deployed) -> None:
         eventually(partial(same, store), f"rows in {store}", BOUND_S)
 
 
-def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_traffic(
-    deployed: Deployed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", " ".join(SHORT_LIVED))
+def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_traffic(deployed: Deployed) -> None:
     with projections(deployed) as supervisor:
         with traffic(deployed):
             eventually(lambda: has_rows(deployed), "the first rows", START_S)
