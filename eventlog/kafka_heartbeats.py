@@ -24,18 +24,22 @@ PRODUCER: Final = {"acks": "all", "message.timeout.ms": 5_000, "linger.ms": 5, "
 
 
 @contextmanager
-def beating(settings: LogSettings, topics: Iterable[str], every_s: float = EVERY_S) -> Iterator[None]:
-    """Append a heartbeat to every partition of these topics every `every_s` seconds, until the context ends.
+def beating(
+    settings: LogSettings, topics: Iterable[str], every_s: float = EVERY_S, partitions: int | None = None
+) -> Iterator[None]:
+    """Append a heartbeat to the partitions of these topics every `every_s` seconds, until the context ends.
 
-    topics: without the environment. A heartbeat that cannot be written is left out; compaction keeps the last one of
-    each partition.
+    topics: without the environment. partitions: the first so many of each; None: all. For the windows of stream views
+    one is enough, and in a batch of Spark each partition with a record is a task. A heartbeat that cannot be written is
+    left out; compaction keeps the last one of each partition.
     """
     names = [settings.topic(topic) for topic in topics]
     if not names:
         yield
         return
     stop = threading.Event()
-    thread = threading.Thread(target=_beat, args=(settings, names, every_s, stop), name="heartbeats", daemon=True)
+    places = [(name, number) for name in names for number in range(partitions or settings.partitions)]
+    thread = threading.Thread(target=_beat, args=(settings, places, every_s, stop), name="heartbeats", daemon=True)
     thread.start()
     try:
         yield
@@ -44,15 +48,14 @@ def beating(settings: LogSettings, topics: Iterable[str], every_s: float = EVERY
         thread.join()
 
 
-def _beat(settings: LogSettings, topics: list[str], every_s: float, stop: threading.Event) -> None:
+def _beat(settings: LogSettings, places: list[tuple[str, int]], every_s: float, stop: threading.Event) -> None:
     producer = Producer(client_config(settings, **PRODUCER))
     while True:
-        for topic in topics:
-            for partition in range(settings.partitions):
-                try:
-                    producer.produce(topic, key=heartbeat_key(partition), value=b"{}", partition=partition)
-                except (BufferError, KafkaException) as error:
-                    log.warning("no heartbeat in %s: %s", topic, error)
+        for topic, partition in places:
+            try:
+                producer.produce(topic, key=heartbeat_key(partition), value=b"{}", partition=partition)
+            except (BufferError, KafkaException) as error:
+                log.warning("no heartbeat in %s: %s", topic, error)
         producer.poll(0)
         if stop.wait(every_s):
             producer.flush(EVERY_S)

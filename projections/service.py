@@ -55,8 +55,9 @@ EVERYTHING, REPLAYING = "projections", "replaying"
 LIVE_HELD_BY = "HEADWATER_LIVE_HELD_BY"
 """Names a file; while it exists, the live query does not start, because a replay may move its starting offsets."""
 HELD_LOOK_S, HEALTH_LOOK_S, RECORDS_LOOK_S = 0.05, 0.1, 1.0
-STREAM_BEAT_S = 5.0
-"""Each heartbeat is a batch of every stream view, and windows close two minutes after their end at the earliest."""
+FINAL_BEAT_S, STATE_BEAT_S = 15.0, 60.0
+"""Between heartbeats, each of which is a batch of every stream view: if a view sends rows when they are final, so that
+they come on quiet streams too, and if heartbeats only remove state that is no longer needed."""
 
 
 @dataclass(frozen=True)
@@ -203,9 +204,10 @@ class Service:
         ready.unlink(missing_ok=True)
         self._note_start(views)
         spark = SparkSettings.from_environment(os.environ)
-        session = start_session(spark, name="streams", threads=os.cpu_count() or 2, lasting=True)
+        session = start_session(spark, name="streams", threads=os.cpu_count() or 2)
         topics = dict.fromkeys(topic for view in views for topic in view.topics)
-        with self.generations.followed() as live, beating(self.settings, topics, STREAM_BEAT_S):
+        beat_s = FINAL_BEAT_S if any(view.final for view in views) else STATE_BEAT_S
+        with self.generations.followed() as live, beating(self.settings, topics, beat_s, partitions=1):
             start = starter(session, self.settings, trigger_s(len(views), os.cpu_count() or 2))
             streams = Streams(self.settings, lambda: _served(views, live()), start, time.monotonic)
             run_streams(streams, stop, has_died, ready.touch)

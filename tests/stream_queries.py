@@ -16,7 +16,7 @@ from pyspark.sql import Row
 
 from eventlog.envelope import partition_of
 from projections.spark.streams.frames import COUNTED
-from projections.spark.streams.output import row_records
+from projections.spark.streams.output import numbered, row_texts
 from projections.spark.streams.query import computed, output_mode, stream_session
 from projections.stream.view import BATCH, StreamView
 from tests.spark_rows import RECORDS, SETTINGS, session
@@ -41,34 +41,43 @@ _ARROW = pa.schema(
 class Ran:
     """What came of a run.
 
-    rows: the last values of each key. sent: keys in the order of their records. plan: Spark's optimised one.
+    rows: the last values of each key, and in `batch_of` the number of their batch. sent: keys in the order of their
+    records. plan: Spark's optimised one. compiled: per batch, how many classes Spark has compiled since it started.
     """
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    batch_of: dict[str, int] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     dropped_by_watermark: int = 0
     plan: str = ""
+    compiled: list[int] = field(default_factory=list)
 
 
-def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path) -> Ran:
-    """Run the view's query over these batches, one after another, and then stop it."""
+def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partitions: int = 1) -> Ran:
+    """Run the view's query over these batches, one after another, and then stop it.
+
+    partitions: of its state.
+    """
     records, ran = folder / "records", Ran()
     records.mkdir(parents=True)
     for number, batch in enumerate(batches):
         _write(records / f"{number:04}.parquet", batch, number)
     own = stream_session(session())
+    own.conf.set("spark.sql.shuffle.partitions", partitions)
     rows = computed(view, lambda *_: _read(own, records))
 
     def take(batch: DataFrame, number: int) -> None:
-        for made in row_records(batch, view, TAG, number, SETTINGS).collect():
+        for made in numbered(batch, number, SETTINGS).collect():
             document, key = json.loads(made.value), made.key.removeprefix(f"{TAG}/")
             assert made.partition == partition_of(made.key, SETTINGS.patch_partitions)
             assert document["b"] == document["c"].pop(BATCH) == number
-            ran.rows[key] = document["c"]
+            ran.rows[key], ran.batch_of[key] = document["c"], number
             ran.sent.append(key)
+        ran.compiled.append(classes_compiled())
 
-    writer = rows.writeStream.outputMode(output_mode(view)).foreachBatch(take).trigger(availableNow=True)
+    texts = row_texts(rows, view, TAG, SETTINGS)
+    writer = texts.writeStream.outputMode(output_mode(view)).foreachBatch(take).trigger(availableNow=True)
     query = writer.option("checkpointLocation", (folder / "checkpoint").as_uri()).start()
     try:
         query.awaitTermination()
@@ -81,6 +90,12 @@ def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path) -> Ran
     finally:
         query.stop()
     return ran
+
+
+def classes_compiled() -> int:
+    """How many classes Spark has compiled in this JVM."""
+    jvm: Any = session()
+    return int(jvm._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())
 
 
 def _read(own: Any, folder: Path) -> DataFrame:

@@ -25,8 +25,8 @@ LATE_PER: Final = 20
 LOOK_AGAIN_S: Final = 0.5
 LONGEST_WAIT: Final = timedelta(minutes=5)
 """Rows that are final later are not awaited."""
-SENT_WITHIN: Final = timedelta(seconds=15)
-"""From the time at which a row is final until it must be in the stores."""
+SENT_WITHIN: Final = timedelta(seconds=45)
+"""From the time at which a row is final until it must be in the stores: it takes two heartbeats, every 15 seconds."""
 
 console = Console(stderr=True)
 

@@ -19,7 +19,8 @@ class StreamReport:
     batch: number of the last batch, and its duration. records: read, heartbeats included. amending, dropped: late
     observations that were taken in, and that were left out. unreadable: records that were left out.
     lost: rows that Spark dropped although the rule of lateness admits them. state: of the query, in the last batch.
-    watermark: as Spark writes it; empty if there is none. starting: since the start of its process, no batch has ended.
+    watermark: as Spark writes it; empty if there is none. starting: since the start of the query or its process, no
+    batch has ended.
     """
 
     batch: int = -1
@@ -74,9 +75,12 @@ def write_report(settings: LogSettings, tag: str, report: StreamReport | None) -
         log.warning("cannot write the report of %s: %s", tag, error)
 
 
-def note_start(settings: LogSettings, tag: str) -> None:
-    """Note in the report that the query's process starts: until a batch has ended, its view is not stalled."""
-    write_report(settings, tag, replace(read_report(settings, tag) or StreamReport(), starting=True))
+def note_start(settings: LogSettings, tag: str) -> StreamReport:
+    """Note in the report that the query or its process starts, and return it: until a batch has ended, its view is not
+    stalled, since the first batch reads all that came in the meantime."""
+    report = replace(read_report(settings, tag) or StreamReport(), starting=True)
+    write_report(settings, tag, report)
+    return report
 
 
 def _file(settings: LogSettings, tag: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from commands.declaring.observation import Observation
@@ -22,9 +22,10 @@ and those that are no observation of the declared classes, such as heartbeats.""
 COUNTED: Final = (TAKEN, AMENDING, DROPPED, UNREADABLE)
 
 _HEARTBEAT: Final = f"startswith(key, {literal(PREFIX)})"
-_BARRIER: Final = "rand() * 2 < 3"
+_BARRIER: Final = "spark_partition_id() >= 0"
 """Always true. Spark moves no filter across one that is not deterministic, so all records, heartbeats among them, reach
-the watermark first, and move it when nothing else comes. A test reads the optimised plan."""
+the watermark first, and move it when nothing else comes. A test reads the optimised plan. Unlike `rand()`, it is the
+same in every batch: Spark would give each batch another seed, and compile the query anew."""
 
 
 def source_frame(records: DataFrame, name: str, source: Observed, admitted: timedelta) -> DataFrame:
@@ -50,7 +51,7 @@ def judged(records: DataFrame, source: Observed, admitted: timedelta) -> DataFra
         **{name: f"document.data.{identifier(name)}" for name in source.fields},
         "id": "document.id",
         "source": "substring(document.subject, length(document.type) + 2)",
-        "time": event_time("observed", "recorded"),
+        "time": event_time("observed", "recorded", _HEARTBEAT, datetime.now(UTC)),
         "recordedtime": "recorded",
         "type": "document.type",
         "verdict": _verdict(source, admitted),

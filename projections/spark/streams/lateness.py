@@ -12,7 +12,7 @@ never passes an admitted record:
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from commands.declaring.observation import MAX_AHEAD
@@ -20,6 +20,7 @@ from commands.declaring.observation import MAX_AHEAD
 APPENDED_WITHIN: Final = timedelta(seconds=60)
 """From an observation's recording to its append: how long its producer tries, and how far clocks differ."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_NEVER: Final = "9999-01-01 00:00:00"
 
 
 def milliseconds(time: timedelta) -> int:
@@ -32,13 +33,16 @@ def watermark_delay(admitted: timedelta) -> str:
     return f"{milliseconds(admitted + MAX_AHEAD + APPENDED_WITHIN)} milliseconds"
 
 
-def event_time(time: str, recorded: str) -> str:
-    """Spark SQL of the time of a record: at most MAX_AHEAD after it was recorded.
+def event_time(time: str, recorded: str, is_heartbeat: str, started: datetime) -> str:
+    """Spark SQL of the time of a record: at most MAX_AHEAD after it was recorded, and never null, as in earlier states.
 
-    A record of an earlier release has no time of recording; the watermark must not follow it into the future.
+    A record of an earlier release has no time of recording, and was there before the query started; the watermark must
+    not follow it into the future. Unlike `started`, `current_timestamp()` would be another number in the code of each
+    batch, and Spark would compile the query each time. Heartbeats have no time of recording, and no limit.
     """
     ahead = f"interval {milliseconds(MAX_AHEAD)} milliseconds"
-    return f"least({time}, coalesce({recorded}, current_timestamp()) + {ahead})"
+    unknown = f"if({is_heartbeat}, timestamp'{_NEVER}', timestamp_millis({int(started.timestamp() * 1000)}))"
+    return f"least({time}, coalesce({recorded}, {unknown}) + {ahead})"
 
 
 def lateness_ms(time: str, recorded: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +31,8 @@ _FITTING: Final[Mapping[ColumnType, frozenset[str]]] = {
 """The types of Spark whose values a column can hold, each exactly."""
 TIME_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 """As `to_json` writes a time in UTC."""
+_UNNUMBERED: Final = f'{{"{BATCH}":0'
+"""How the fields of every row begin before their batch has a number."""
 NULL_KEY: Final = "%"
 """Of one of several key columns if it is null; no text is encoded like this."""
 
@@ -56,29 +60,38 @@ def check_output(view: StreamView, rows: DataFrame) -> None:
             )
 
 
-def row_records(rows: DataFrame, view: StreamView, tag: str, batch: int, settings: LogSettings) -> DataFrame:
-    """The records of `patches` that replace these rows: `topic, key, value, partition`.
+def row_texts(rows: DataFrame, view: StreamView, tag: str, settings: LogSettings) -> DataFrame:
+    """These rows as `key, fields, partition` of their records; `numbered` adds what each batch has of its own.
 
-    tag: of the generation. batch: the number of the batch that computed them.
-
-    If the key has one column, a row in which it is null is left out.
+    tag: of the generation. If the key has one column, a row in which it is null is left out.
     """
     parts = [_key_text(name, view.columns[name], several=len(view.key_columns) > 1) for name in view.key_columns]
-    fields = [f"{batch}L as {identifier(BATCH)}"]
+    fields = [f"0 as {identifier(BATCH)}"]
     fields += [f"{_value(name, kind)} as {identifier(name)}" for name, kind in view.layout.types.items()]
     if len(parts) == 1:
         rows = rows.where(f"{identifier(view.key_columns[0])} is not null")
     keyed = rows.selectExpr(
         f"concat({literal(tag + '/')}, concat_ws('/', {', '.join(parts)})) as key",
-        f"to_json(struct({batch}L as {BATCH_MEMBER}, unix_millis(current_timestamp()) as t, "
-        f"struct({', '.join(fields)}) as c)) as value",
+        f"substring(to_json(struct({', '.join(fields)})), {len(_UNNUMBERED) + 1}) as fields",
     )
+    partition = f"cast(crc32(cast(key as binary)) % {settings.patch_partitions} as int) as `partition`"
+    return keyed.selectExpr("key", "fields", partition)
+
+
+def numbered(texts: DataFrame, batch: int, settings: LogSettings) -> DataFrame:
+    """The records of `patches` of one batch of `row_texts`: `topic, key, value, partition`.
+
+    batch: its number. It is in the value as text: Spark compiles a query again for each new number in it, but not for
+    a new text.
+    """
+    member = json.dumps({BATCH_MEMBER: batch, "t": time.time_ns() // 1_000_000}, separators=(",", ":"))[:-1]
+    start = f'{member},"c":{_UNNUMBERED[:-1]}{batch}'
     return sendable(
-        keyed.selectExpr(
+        texts.selectExpr(
             f"{literal(settings.topic(PATCHES))} as topic",
             "key",
-            "value",
-            f"cast(crc32(cast(key as binary)) % {settings.patch_partitions} as int) as `partition`",
+            f"concat({literal(start)}, fields, '}}') as value",
+            "`partition`",
         )
     )
 

@@ -23,11 +23,12 @@ class ProgressSender:
     def __init__(self, settings: LogSettings, tag: str) -> None:
         self._settings, self._tag = settings, tag
         self._producer = Producer(client_config(settings, **PRODUCER))
+        self._sent: dict[str, int] = {}
 
     def send(self, ends: Mapping[str, int]) -> None:
         """Say to every partition of `patches` that all rows of records before `ends` are in it already.
 
-        ends: an offset by source. Raises LogUnavailable.
+        ends: an offset by source; those that this sender has sent already are not sent again. Raises LogUnavailable.
         """
         failed: list[KafkaError] = []
 
@@ -37,7 +38,7 @@ class ProgressSender:
 
         topic, now_ms = self._settings.topic(PATCHES), time.time_ns() // 1_000_000
         for source, end in ends.items():
-            if not end:
+            if not end or self._sent.get(source) == end:
                 continue
             value = json.dumps({"p": source, "o": end - 1, "t": now_ms, "v": [self._tag]})
             for partition in range(self._settings.patch_partitions):
@@ -45,3 +46,4 @@ class ProgressSender:
         self._producer.flush()
         if failed:
             raise translate(failed[0], "sending progress", 0)
+        self._sent |= ends

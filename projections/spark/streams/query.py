@@ -15,7 +15,7 @@ from projections.spark.kafka_source import connection
 from projections.spark.live import SINK
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.frames import source_frame
-from projections.spark.streams.output import check_output, row_records
+from projections.spark.streams.output import check_output, numbered, row_texts
 from projections.spark.streams.progress import ProgressSender
 from projections.stream.sources import Observed
 from projections.stream.view import StreamView
@@ -70,11 +70,12 @@ class StreamQuery:
         progress = ProgressSender(self.settings, self.tag)
 
         def write(batch: DataFrame, number: int) -> None:
-            made = row_records(batch, self.view, self.tag, number, self.settings)
+            made = numbered(batch, number, self.settings)
             made.write.format("kafka").mode("append").options(**connection(self.settings), **SINK).save()
             progress.send(self.checkpoint.ends(number, self.settings))
 
-        writer = rows.writeStream.outputMode(output_mode(self.view)).queryName(self.tag)
+        texts = row_texts(rows, self.view, self.tag, self.settings)
+        writer = texts.writeStream.outputMode(output_mode(self.view)).queryName(self.tag)
         writer = writer.trigger(processingTime=f"{trigger_s * 1000:.0f} milliseconds")
         writer = writer.option("checkpointLocation", self.checkpoint.location)
         try:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.1
+STOP_S: Final = 10.0
+"""How long to wait for the end of a batch before the query is stopped."""
 BATCHES: Final = 2
 """The first reads all records, and moves the watermark at its end; the second sends the rows that are final then."""
 
@@ -46,7 +48,7 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
                 target.tag,
                 f"its state is not on this machine: run `replay rebuild {view.name}`, which computes it again",
             )
-        with beating(settings, view.topics), _named(target.tag):
+        with beating(settings, view.topics, partitions=1), _named(target.tag):
             before = checkpoint.committed()
             query = StreamQuery(session, view, target.tag, settings, checkpoint).start(TRIGGER_S)
             watched = Watched(query, settings, target.tag)
@@ -58,7 +60,7 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
                 yield
             finally:
                 watched.look()
-                watched.stop()
+                watched.stop(STOP_S)
 
 
 @contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from eventlog.settings import LogSettings
-from projections.generations.stream_report import StreamReport, read_report, write_report
+from projections.generations.stream_report import StreamReport, note_start, write_report
 from projections.spark.streams.frames import AMENDING, DROPPED, UNREADABLE
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOOK_S: Final = 0.02
 RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """A line that names an exception, behind its traceback."""
 
@@ -27,12 +29,12 @@ class Watched:
 
     def __init__(self, query: StreamingQuery, settings: LogSettings, tag: str) -> None:
         self._query, self._settings, self._tag = query, settings, tag
-        self._report = read_report(settings, tag) or StreamReport()
+        self._report = note_start(settings, tag)
         self._batch = -1
 
     def look(self) -> bool:
         """Take in the batches that ended since the last look; returns whether there were any."""
-        found: list[Any] = [each for each in self._query.recentProgress if each["batchId"] > self._batch]
+        found = self._new()
         for progress in found:
             self._batch = progress["batchId"]
             before, self._report = self._report, reported(self._report, progress)
@@ -41,16 +43,38 @@ class Watched:
             write_report(self._settings, self._tag, self._report)
         return bool(found)
 
+    def _new(self) -> list[Any]:
+        """The progress of new batches. Spark keeps that of 100, and to convert all of it takes a tenth of a second."""
+        last: Any = self._query.lastProgress
+        if last is None or last["batchId"] <= self._batch:
+            return []
+        if last["batchId"] == self._batch + 1:
+            return [last]
+        recent: list[Any] = self._query.recentProgress
+        return [each for each in recent if each["batchId"] > self._batch]
+
     def failure(self) -> str | None:
         """Why it ended; None while it runs."""
         error = self._query.exception()
-        if error is not None:
-            return reason(error)
-        return None if self._query.isActive else "it has stopped"
+        if error is None and self._query.isActive:
+            return None
+        self._report = replace(self._report, starting=False)
+        write_report(self._settings, self._tag, self._report)
+        return "it has stopped" if error is None else reason(error)
 
-    def stop(self) -> None:
-        """Stop it."""
+    def stop(self, within_s: float = 0.0) -> None:
+        """Stop it, between two batches if there is such a moment within `within_s` seconds.
+
+        Of a batch that a stop interrupts, Spark writes the tracebacks to the log.
+        """
+        until = time.monotonic() + within_s
+        while time.monotonic() < until and self._is_in_batch():
+            time.sleep(LOOK_S)
         self._query.stop()
+
+    def _is_in_batch(self) -> bool:
+        status: Any = self._query.status
+        return bool(self._query.isActive and status["isTriggerActive"])
 
     def _log(self, before: StreamReport, after: StreamReport) -> None:
         if after.lost > before.lost:

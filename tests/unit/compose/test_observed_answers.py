@@ -13,7 +13,7 @@ from commands.declaring.observation import ObservationRegistry
 from compose.demo import SAMPLES
 from compose.observed.payments import distant, rapid
 from compose.observed.report import Report
-from compose.observed.sample import ObservedSample
+from compose.observed.sample import SENT_WITHIN, ObservedSample
 from compose.observed.sensors import SENSOR_DOMAIN, averages, silences
 from compose.observed.ski_lifts import busiest_lifts, rides_per_lift
 from compose.observed.web import click_through, views_per_page, visits
@@ -112,7 +112,7 @@ def test_a_final_row_may_come_a_moment_after_it_is_final() -> None:
     (key,) = silences(reports)
     assert checked.expected(reports, {}, final) == {}
     assert set(checked.expected(reports, {key: {}}, final)) == {key}
-    assert set(checked.expected(reports, {}, final + timedelta(seconds=15))) == {key}
+    assert set(checked.expected(reports, {}, final + SENT_WITHIN)) == {key}
 
 
 @pytest.mark.parametrize("domain", OBSERVED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from pyspark.sql import Row
 from commands.declaring.observation import ObservationRegistry, to_entry
 from projections import INTEGER, TEXT, TIME, observations
 from projections.errors import ViewDeclarationError
-from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
+from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame
 from projections.spark.streams.query import computed
 from projections.views.listings.hourly_views import hourly_views
 from tests.observed import (
@@ -60,8 +61,8 @@ def test_rows_do_not_depend_on_batches_and_late_is_what_the_rule_says(tmp_path: 
     records = [record_of(each) for each in found]
     late = sum(each.lateness > LATE_AFTER for each in found)
     assert 20 < late < 100, "the reports must include late ones"
-    for number, parts in enumerate(([records], cut(records, chance, 5))):
-        ran = run(gate_view(**changes), parts, tmp_path / str(number))
+    for partitions, parts in ((1, [records]), (2, cut(records, chance, 5))):
+        ran = run(gate_view(**changes), parts, tmp_path / str(partitions), partitions)
         assert numbers(ran) == rows_in_python(found, admitted)
         assert ran.counts == Counter({TAKEN: len(found) - late, (AMENDING if changes else DROPPED): late})
         assert ran.dropped_by_watermark == 0, "Spark dropped what the rule admits"
@@ -89,22 +90,14 @@ def test_final_rows_are_sent_once_when_heartbeats_close_their_windows(tmp_path: 
         for number in range(4)
     ]
     end = at + timedelta(minutes=2) + LATE_AFTER + timedelta(minutes=2)
-    quiet = [
-        [beat(end - timedelta(seconds=2))],
-        [beat(end - timedelta(seconds=1))],
-        [beat(end)],
-        [beat(end + timedelta(seconds=1))],
-    ]
-    view = gate_view(final=True)
-    open_ = run(view, [[record_of(each) for each in found], *quiet[:1]], tmp_path / "open")
-    assert "a/2026-03-01T12:01:00.000Z" not in open_.rows, (
-        "the window is open until late_after and the skew have passed"
-    )
-    ran = run(
-        view, [[record_of(each) for each in found], *quiet, [beat(end + timedelta(seconds=2))]], tmp_path / "closed"
-    )
+    quiet = [[beat(end + timedelta(seconds=second))] for second in (-2, -1, 0, 1)]
+    ran = run(gate_view(final=True), [[record_of(each) for each in found], *quiet], tmp_path)
+    last = "a/2026-03-01T12:01:00.000Z"
+    assert ran.batch_of[last] == len(quiet), "the window is open until late_after and the skew have passed"
     assert numbers(ran) == rows_in_python(found, LATE_AFTER)
     assert len(ran.sent) == len(set(ran.sent)) == 2
+    compiled = [after - before for before, after in pairwise(ran.compiled)]
+    assert compiled[-1] <= 1, f"a batch compiles more than its watermark: {compiled}"
 
 
 def test_no_filter_passes_the_watermark(tmp_path: Path) -> None:
@@ -257,6 +250,24 @@ def sorts(passed: DataFrame) -> DataFrame:
     return lacks_a_column(passed).selectExpr("gate", "now() as minute", "1 as number", "weight").orderBy("weight")
 
 
+def endless() -> DataFrame:
+    """A stream of records that nobody reads."""
+    from tests.spark_rows import session
+
+    stream = session().readStream.format("rate").load()
+    return stream.selectExpr(
+        "'t' as topic", "cast('k' as binary) as key", "cast('v' as binary) as value",
+        "0 as partition", "0L as offset", "timestamp",
+    )  # fmt: skip
+
+
+def test_time_is_never_null_as_in_the_states_of_earlier_releases() -> None:
+    """Spark refuses to continue with state whose columns may be null and were not."""
+    view = gate_view()
+    frame = source_frame(endless(), "passed", view.sources["passed"], LATE_AFTER)
+    assert [field.name for field in frame.schema if not field.nullable] == ["time"]
+
+
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
@@ -272,17 +283,8 @@ def sorts(passed: DataFrame) -> DataFrame:
     ],
 )
 def test_a_query_that_cannot_work_is_named_before_anything_runs(query: Any, problem: str) -> None:
-    from tests.spark_rows import session
-
-    def read(*_: object) -> DataFrame:
-        stream = session().readStream.format("rate").load()
-        return stream.selectExpr(
-            "'t' as topic", "cast('k' as binary) as key", "cast('v' as binary) as value",
-            "0 as partition", "0L as offset", "timestamp",
-        )  # fmt: skip
-
     view = gate_view(query=query)
     with pytest.raises(ViewDeclarationError) as refused:
-        computed(view, read)
+        computed(view, lambda *_: endless())
     assert problem in str(refused.value)
     assert 'view "gates"' in str(refused.value)

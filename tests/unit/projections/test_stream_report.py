@@ -16,14 +16,33 @@ TAG = "gates@1.g2"
 
 
 class Query:
-    """Spark's, with these batches."""
+    """Spark's, with these batches. reads: how often all of them were read."""
 
     isActive = True  # noqa: N815 - Spark's name
 
-    def __init__(self) -> None:
-        self.recentProgress: list[dict[str, Any]] = []
+    def __init__(self, *batches: dict[str, Any]) -> None:
+        self.batches, self.reads = list(batches), 0
+        self.looks = self.stopped_at = 0
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        return self.batches[-1] if self.batches else None
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - Spark's name
+        self.reads += 1
+        return self.batches
+
+    @property
+    def status(self) -> dict[str, bool]:
+        """Every third look is between two batches."""
+        self.looks += 1
+        return {"isTriggerActive": self.looks % 3 > 0}
 
     def exception(self) -> None: ...
+
+    def stop(self) -> None:
+        self.stopped_at = self.looks
 
 
 def progress(batch: int, **changes: Any) -> dict[str, Any]:
@@ -49,14 +68,15 @@ def test_batches_are_counted_once_and_go_on_after_a_restart(
 ) -> None:
     query: Any = Query()
     watched = Watched(query, settings, TAG)
-    assert (watched.look(), read_report(settings, TAG)) == (False, None)
-    query.recentProgress = [progress(0), progress(1)]
-    assert (watched.look(), watched.look()) == (True, False)
-    again: Any = Query()
-    again.recentProgress = [progress(2, observedMetrics={}, stateOperators=[], eventTime={})]
+    assert (watched.look(), read_report(settings, TAG)) == (False, StreamReport(starting=True))
+    query.batches = [progress(0)]
+    assert (watched.look(), watched.look(), query.reads) == (True, False, 0)
+    query.batches += [progress(1), progress(2)]
+    assert (watched.look(), watched.look(), query.reads) == (True, False, 1)
+    again: Any = Query(progress(3, observedMetrics={}, stateOperators=[], eventTime={}))
     Watched(again, settings, TAG).look()
     report = read_report(settings, TAG)
-    assert report == StreamReport(2, 1.234, 30, amending=4, dropped=2)
+    assert report == StreamReport(3, 1.234, 40, amending=6, dropped=3)
     write_report(settings, TAG, StreamReport(1, 1.234, 20, 4, 2, 3, 0, 8, 1_500_000, "2026-03-01T11:58:00.000Z"))
     shown = read_report(settings, TAG)
     assert shown is not None
@@ -75,20 +95,32 @@ def test_a_view_whose_query_starts_is_not_stalled(settings: LogSettings) -> None
     note_start(settings, TAG)
     before = look()
     assert look().since(before, {"observations/0": 9}).standing == "behind"
-    query: Any = Query()
-    query.recentProgress = [progress(0)]
-    Watched(query, settings, TAG).look()
+    query: Any = Query(progress(0))
+    watched = Watched(query, settings, TAG)
+    watched.look()
     assert look().since(before, {"observations/0": 9}).standing == "stalled"
+    again = Watched(query, settings, TAG)
+    assert (again.failure(), look().since(before, {"observations/0": 9}).standing) == (None, "behind")
+    query.isActive = False
+    assert (again.failure(), look().since(before, {"observations/0": 9}).standing) == ("it has stopped", "stalled")
     note_start(settings, TAG)
     report = read_report(settings, TAG)
     assert report is not None
     assert (report.starting, report.records) == (True, 10), "what was counted stays"
 
 
-def test_rows_that_spark_drops_are_an_error(settings: LogSettings, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("within_s", "at"), [(60.0, 3), (0.0, 0)])
+def test_a_query_is_stopped_between_two_batches_if_there_is_time(
+    settings: LogSettings, within_s: float, at: int
+) -> None:
     query: Any = Query()
+    Watched(query, settings, TAG).stop(within_s)
+    assert query.stopped_at == at
+
+
+def test_rows_that_spark_drops_are_an_error(settings: LogSettings, caplog: pytest.LogCaptureFixture) -> None:
     operator = {"numRowsDroppedByWatermark": 3, "numRowsTotal": 1, "memoryUsedBytes": 1}
-    query.recentProgress = [progress(0, stateOperators=[operator, operator])]
+    query: Any = Query(progress(0, stateOperators=[operator, operator]))
     Watched(query, settings, TAG).look()
     assert "Spark dropped 6 rows that the rule of lateness admits" in caplog.text
     report = read_report(settings, TAG)
