@@ -23,19 +23,13 @@ from tests.states import touched
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
 RECORDS = "topic string, key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
 
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
-"""Options of a JVM that ends before optimised code would pay."""
-
 Patches = dict[tuple[str, str, int, int], dict[str, Any]]
 
 
 @cache
 def session() -> SparkSession:
-    """Without a second attempt of a task: each starts a Python of its own, and what fails in a test fails for good.
-
-    Its JVM does not optimise much: tests are short.
-    """
-    return start_session(SparkSettings(master="local[2]", java=SHORT_LIVED), name="tests", threads=2)
+    """Without a second attempt of a task: each starts a Python of its own, and what fails in a test fails for good."""
+    return start_session(SparkSettings(master="local[2]"), name="tests", threads=2)
 
 
 def record(
