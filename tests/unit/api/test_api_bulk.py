@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from api.ndjson import SLICE_BYTES, SLICE_LINES, DuplexResponse, LineSplitter, W
 from api.service import Service
 from api.settings import Limits
 from commands.receipt import Receipt, ReceiptError
+from commands.sending.outgoing import Outgoing
 from eventlog.errors import LogUnavailable
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeGateway, FakeService, fake_service, receipt
@@ -155,13 +156,13 @@ class HeldGateway(FakeGateway):
     released: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
 
-    async def submit(self, command_type: str, body: Any, **options: Any) -> Receipt:
+    async def decide(self, command: Outgoing) -> Receipt:
         self.waiting += 1
         try:
             await self.released.wait()
         finally:
             self.waiting -= 1
-        return receipt(command_id=options["command_id"])
+        return receipt(command_id=command.command_id)
 
 
 class Wire:
@@ -303,10 +304,13 @@ class CountingGateway(HeldGateway):
     turns: list[int] = field(default_factory=list)
     most: int = 0
 
-    async def submit(self, command_type: str, body: Any, **options: Any) -> Receipt:
-        self.turns.append(self.turn)
+    def send(self, commands: Sequence[Outgoing]) -> list[asyncio.Task[Receipt]]:
+        self.turns += [self.turn] * len(commands)
+        return super().send(commands)
+
+    async def decide(self, command: Outgoing) -> Receipt:
         self.most = max(self.most, self.waiting + 1)
-        return await super().submit(command_type, body, **options)
+        return await super().decide(command)
 
 
 def counted(**limits: Any) -> tuple[Service, CountingGateway]:

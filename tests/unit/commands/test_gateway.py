@@ -19,7 +19,9 @@ from commands.handling.command_task import CommandTask
 from commands.handling.ownership import PartitionWorker
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt, ReceiptError, RecordedEvent, reuse_key
-from commands.sending.gateway import WOKEN_PER_TURN, CommandGateway, new_command_id
+from commands.sending.gateway import CommandGateway
+from commands.sending.outgoing import new_command_id
+from commands.sending.waiting import WOKEN_PER_TURN
 from eventlog.envelope import Envelope, Position, decode
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry, Record

@@ -1,0 +1,90 @@
+"""A command that is ready to be appended to the log: checked, typed, and with an id."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, TypedDict, Unpack
+
+from commands.codec import Body, fingerprint_of, read_command
+from commands.declaring.registry import CommandType
+from commands.errors import TooLarge
+from commands.receipt import reuse_key
+from eventlog import topics
+from eventlog.envelope import Envelope, encode, timestamp_ms
+from eventlog.ports import Entry
+
+MAX_BODY_BYTES: Final = 900_000
+"""Kafka's records have at most 1 MiB; the envelope, and the event that repeats the body, need space as well."""
+
+
+class Options(TypedDict, total=False):
+    """The options of a command.
+
+    command_id: chosen by the client (default: a new id). expected_version: None any, 0 must not exist.
+    """
+
+    command_id: str | None
+    expected_version: int | None
+    correlation_id: str | None
+    causation_id: str | None
+    traceparent: str | None
+
+
+class Outgoing(NamedTuple):
+    """A valid command. is_new: its id was made for it, so it cannot have a receipt yet."""
+
+    command_id: str
+    is_new: bool
+    type: str
+    fingerprint: str
+    entry: Entry
+
+    @property
+    def stream(self) -> str:
+        """The stream of its aggregate."""
+        return self.entry.key
+
+    @property
+    def receipt_keys(self) -> tuple[str, ...]:
+        """The keys of the records that may be its receipt."""
+        if self.is_new:
+            return (self.command_id,)
+        return self.command_id, reuse_key(self.command_id, self.fingerprint)
+
+
+def prepare(kind: CommandType, body: Body, is_new: bool = False, **options: Unpack[Options]) -> Outgoing:
+    """A command with this body, as JSON bytes or a mapping; raises MalformedCommand or TooLarge.
+
+    is_new: `command_id` was made just now; implied if there is none.
+    """
+    if isinstance(body, bytes) and len(body) > MAX_BODY_BYTES:
+        raise TooLarge(len(body), MAX_BODY_BYTES)
+    typed = read_command(kind, body)
+    if len(typed.body) > MAX_BODY_BYTES:
+        raise TooLarge(len(typed.body), MAX_BODY_BYTES)
+    chosen, expected_version = options.get("command_id"), options.get("expected_version")
+    envelope = Envelope(
+        id=chosen or new_command_id(),
+        type=kind.command.type,
+        stream=typed.stream,
+        time=datetime.now(UTC),
+        data={},
+        source=f"/headwater/{typed.aggregate.name}",
+        expected_version=expected_version,
+        correlation_id=options.get("correlation_id"),
+        causation_id=options.get("causation_id"),
+        traceparent=options.get("traceparent"),
+    )
+    fingerprint = fingerprint_of(envelope.type, typed.body, expected_version)
+    entry = Entry(topics.COMMANDS, typed.stream, encode(envelope, typed.body), timestamp_ms(envelope.time))
+    return Outgoing(envelope.id, is_new or not chosen, envelope.type, fingerprint, entry)
+
+
+def new_command_id() -> str:
+    """A new id in the form of a UUIDv7 (RFC 9562): ordered by time, and otherwise random."""
+    random = int.from_bytes(os.urandom(10), "big")
+    number = (time.time_ns() // 1_000_000) << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62
+    digits = f"{number | random & (1 << 62) - 1:032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
