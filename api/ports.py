@@ -51,9 +51,6 @@ class Gateway(Protocol):
         Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered.
         """
 
-    def prepare(self, command_type: str, body: Body, *, is_new: bool = False, **options: Unpack[Options]) -> Outgoing:
-        """A command for `send`; raises UnknownCommand, MalformedCommand or TooLarge. is_new: no receipt has its id."""
-
     def send(self, commands: Sequence[Outgoing]) -> Sequence[asyncio.Future[Receipt]]:
         """Append commands in this order; the future of each has its receipt, LogUnavailable or Unanswered."""
 

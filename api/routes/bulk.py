@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, read_lines
 from api.problems import documented, problem_of
 from api.service import Service
 from commands.receipt import Receipt, raise_refusal
-from commands.sending.outgoing import Options, Outgoing, new_command_id
+from commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
 
 PATH: Final = "/commands"
 DESCRIPTION: Final = """\
@@ -105,7 +106,8 @@ class _Bulk:
         async for lines in read_lines(self._request, self._service.limits.body_bytes, self._service.reading):
             async for some in self._capacity.portions(lines):
                 self._open += len(some)
-                prepared = [(line.number, command) for line in some if (command := self._prepare(line)) is not None]
+                now = datetime.now(UTC)
+                prepared = [(line.number, command) for line in some if (command := self._prepare(line, now))]
                 async for commands in self._service.in_flight.portions(prepared):
                     self._send(commands)
 
@@ -123,7 +125,7 @@ class _Bulk:
             self._open -= len(answers)
             self._capacity.give_back(len(answers))
 
-    def _prepare(self, line: Line) -> Outgoing | None:
+    def _prepare(self, line: Line, now: datetime) -> Outgoing | None:
         """The command of a line; None if it is wrong, which is answered."""
         command_id: str | None = None
         document: Any = None
@@ -133,9 +135,10 @@ class _Bulk:
             command = _read(line, document)
             command_id, document, within = command.id or new_command_id(), command.body, ("body",)
             trace = command.traceparent if requests.is_traceparent(command.traceparent) else None
-            return self._service.gateway.prepare(
-                command.type,
+            return prepare(
+                self._service.commands.command(command.type),
                 command.body,
+                now,
                 is_new=command.id is None,
                 command_id=command_id,
                 expected_version=command.expected_version,

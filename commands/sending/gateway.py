@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Unpack
 
 from commands.codec import Body
@@ -69,17 +70,11 @@ class CommandGateway:
 
         body: the command's fields, as JSON bytes or a mapping. With the id of an earlier command, the same body returns
         its first receipt, and another body a receipt with the outcome `failed` and the code `idempotency_key_reused`.
-        Raises the errors of `prepare` and `send`.
+        Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered (see `send`).
         """
-        (answer,) = self.send([self.prepare(command_type, body, **options)])
+        command = prepare(self.registry.command(command_type), body, datetime.now(UTC), **options)
+        (answer,) = self.send([command])
         return await answer
-
-    def prepare(self, command_type: str, body: Body, *, is_new: bool = False, **options: Unpack[Options]) -> Outgoing:
-        """Check a command, for `send`; raises UnknownCommand, MalformedCommand or TooLarge.
-
-        is_new: the command id was made just now, so no receipt has it; implied if there is none.
-        """
-        return prepare(self.registry.command(command_type), body, is_new, **options)
 
     def send(self, commands: Sequence[Outgoing]) -> list[asyncio.Future[Receipt]]:
         """Append commands in this order; the future of each has its receipt (see `submit`), or an error.

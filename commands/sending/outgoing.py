@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, NamedTuple, TypedDict, Unpack
 
 from commands.codec import Body, fingerprint_of, read_command
@@ -54,10 +54,12 @@ class Outgoing(NamedTuple):
         return self.command_id, reuse_key(self.command_id, self.fingerprint)
 
 
-def prepare(kind: CommandType, body: Body, is_new: bool = False, **options: Unpack[Options]) -> Outgoing:
+def prepare(
+    kind: CommandType, body: Body, time: datetime, *, is_new: bool = False, **options: Unpack[Options]
+) -> Outgoing:
     """A command with this body, as JSON bytes or a mapping; raises MalformedCommand or TooLarge.
 
-    is_new: `command_id` was made just now; implied if there is none.
+    time: when it was accepted, in UTC. is_new: `command_id` was made just now; implied if there is none.
     """
     if isinstance(body, bytes) and len(body) > MAX_BODY_BYTES:
         raise TooLarge(len(body), MAX_BODY_BYTES)
@@ -65,11 +67,12 @@ def prepare(kind: CommandType, body: Body, is_new: bool = False, **options: Unpa
     if len(typed.body) > MAX_BODY_BYTES:
         raise TooLarge(len(typed.body), MAX_BODY_BYTES)
     chosen, expected_version = options.get("command_id"), options.get("expected_version")
+    command_id, command_type = chosen or new_command_id(), kind.command.type
     envelope = Envelope(
-        id=chosen or new_command_id(),
-        type=kind.command.type,
+        id=command_id,
+        type=command_type,
         stream=typed.stream,
-        time=datetime.now(UTC),
+        time=time,
         data={},
         source=f"/headwater/{typed.aggregate.name}",
         expected_version=expected_version,
@@ -77,9 +80,9 @@ def prepare(kind: CommandType, body: Body, is_new: bool = False, **options: Unpa
         causation_id=options.get("causation_id"),
         traceparent=options.get("traceparent"),
     )
-    fingerprint = fingerprint_of(envelope.type, typed.body, expected_version)
-    entry = Entry(topics.COMMANDS, typed.stream, encode(envelope, typed.body), timestamp_ms(envelope.time))
-    return Outgoing(envelope.id, is_new or not chosen, envelope.type, fingerprint, entry)
+    fingerprint = fingerprint_of(command_type, typed.body, expected_version)
+    entry = Entry(topics.COMMANDS, typed.stream, encode(envelope, typed.body), timestamp_ms(time))
+    return Outgoing(command_id, is_new or not chosen, command_type, fingerprint, entry)
 
 
 def new_command_id() -> str:

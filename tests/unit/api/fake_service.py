@@ -25,7 +25,7 @@ from commands.errors import EarlierReceiptsUnread
 from commands.receipt import Receipt, RecordedEvent
 from commands.sending.outgoing import Outgoing, prepare
 from eventlog.capturing.declaring import SourceRegistry
-from eventlog.envelope import Envelope, Position
+from eventlog.envelope import Envelope, Position, decode
 from eventlog.memory import MemoryLog
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition, sources_of
@@ -52,16 +52,23 @@ class FakeGateway:
     ready: bool = True
 
     async def submit(self, command_type: str, body: bytes | Mapping[str, Any], **options: Any) -> Receipt:
-        return await self.decide(self.prepare(command_type, body, **options))
-
-    def prepare(
-        self, command_type: str, body: bytes | Mapping[str, Any], *, is_new: bool = False, **options: Any
-    ) -> Outgoing:
-        prepared = prepare(self.registry.command(command_type), body, is_new, **options)
+        command = prepare(self.registry.command(command_type), body, datetime.now(UTC), **options)
         self.calls.append({"type": command_type, **options})
-        return prepared
+        return await self.decide(command)
 
     def send(self, commands: Sequence[Outgoing]) -> list[asyncio.Task[Receipt]]:
+        sent = [decode(command.entry.value) for command in commands]
+        self.calls += [
+            {
+                "type": each.type,
+                "command_id": each.id,
+                "expected_version": each.expected_version,
+                "correlation_id": each.correlation_id,
+                "causation_id": each.causation_id,
+                "traceparent": each.traceparent,
+            }
+            for each in sent
+        ]
         return [asyncio.create_task(self.decide(command)) for command in commands]
 
     async def decide(self, command: Outgoing) -> Receipt:
