@@ -14,7 +14,7 @@ from commands.receipt import Receipt
 from commands.sending.outgoing import Outgoing
 from eventlog.ports import Record
 
-WOKEN_PER_TURN: Final = 64
+WOKEN_PER_TURN: Final = 16
 """Of those that wait for receipts: each has an answer to write, and other requests wait meanwhile."""
 
 logger = logging.getLogger(__name__)

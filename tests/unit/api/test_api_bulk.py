@@ -251,6 +251,26 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
     asyncio.run(scenario())
 
 
+def test_a_client_that_goes_away_after_its_last_answer_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def scenario() -> None:
+        service, gateway = held()
+        gateway.released.set()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield ndjson(sell("L1"))
+            await settled()
+
+        wire = Wire(chunks())
+        wire.read.set()
+        await wire.call(service)
+        assert wire.answer.count(b"\n") == 1
+
+    asyncio.run(scenario())
+    assert "the client disconnected" in caplog.text
+
+
 def test_a_client_that_never_reads_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         service, gateway = held(stall_s=0.01)
