@@ -22,7 +22,7 @@ from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, read_lines
 from api.problems import documented, problem_of
 from api.service import Service
 from commands.receipt import Receipt, raise_refusal
-from commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
+from commands.sending.outgoing import Options, Outgoing, new_command_ids, prepare
 
 PATH: Final = "/commands"
 DESCRIPTION: Final = """\
@@ -106,9 +106,7 @@ class _Bulk:
         async for lines in read_lines(self._request, self._service.limits.body_bytes, self._service.reading):
             async for some in self._capacity.portions(lines):
                 self._open += len(some)
-                now = datetime.now(UTC)
-                prepared = [(line.number, command) for line in some if (command := self._prepare(line, now))]
-                async for commands in self._service.in_flight.portions(prepared):
+                async for commands in self._service.in_flight.portions(self._prepare(some)):
                     self._send(commands)
 
     def _send(self, commands: Sequence[tuple[int, Outgoing]]) -> None:
@@ -125,7 +123,12 @@ class _Bulk:
             self._open -= len(answers)
             self._capacity.give_back(len(answers))
 
-    def _prepare(self, line: Line, now: datetime) -> Outgoing | None:
+    def _prepare(self, lines: Sequence[Line]) -> list[tuple[int, Outgoing]]:
+        """The commands of lines, with their numbers; wrong lines are answered."""
+        now, each = datetime.now(UTC), zip(lines, new_command_ids(len(lines)), strict=True)
+        return [(line.number, command) for line, new_id in each if (command := self._command(line, new_id, now))]
+
+    def _command(self, line: Line, new_id: str, now: datetime) -> Outgoing | None:
         """The command of a line; None if it is wrong, which is answered."""
         command_id: str | None = None
         document: Any = None
@@ -133,7 +136,7 @@ class _Bulk:
         try:
             document = line.read(self._service.limits.body_bytes)
             command = _read(line, document)
-            command_id, document, within = command.id or new_command_id(), command.body, ("body",)
+            command_id, document, within = command.id or new_id, command.body, ("body",)
             trace = command.traceparent if requests.is_traceparent(command.traceparent) else None
             return prepare(
                 self._service.commands.command(command.type),

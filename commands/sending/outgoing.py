@@ -87,7 +87,16 @@ def prepare(
 
 def new_command_id() -> str:
     """A new id in the form of a UUIDv7 (RFC 9562): ordered by time, and otherwise random."""
-    random = int.from_bytes(os.urandom(10), "big")
-    number = (time.time_ns() // 1_000_000) << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62
-    digits = f"{number | random & (1 << 62) - 1:032x}"
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return new_command_ids(1)[0]
+
+
+def new_command_ids(count: int) -> list[str]:
+    """Several of `new_command_id`; faster, because other threads interrupt each call of the system."""
+    ms, random = f"{time.time_ns() // 1_000_000:012x}", os.urandom(10 * count).hex()
+    return [_uuid7(ms, random[at : at + 20]) for at in range(0, 20 * count, 20)]
+
+
+def _uuid7(ms: str, random: str) -> str:
+    """The id of 12 hexadecimal digits of time, and 20 random ones."""
+    variant = "89ab"[int(random[3], 16) & 3]
+    return f"{ms[:8]}-{ms[8:]}-7{random[:3]}-{variant}{random[4:7]}-{random[7:19]}"
