@@ -192,8 +192,8 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(client: httpx.Clie
     def send_both(number: int, what: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The answers to a command that cannot be decided, and to a good one for the same aggregate."""
         bad, good = (
-            {"type": "wild.do", "body": {"wild_id": unique, "what": each}, "id": f"{unique}-{number}-{each}"}
-            for each in (what, "good")
+            {"type": "wild.do", "body": {"wild_id": unique, "what": each}, "id": f"{unique}-{number}-{place}"}
+            for place, each in enumerate((what, "good"))
         )
         answer = client.post("/commands", content=orjson.dumps(bad) + b"\n" + orjson.dumps(good), headers=NDJSON)
         first, second = sorted(map(orjson.loads, answer.iter_lines()), key=itemgetter("line"))
