@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Unpack
 
 from commands.codec import Body
@@ -106,7 +107,8 @@ class CommandGateway:
 
     def _append(self, command: Outgoing) -> asyncio.Future[Receipt]:
         waiting = self._waiting.add(command)
-        self._log.send(command.entry, partition_of(command.stream, self._log.partitions), waiting.fail)
+        failed = partial(self._waiting.fail, waiting)
+        self._log.send(command.entry, partition_of(command.stream, self._log.partitions), failed)
         return waiting.answer
 
     async def _send_again(self, command: Outgoing, place: Place) -> Receipt:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from typing import Final
 
 from commands.errors import Unanswered
@@ -15,7 +17,7 @@ from commands.sending.outgoing import Outgoing
 from eventlog.ports import Record
 
 WOKEN_PER_TURN: Final = 16
-"""Of those that wait for receipts: each has an answer to write, and other requests wait meanwhile."""
+"""Of those that wait: each has an answer to write, and other requests wait meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,15 +35,6 @@ class Waiting:
         command = self.command
         return receipt.command_id == command.command_id and receipt.fingerprint == command.fingerprint
 
-    def fail(self, error: Exception) -> None:
-        """Wake up without a receipt; called in any thread."""
-        if not (loop := self.answer.get_loop()).is_closed():
-            loop.call_soon_threadsafe(self._fail, error)
-
-    def _fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
 
 class WaitingCommands:
     """Gives each command its receipt, or Unanswered after `timeout_s`.
@@ -53,7 +46,7 @@ class WaitingCommands:
         self._timeout_s = timeout_s
         self._by_key: dict[str, list[Waiting]] = {}
         self._by_deadline: dict[Waiting, None] = {}
-        self._undelivered: deque[Record] = deque()
+        self._steps: deque[Callable[[], None]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -78,38 +71,52 @@ class WaitingCommands:
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Give these receipts to the commands that wait for them; called in any thread."""
+        self._take_later([partial(self._answer, record) for record in records])
+
+    def fail(self, waiting: Waiting, error: Exception) -> None:
+        """Give a command this error; called in any thread."""
+        self._take_later([partial(self._fail, waiting, error)])
+
+    def _take_later(self, steps: Sequence[Callable[[], None]]) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._deliver, records)
+            self._loop.call_soon_threadsafe(self._take, self._loop, steps)
 
-    def _deliver(self, records: Sequence[Record]) -> None:
-        if not self._undelivered and self._loop is not None:
-            self._loop.call_soon(self._deliver_next)
-        self._undelivered.extend(records)
+    def _take(self, loop: asyncio.AbstractEventLoop, steps: Sequence[Callable[[], None]]) -> None:
+        if not self._steps:
+            loop.call_soon(self._take_some, loop)
+        self._steps.extend(steps)
 
-    def _deliver_next(self) -> None:
-        """Deliver some receipts per turn of the loop, which has other work as well."""
-        records = [self._undelivered.popleft() for _ in range(min(WOKEN_PER_TURN, len(self._undelivered)))]
-        if self._undelivered and self._loop is not None:
-            self._loop.call_soon(self._deliver_next)
-        for record in records:
-            waiting = self._by_key.get(record.key, ())
-            receipt = receipt_of(record) if waiting else None
-            if receipt is None:
-                continue
-            for each in [each for each in waiting if each.is_answered_by(receipt)]:
-                self._remove(each)
-                if not each.answer.done():
-                    each.answer.set_result(receipt)
+    def _take_some(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take some steps per turn of the loop, which has other work as well."""
+        some = [self._steps.popleft() for _ in range(min(WOKEN_PER_TURN, len(self._steps)))]
+        if self._steps:
+            loop.call_soon(self._take_some, loop)
+        for step in some:
+            step()
+
+    def _answer(self, record: Record) -> None:
+        waiting = self._by_key.get(record.key, ())
+        receipt = receipt_of(record) if waiting else None
+        if receipt is None:
+            return
+        for each in [each for each in waiting if each.is_answered_by(receipt)]:
+            self._remove(each)
+            if not each.answer.done():
+                each.answer.set_result(receipt)
+
+    def _fail(self, waiting: Waiting, error: Exception) -> None:
+        if waiting in self._by_deadline:
+            self._remove(waiting)
+        if not waiting.answer.done():
+            waiting.answer.set_exception(error)
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for waiting in [*takewhile(lambda each: each.deadline_s <= now, self._by_deadline)]:
+            self._remove(waiting)
+            error = Unanswered(waiting.command.command_id, self._timeout_s)
+            self._take(loop, [partial(self._fail, waiting, error)])
         first = next(iter(self._by_deadline), None)
-        for _ in range(WOKEN_PER_TURN):
-            if first is None or first.deadline_s > loop.time():
-                break
-            self._remove(first)
-            if not first.answer.done():
-                first.answer.set_exception(Unanswered(first.command.command_id, self._timeout_s))
-            first = next(iter(self._by_deadline), None)
         self._timer = None if first is None else loop.call_at(first.deadline_s, self._expire, loop)
 
     def _remove(self, waiting: Waiting) -> None:

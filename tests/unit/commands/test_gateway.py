@@ -25,6 +25,7 @@ from commands.sending.gateway import CommandGateway
 from commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
 from commands.sending.waiting import WOKEN_PER_TURN
 from eventlog.envelope import Envelope, Position, decode
+from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry, Record
 from eventlog.topics import COMMANDS, RECEIPTS
@@ -185,20 +186,24 @@ def test_a_command_that_nobody_waits_for_any_more_leaves_its_id_to_others() -> N
     play(scenario)
 
 
-def test_however_many_are_not_answered_little_is_done_in_a_turn_of_the_loop() -> None:
+@pytest.mark.parametrize("error", [Unanswered, LogUnavailable])
+def test_however_many_fail_at_once_little_is_done_in_a_turn_of_the_loop(error: type[Exception]) -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
         kind, failed, turn = gateway.registry.command("listing.list_property"), list[int](), 0
         sent = gateway.send([prepare(kind, LISTING, datetime.now(UTC)) for _ in range(500)])
         for answer in sent:
             answer.add_done_callback(lambda _: failed.append(turn))
+        if error is LogUnavailable:
+            for waiting in list(gateway._waiting._by_deadline):
+                gateway._waiting.fail(waiting, LogUnavailable("appending", "no broker"))
         while len(failed) < len(sent):
             turn += 1
             await asyncio.sleep(0)
-        assert {type(answer.exception()) for answer in sent} == {Unanswered}
+        assert {type(answer.exception()) for answer in sent} == {error}
         assert max(Counter(failed).values()) <= WOKEN_PER_TURN
         assert (gateway._waiting._by_key, gateway._waiting._by_deadline) == ({}, {})
 
-    play(scenario, answered=False, timeout_s=0.05)
+    play(scenario, answered=False, timeout_s=0.05 if error is Unanswered else 60.0)
 
 
 def test_no_answer_in_time_tells_the_id_to_ask_for_later() -> None:
