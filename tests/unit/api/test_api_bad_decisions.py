@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from api.app import create_app
+from api.service import Service
 from commands.declaring.registry import CommandRegistry
 from commands.handling.command_task import CommandTask
 from commands.handling.ownership import PartitionWorker
@@ -53,7 +54,8 @@ def test_no_command_stops_its_partition_whatever_its_rules_do() -> None:
         log = MemoryLog(partitions=1)
         gateway = CommandGateway(log, REGISTRY)
         await gateway.start()
-        app = create_app(replace(fake_service(), gateway=gateway, commands=REGISTRY))
+        fake: Service = fake_service()
+        app = create_app(replace(fake, gateway=gateway, commands=REGISTRY))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://headwater") as client:
             await scenario(log, client)
