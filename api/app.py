@@ -53,6 +53,7 @@ def create_app(service: Service) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     for routes in (
+        health_routes,  # first, because routes are tried in this order, and probes come all the time
         bulk_routes,
         command_routes,
         observation_routes,
@@ -61,7 +62,6 @@ def create_app(service: Service) -> FastAPI:
         audit_routes,
         stream_routes,
         position_routes,
-        health_routes,
     ):
         app.include_router(routes(service))
     problems.install(app)

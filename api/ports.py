@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from api.query import Query
 from api.reads.audit import AuditPage, EventFilter
+from commands.codec import Body
 from commands.declaring.observation import Report
 from commands.receipt import Receipt
+from commands.sending.outgoing import Options, Outgoing
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.progress import Commit
@@ -42,21 +45,14 @@ class Gateway(Protocol):
     def ready(self) -> bool:
         """Whether every earlier receipt is known."""
 
-    async def submit(
-        self,
-        command_type: str,
-        body: bytes | Mapping[str, Any],
-        *,
-        command_id: str | None = None,
-        expected_version: int | None = None,
-        correlation_id: str | None = None,
-        causation_id: str | None = None,
-        traceparent: str | None = None,
-    ) -> Receipt:
+    async def submit(self, command_type: str, body: Body, **options: Unpack[Options]) -> Receipt:
         """Append a command and return its receipt.
 
         Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered.
         """
+
+    def send(self, commands: Sequence[Outgoing]) -> Sequence[asyncio.Future[Receipt]]:
+        """Append commands in this order; the future of each has its receipt, LogUnavailable or Unanswered."""
 
     async def receipt(self, command_id: str) -> Receipt | None:
         """The receipt of a command, None if there is none."""

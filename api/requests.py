@@ -15,7 +15,7 @@ from commands.errors import TooLarge
 VERSION_TAG: Final = re.compile(r'"(0|[1-9][0-9]{0,17})"')
 VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,255}")
 TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~-]*")
+UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")
 JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
 
 
@@ -117,8 +117,11 @@ def header(request: Request, name: str) -> str | None:
 
 def link(*parts: str) -> str:
     """A path of these parts, percent-encoded if necessary."""
-    # most parts need no quoting, which costs more than the rest of an answer
-    return "".join("/" + (part if UNRESERVED.fullmatch(part) else quote(part, safe="")) for part in parts)
+    path = "/" + "/".join(parts)
+    # most paths need no quoting, which costs more than the rest of an answer
+    if UNRESERVED.fullmatch(path) and path.count("/") == len(parts):
+        return path
+    return "".join("/" + quote(part, safe="") for part in parts)
 
 
 def check_no_query(request: Request) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from api.capacity import Capacity
 from api.changes.feeds import ChangeFeeds
 from api.lookups import Lookups
 from api.ports import Auditor, CapturedSources, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
@@ -46,6 +46,6 @@ class Service:
     writing: Turns = field(default_factory=Turns)
 
     @cached_property
-    def in_flight(self) -> asyncio.Semaphore:
-        """Held for each command of a request with many lines while it waits for its receipt."""
-        return asyncio.Semaphore(self.limits.in_flight_in_all)
+    def in_flight(self) -> Capacity:
+        """Has a place for each command of a request with many lines that waits for its receipt."""
+        return Capacity(self.limits.in_flight_in_all)

@@ -55,6 +55,8 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False, include_input=False)
         raise MalformedCommand(kind.type, [dict(detail) for detail in details]) from error
+    except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
+        raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
     aggregate_id = str(getattr(command, aggregate.id_field))
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 

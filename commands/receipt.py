@@ -47,8 +47,8 @@ class ReceiptError:
     actual: int | None = None
 
 
-class _Head(msgspec.Struct, gc=False):
-    """A receipt without its events (see Receipt), in the order of its members in JSON."""
+class _Members(msgspec.Struct, gc=False):
+    """What every receipt has in JSON (see Receipt), in this order."""
 
     command_id: str
     type: str
@@ -57,10 +57,31 @@ class _Head(msgspec.Struct, gc=False):
     version: int
     fingerprint: str
     time: str
+
+
+class _Head(_Members, gc=False):
+    """A receipt without its events."""
+
     error: ReceiptError | msgspec.UnsetType
 
 
+class _Event(msgspec.Struct, gc=False):
+    """A RecordedEvent."""
+
+    id: str
+    type: str
+    position: str
+
+
+class _Document(_Members, gc=False):
+    """A whole receipt; members that are not listed are ignored."""
+
+    events: list[_Event]
+    error: ReceiptError | None = None
+
+
 _write = msgspec.json.Encoder().encode
+_read = msgspec.json.Decoder(_Document).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +128,18 @@ class Receipt:
     @classmethod
     def from_json(cls, value: bytes) -> Receipt:
         """Read a record's value; raises ValueError if it is not a receipt."""
-        try:
-            document = orjson.loads(value)
-            error = document.get("error")
-            return cls(
-                command_id=document["command_id"],
-                type=document["type"],
-                stream=document["stream"],
-                outcome=document["outcome"],
-                version=document["version"],
-                fingerprint=document["fingerprint"],
-                time=document["time"],
-                events=tuple(
-                    RecordedEvent(e["id"], e["type"], Position.parse(e["position"])) for e in document["events"]
-                ),
-                error=None if error is None else ReceiptError(**error),
-            )
-        except (KeyError, TypeError, AttributeError) as wrong:
-            raise ValueError(f"not a receipt: {wrong!r}") from wrong
+        read = _read(value)
+        return cls(
+            read.command_id,
+            read.type,
+            read.stream,
+            read.outcome,
+            read.version,
+            read.fingerprint,
+            read.time,
+            tuple([RecordedEvent(each.id, each.type, Position.parse(each.position)) for each in read.events]),
+            read.error,
+        )
 
 
 def receipt_head(

@@ -30,7 +30,7 @@ from eventlog.kafka_client import (
     translated,
 )
 from eventlog.kafka_group import KafkaMembership
-from eventlog.kafka_writer import KafkaWriter, Submitter
+from eventlog.kafka_writer import Failed, KafkaWriter, Stored, Submitter
 from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Record, RevokedCallback, Role
 from eventlog.settings import LogSettings
 
@@ -78,11 +78,14 @@ class KafkaLog:
 
     def submit(self, entry: Entry, partition: int) -> Future[int]:
         """See EventLog.submit."""
-        with self._lock:
-            if self._submitter is None:
-                config = client_config(self.settings, **WRITER, **{"message.timeout.ms": SUBMIT_TIMEOUT_MS})
-                self._submitter = Submitter(config, self.settings.topic(topics.COMMANDS))
-        return self._submitter.send(self.settings.topic(entry.topic), entry, partition)
+        stored: Future[int] = Future()
+        stored.set_running_or_notify_cancel()
+        self._submit(entry, partition, stored.set_exception, stored.set_result)
+        return stored
+
+    def send(self, entry: Entry, partition: int, failed: Failed) -> None:
+        """See EventLog.send."""
+        self._submit(entry, partition, failed)
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
         """See EventLog.read."""
@@ -191,6 +194,13 @@ class KafkaLog:
             raise
         with self._lock:
             self._idle_readers.append(consumer)
+
+    def _submit(self, entry: Entry, partition: int, failed: Failed, stored: Stored | None = None) -> None:
+        with self._lock:
+            if self._submitter is None:
+                config = client_config(self.settings, **WRITER, **{"message.timeout.ms": SUBMIT_TIMEOUT_MS})
+                self._submitter = Submitter(config, self.settings.topic(topics.COMMANDS))
+        self._submitter.send(self.settings.topic(entry.topic), entry, partition, failed, stored)
 
     def _check_ended(self, partition: int, role: Role) -> None:
         """Raise LeftOpen if a record of an earlier owner is neither committed nor aborted."""

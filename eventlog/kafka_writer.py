@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -24,6 +23,9 @@ from eventlog.settings import LogSettings
 TRANSACTION_TIMEOUT_MS = 10_000
 SHARED_TOPICS = topics.BY_KEY | {topics.DEAD_LETTERS}
 """Topics to which others append as well."""
+
+Failed = Callable[[LogUnavailable], None]
+Stored = Callable[[int], None]
 
 logger = logging.getLogger(__name__)
 
@@ -193,16 +195,14 @@ class Submitter:
         self._thread = threading.Thread(target=self._serve, name="submitter", daemon=True)
         self._thread.start()
 
-    def send(self, topic: str, entry: Entry, partition: int) -> Future[int]:
-        """Append `entry`; the future has its offset, or LogUnavailable."""
-        stored: Future[int] = Future()
-        stored.set_running_or_notify_cancel()
+    def send(self, topic: str, entry: Entry, partition: int, failed: Failed, stored: Stored | None = None) -> None:
+        """Append `entry`; call `stored` with its offset, or `failed`, in any thread."""
 
-        def report(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                stored.set_result(message.offset() or 0)
-            else:
-                stored.set_exception(LogUnavailable(f'appending to "{entry.topic}"', error.str()))
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failed(_not_appended(entry, error.str()))
+            elif stored is not None:
+                stored(message.offset() or 0)
 
         try:
             with self._replacing:  # a replaced producer is not polled any more
@@ -212,11 +212,10 @@ class Submitter:
                     value=entry.value,
                     partition=partition,
                     timestamp=entry.timestamp_ms,
-                    on_delivery=report,
+                    on_delivery=on_delivery,
                 )
         except (BufferError, KafkaException) as error:
-            stored.set_exception(LogUnavailable(f'appending to "{entry.topic}"', str(error)))
-        return stored
+            failed(_not_appended(entry, str(error)))
 
     def close(self) -> None:
         """Wait for records being sent, and stop."""
@@ -233,3 +232,7 @@ class Submitter:
                     lost, self._producer = self._producer, fresh
                 lost.purge()
                 lost.flush(0)  # those that wait for these records get the error
+
+
+def _not_appended(entry: Entry, reason: str) -> LogUnavailable:
+    return LogUnavailable(f'appending to "{entry.topic}"', reason)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 
 from eventlog import topics
 from eventlog.envelope import partition_of
-from eventlog.errors import Fenced
+from eventlog.errors import Fenced, LogUnavailable
 from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Record, RevokedCallback, Role
 
 
@@ -65,6 +65,10 @@ class MemoryLog:
             stored.set_result(self._append(entry, partition, _Outcome(_State.COMMITTED)))
             self._changed.notify_all()
         return stored
+
+    def send(self, entry: Entry, partition: int, failed: Callable[[LogUnavailable], None]) -> None:
+        """See EventLog.send; nothing fails here."""
+        self.submit(entry, partition)
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
         """See EventLog.read."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from eventlog import topics
+from eventlog.errors import LogUnavailable
 
 
 class Record(NamedTuple):
@@ -145,7 +146,10 @@ class EventLog(Protocol):
         """
 
     def submit(self, entry: Entry, partition: int) -> Future[int]:
-        """Append outside a transaction (a command); the future has its offset once it is stored, or LogUnavailable."""
+        """Append outside a transaction; the future has its offset once it is stored, or LogUnavailable."""
+
+    def send(self, entry: Entry, partition: int, failed: Callable[[LogUnavailable], None]) -> None:
+        """Like `submit`, but only an error is reported: it is passed to `failed`, in any thread."""
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
         """Records from offset `start` up to `end` (exclusive; None: the end at the time of the call).

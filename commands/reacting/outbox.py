@@ -20,7 +20,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import TooLarge
 from commands.handling.deleted_unread import begin_at
 from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, role_reading
-from commands.sending.gateway import MAX_BODY_BYTES
+from commands.sending.outgoing import MAX_BODY_BYTES
 from eventlog import topics
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.naming import MESSAGES, source_topics, topic_about

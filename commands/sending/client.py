@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -28,7 +28,8 @@ from commands.declaring.aggregate import Command
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError, Unanswered
 from commands.receipt import Receipt, raise_refusal
-from commands.sending.gateway import CommandGateway, new_command_id
+from commands.sending.gateway import CommandGateway
+from commands.sending.outgoing import Options, new_command_id
 from commands.sending.pipeline import run_each
 from eventlog.envelope import Position
 from eventlog.errors import EventLogError, LogUnavailable
@@ -41,16 +42,6 @@ Result = TypeVar("Result")
 ATTEMPTS: Final = 3
 IN_FLIGHT: Final = 1_000
 _END: Final = object()
-
-
-class Options(TypedDict, total=False):
-    """The options of a command; see `CommandGateway.submit`. Default of `command_id`: a new id."""
-
-    command_id: str | None
-    expected_version: int | None
-    correlation_id: str | None
-    causation_id: str | None
-    traceparent: str | None
 
 
 @dataclass(frozen=True, slots=True)

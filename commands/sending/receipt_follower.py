@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Final
 
 from commands.errors import LocalStateError
-from commands.sending.receipt_index import ReceiptIndex, RecentReceipts
+from commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
 from eventlog import topics
 from eventlog.errors import EventLogError
 from eventlog.ports import EventLog, Record
@@ -77,14 +77,18 @@ class ReceiptFollower:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def find(self, command_id: str) -> tuple[int, int] | None:
-        """(partition, offset) of a receipt; None if unknown. Safe to call from any thread."""
+    def find(self, command_id: str) -> Place | None:
+        """The place of a receipt; None if unknown. Safe to call from any thread."""
+        return self.find_each([command_id])[0]
+
+    def find_each(self, command_ids: Sequence[str]) -> Sequence[Place | None]:
+        """Like `find`, for each of several commands; faster."""
         index = self._index
         try:
-            return None if index is None else index.find(command_id)
+            return [None] * len(command_ids) if index is None else index.find_each(command_ids)
         except LocalStateError as error:
-            logger.warning("cannot look up a receipt: %s", error)
-            return None
+            logger.warning("cannot look up receipts: %s", error)
+            return [None] * len(command_ids)
 
     def _run(self) -> None:
         try:
@@ -131,13 +135,17 @@ class ReceiptFollower:
         self._index = index
 
     def _take(self, records: Sequence[Record], reached: Mapping[int, int]) -> None:
-        awaited = [record for record in records if record.key in self._awaited]
+        awaited, others = list[Record](), list[Record]()
+        for record in records:
+            (awaited if record.key in self._awaited else others).append(record)
+        complete = {record.partition for record in records} - self._older.keys()
+        positions = {each: reached[each] for each in complete}
         if awaited:
-            self._add(awaited, {})  # before delivery, because the receiver may look it up again
+            # before delivery, because the receiver may look it up again
+            self._add(awaited, {} if others else positions)
             self._deliver(awaited)
-        if records:
-            complete = {record.partition for record in records} - self._older.keys()
-            self._add(records, {each: reached[each] for each in complete})
+        if others:
+            self._add(others, positions)
 
     def _older_records(self) -> Generator[None, None, None]:
         """Index the older receipts, some per step."""

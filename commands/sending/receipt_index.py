@@ -16,6 +16,9 @@ from commands.local_state.state import StateStore
 from eventlog import topics
 from eventlog.ports import EventLog, Record
 
+Place = tuple[int, int]
+"""Partition and offset of a receipt."""
+
 _OFFSET_BITS = 48
 _LAYOUT = "receipts-1"
 BUDGET_BYTES = 16 * 1024 * 1024
@@ -23,7 +26,7 @@ BUDGET_BYTES = 16 * 1024 * 1024
 
 
 class ReceiptIndex(Protocol):
-    """Command id → (partition, offset). Only `find` may be called from threads other than the one that adds.
+    """Command id → place. Only `find` and `find_each` may be called from threads other than the one that adds.
 
     keeps_all: whether it needs all receipts of the log, not only the latest. A place that it finds may belong to
     another command: check the record. Every method may raise LocalStateError.
@@ -37,8 +40,11 @@ class ReceiptIndex(Protocol):
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """Like `add`, for records that may be older than stored ones, which they do not replace."""
 
-    def find(self, command_id: str) -> tuple[int, int] | None:
-        """(partition, offset) of the receipt, or None."""
+    def find(self, command_id: str) -> Place | None:
+        """The place of the receipt, or None."""
+
+    def find_each(self, command_ids: Sequence[str]) -> Sequence[Place | None]:
+        """Like `find`, for each of several commands; faster."""
 
     def position(self, partition: int) -> int:
         """The offset before which it has everything, from the last `add`; 0 if none."""
@@ -74,13 +80,17 @@ class RecentReceipts:
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """See ReceiptIndex.add_older: it has no space for them."""
 
-    def find(self, command_id: str) -> tuple[int, int] | None:
+    def find(self, command_id: str) -> Place | None:
         """See ReceiptIndex.find."""
         digest = hash(command_id)
         place = self._young.get(digest)
         if place is None:
             place = self._old.get(digest)
         return None if place is None else _parts(place)
+
+    def find_each(self, command_ids: Sequence[str]) -> Sequence[Place | None]:
+        """See ReceiptIndex.find_each."""
+        return [self.find(command_id) for command_id in command_ids]
 
     def position(self, partition: int) -> int:
         """See ReceiptIndex.position."""
@@ -113,17 +123,20 @@ class StoredReceipts:
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """See ReceiptIndex.add_older."""
         unknown = []
-        for record in records:
-            known = self.find(record.key)
+        for record, known in zip(records, self.find_each([record.key for record in records]), strict=True):
             # a receipt that was sent again is stored again, and compaction removes the older record
             if known is None or (known[0] == record.partition and known[1] < record.offset):
                 unknown.append(record)
         self.add(unknown, positions)
 
-    def find(self, command_id: str) -> tuple[int, int] | None:
+    def find(self, command_id: str) -> Place | None:
         """See ReceiptIndex.find."""
-        place = self._store.receipt(command_id)
-        return None if place is None else _parts(int.from_bytes(place, "big"))
+        return self.find_each([command_id])[0]
+
+    def find_each(self, command_ids: Sequence[str]) -> Sequence[Place | None]:
+        """See ReceiptIndex.find_each."""
+        found = self._store.receipts(command_ids)
+        return [None if place is None else _parts(int.from_bytes(place, "big")) for place in found]
 
     def position(self, partition: int) -> int:
         """See ReceiptIndex.position."""
@@ -160,7 +173,7 @@ def _place(record: Record) -> int:
     return record.partition << _OFFSET_BITS | record.offset
 
 
-def _parts(place: int) -> tuple[int, int]:
+def _parts(place: int) -> Place:
     return place >> _OFFSET_BITS, place & (1 << _OFFSET_BITS) - 1
 
 

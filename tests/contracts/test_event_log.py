@@ -295,8 +295,12 @@ def test_each_topic_is_told_from_every_other(log: EventLog) -> None:
 
 def test_submitted_commands_are_stored_in_order(log: EventLog) -> None:
     stored = [log.submit(entry(f"c{n}", topic=COMMANDS), 1) for n in range(5)]
-    assert [future.result(10) for future in stored] == [0, 1, 2, 3, 4]
-    assert keys(log, COMMANDS, 1) == ["c0", "c1", "c2", "c3", "c4"]
+    failed: list[LogUnavailable] = []
+    log.send(entry("c5", topic=COMMANDS), 1, failed.append)
+    stored.append(log.submit(entry("c6", topic=COMMANDS), 1))
+    assert [future.result(10) for future in stored] == [0, 1, 2, 3, 4, 6]
+    assert keys(log, COMMANDS, 1) == [f"c{n}" for n in range(7)]
+    assert failed == []
 
 
 def test_a_tail_gives_what_is_there_and_what_comes_and_tells_its_position(log: EventLog) -> None:

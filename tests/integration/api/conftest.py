@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import httpx
 import pytest
@@ -17,10 +17,18 @@ from tests.integration.api.api_deployment import Deployment, serving
 
 
 @pytest.fixture(scope="module")
-def deployment(stack: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def modules() -> Sequence[str]:
+    """What the deployment declares."""
+    return SHIPPED
+
+
+@pytest.fixture(scope="module")
+def deployment(
+    stack: StackSettings, tmp_path_factory: pytest.TempPathFactory, modules: Sequence[str]
+) -> Iterator[Deployment]:
     name, endpoints = f"t_api_{uuid.uuid4().hex[:8]}", stack.endpoints
     folder = tmp_path_factory.mktemp(name)
-    variables = {"HEADWATER_ENVIRONMENT": name, "HEADWATER_STATE": str(folder), "HEADWATER_MODULES": ",".join(SHIPPED)}
+    variables = {"HEADWATER_ENVIRONMENT": name, "HEADWATER_STATE": str(folder), "HEADWATER_MODULES": ",".join(modules)}
     made = Deployment(endpoints.environment() | variables, folder)
     admin.prepare(made.log)
     with OnPostgres(made.stores), OnElasticsearch(made.stores), OnValkey(made.stores):

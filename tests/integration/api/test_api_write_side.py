@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 import httpx
@@ -20,6 +21,8 @@ from compose.ports import free_port
 from eventlog.kafka import KafkaLog
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
+from tests.badly_behaved import BAD, BAD_COMMANDS, CODES
+from tests.domains import SHIPPED
 from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop
 from tests.waiting import eventually
 
@@ -36,15 +39,39 @@ DETAILS = {
 }
 
 
+class Handler:
+    """The one handler process of the deployment."""
+
+    def __init__(self, deployment: Deployment, api: httpx.Client) -> None:
+        self._deployment, self._api = deployment, api
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and return when it answers."""
+        self.process = self._deployment.start("commands")
+        body = {"listing_id": "nobody"}
+        eventually(
+            lambda: self._api.post("/commands/listing.withdraw", json=body).status_code == 409,
+            "the handler answers",
+            START_S,
+        )
+
+
 @pytest.fixture(scope="module")
-def client(api: httpx.Client, deployment: Deployment) -> Iterator[httpx.Client]:
-    process = deployment.start("commands")
-    body = {"listing_id": "nobody"}
-    eventually(
-        lambda: api.post("/commands/listing.withdraw", json=body).status_code == 409, "the handler answers", START_S
-    )
-    yield api
-    stop(process)
+def modules() -> Sequence[str]:
+    return (*SHIPPED, "tests.badly_behaved")
+
+
+@pytest.fixture(scope="module")
+def handler(api: httpx.Client, deployment: Deployment) -> Iterator[Handler]:
+    started = Handler(deployment, api)
+    yield started
+    stop(started.process)
+
+
+@pytest.fixture(scope="module")
+def client(api: httpx.Client, handler: Handler) -> httpx.Client:
+    return api
 
 
 @pytest.fixture
@@ -157,6 +184,36 @@ def test_many_commands_in_one_request(client: httpx.Client) -> None:
     assert {found["accepted"]["version"] for found in first.values() if found["line"] in range(41, 81)} == {2}
     again = send_all()
     assert [again[number] for number in range(1, 81)] == [first[number] for number in range(1, 81)]
+
+
+def test_no_command_stops_its_partition_whatever_its_rules_do(client: httpx.Client, handler: Handler) -> None:
+    unique = uuid.uuid4().hex
+
+    def send_both(number: int, what: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The answers to a command that cannot be decided, and to a good one for the same aggregate."""
+        bad, good = (
+            {"type": "wild.do", "body": {"wild_id": unique, "what": each}, "id": f"{unique}-{number}-{place}"}
+            for place, each in enumerate((what, "good"))
+        )
+        answer = client.post("/commands", content=orjson.dumps(bad) + b"\n" + orjson.dumps(good), headers=NDJSON)
+        first, second = sorted(map(orjson.loads, answer.iter_lines()), key=itemgetter("line"))
+        assert (first["status"], second["status"]) == (500, 201), (what, first, second)
+        assert "error_id" in first["problem"]
+        return first, second
+
+    answers = [send_both(number, what) for number, what in enumerate(BAD)]
+    assert answers[-1][1]["accepted"]["version"] == len(BAD)
+    assert handler.process.poll() is None
+    stop(handler.process)
+    handler.start()
+    for number, what in enumerate(BAD[:3], len(BAD)):
+        assert send_both(number, what)[1]["accepted"]["version"] == number + 1
+    for (first, _), what in zip(answers, BAD, strict=True):
+        receipt = asked(client, first["id"])
+        if what in BAD_COMMANDS:  # it was not sent
+            assert receipt is None
+        else:
+            assert receipt["error"]["code"] == CODES.get(what, "internal_error")
 
 
 def test_what_a_client_submitted_before_it_went_away_is_decided(client: httpx.Client) -> None:

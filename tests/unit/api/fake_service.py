@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +19,13 @@ from api.reads.captured import CapturedReader
 from api.service import Service
 from api.settings import Limits
 from api.waiting import Waiter
-from commands.codec import fingerprint_of, read_command
 from commands.declaring.observation import ObservationRegistry, Report
 from commands.declaring.registry import CommandRegistry
 from commands.errors import EarlierReceiptsUnread
 from commands.receipt import Receipt, RecordedEvent
+from commands.sending.outgoing import Outgoing, prepare
 from eventlog.capturing.declaring import SourceRegistry
-from eventlog.envelope import Envelope, Position
+from eventlog.envelope import Envelope, Position, decode
 from eventlog.memory import MemoryLog
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition, sources_of
@@ -51,13 +52,29 @@ class FakeGateway:
     ready: bool = True
 
     async def submit(self, command_type: str, body: bytes | Mapping[str, Any], **options: Any) -> Receipt:
-        typed = read_command(self.registry.command(command_type), body)
+        command = prepare(self.registry.command(command_type), body, datetime.now(UTC), **options)
         self.calls.append({"type": command_type, **options})
+        return await self.decide(command)
+
+    def send(self, commands: Sequence[Outgoing]) -> list[asyncio.Task[Receipt]]:
+        sent = [decode(command.entry.value) for command in commands]
+        self.calls += [
+            {
+                "type": each.type,
+                "command_id": each.id,
+                "expected_version": each.expected_version,
+                "correlation_id": each.correlation_id,
+                "causation_id": each.causation_id,
+                "traceparent": each.traceparent,
+            }
+            for each in sent
+        ]
+        return [asyncio.create_task(self.decide(command)) for command in commands]
+
+    async def decide(self, command: Outgoing) -> Receipt:
         if self.error is not None:
             raise self.error
-        return self.answer or receipt(
-            typed.stream, command_type, fingerprint=fingerprint_of(command_type, typed.body, None)
-        )
+        return self.answer or receipt(command.stream, command.type, fingerprint=command.fingerprint)
 
     async def receipt(self, command_id: str) -> Receipt | None:
         if command_id not in self.known and not self.ready:

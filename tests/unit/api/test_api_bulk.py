@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from api.ndjson import SLICE_BYTES, SLICE_LINES, DuplexResponse, LineSplitter, W
 from api.service import Service
 from api.settings import Limits
 from commands.receipt import Receipt, ReceiptError
+from commands.sending.outgoing import Outgoing
 from eventlog.errors import LogUnavailable
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeGateway, FakeService, fake_service, receipt
@@ -155,13 +156,13 @@ class HeldGateway(FakeGateway):
     released: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
 
-    async def submit(self, command_type: str, body: Any, **options: Any) -> Receipt:
+    async def decide(self, command: Outgoing) -> Receipt:
         self.waiting += 1
         try:
             await self.released.wait()
         finally:
             self.waiting -= 1
-        return receipt(command_id=options["command_id"])
+        return receipt(command_id=command.command_id)
 
 
 class Wire:
@@ -250,6 +251,26 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
     asyncio.run(scenario())
 
 
+def test_a_client_that_goes_away_after_its_last_answer_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def scenario() -> None:
+        service, gateway = held()
+        gateway.released.set()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield ndjson(sell("L1"))
+            await settled()
+
+        wire = Wire(chunks())
+        wire.read.set()
+        await wire.call(service)
+        assert wire.answer.count(b"\n") == 1
+
+    asyncio.run(scenario())
+    assert "the client disconnected" in caplog.text
+
+
 def test_a_client_that_never_reads_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         service, gateway = held(stall_s=0.01)
@@ -303,10 +324,13 @@ class CountingGateway(HeldGateway):
     turns: list[int] = field(default_factory=list)
     most: int = 0
 
-    async def submit(self, command_type: str, body: Any, **options: Any) -> Receipt:
-        self.turns.append(self.turn)
+    def send(self, commands: Sequence[Outgoing]) -> list[asyncio.Task[Receipt]]:
+        self.turns += [self.turn] * len(commands)
+        return super().send(commands)
+
+    async def decide(self, command: Outgoing) -> Receipt:
         self.most = max(self.most, self.waiting + 1)
-        return await super().submit(command_type, body, **options)
+        return await super().decide(command)
 
 
 def counted(**limits: Any) -> tuple[Service, CountingGateway]:

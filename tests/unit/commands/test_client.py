@@ -42,6 +42,11 @@ class FaultyLog(MemoryLog):
         failed.set_exception(LogUnavailable("appending", "no broker"))
         return failed
 
+    def send(self, entry: Entry, partition: int, failed: Callable[[LogUnavailable], None]) -> None:
+        error = self.submit(entry, partition).exception()
+        if isinstance(error, LogUnavailable):
+            failed(error)
+
 
 @contextmanager
 def handled(log: MemoryLog) -> Iterator[None]:

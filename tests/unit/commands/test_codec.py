@@ -13,6 +13,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import BrokenStream, MalformedCommand
 from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
+from tests.badly_behaved import wild
 from tests.domains import SHIPPED
 
 SELL = CommandRegistry.load().command("listing.sell")
@@ -29,6 +30,12 @@ def test_events_are_folded_in_their_sequence() -> None:
     assert (state.price, version) == (2, 2)
     assert fold(listing, [repriced(3)], state, version)[0].price == 3
     assert fold(listing, []) == (listing.initial, 0)
+
+
+def test_a_validator_cannot_end_the_process_that_reads_the_command() -> None:
+    kind = CommandRegistry([("here", wild)]).command("wild.do")
+    with pytest.raises(RuntimeError, match=r'"wild\.do" raised SystemExit\(4\)'):
+        read_command(kind, {"wild_id": "w", "what": "validator exits"})
 
 
 def test_an_erased_event_leaves_a_gap() -> None:

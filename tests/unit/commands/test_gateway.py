@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Unpack
 
 import orjson
 import pytest
@@ -19,8 +21,11 @@ from commands.handling.command_task import CommandTask
 from commands.handling.ownership import PartitionWorker
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt, ReceiptError, RecordedEvent, reuse_key
-from commands.sending.gateway import WOKEN_PER_TURN, CommandGateway, new_command_id
+from commands.sending.gateway import CommandGateway
+from commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
+from commands.sending.waiting import WOKEN_PER_TURN
 from eventlog.envelope import Envelope, Position, decode
+from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry, Record
 from eventlog.topics import COMMANDS, RECEIPTS
@@ -149,6 +154,56 @@ def test_what_cannot_be_a_command_never_reaches_the_log() -> None:
         assert [record for p in (0, 1) for record in log.read(COMMANDS, p, 0)] == []
 
     play(scenario)
+
+
+def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
+    def command(price: int, **options: Unpack[Options]) -> Outgoing:
+        kind = CommandRegistry.load().command("listing.change_price")
+        return prepare(kind, {"listing_id": "L1", "price": price}, datetime.now(UTC), **options)
+
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        await gateway.submit("listing.list_property", LISTING)
+        first = await gateway.submit("listing.change_price", {"listing_id": "L1", "price": 1}, command_id="k")
+        sent = [command(2), command(1, command_id="k"), command(3, command_id="k"), command(4)]
+        receipts = [await answer for answer in gateway.send(sent)]
+        assert [each.command_id for each in receipts] == [each.command_id for each in sent]
+        assert [each.outcome for each in receipts] == ["accepted", "accepted", "failed", "accepted"]
+        assert receipts[1] == first
+        assert [each.version for each in receipts] == [3, 2, 2, 4]
+        assert gateway.send([]) == []
+
+    play(scenario)
+
+
+def test_a_command_that_nobody_waits_for_any_more_leaves_its_id_to_others() -> None:
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        gone = asyncio.create_task(gateway.submit("listing.list_property", LISTING, command_id="k"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert (await gateway.submit("listing.list_property", LISTING, command_id="k")).outcome == "accepted"
+        assert (gateway._waiting._by_key, gateway._waiting._by_deadline) == ({}, {})
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("error", [Unanswered, LogUnavailable])
+def test_however_many_fail_at_once_little_is_done_in_a_turn_of_the_loop(error: type[Exception]) -> None:
+    async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
+        kind, failed, turn = gateway.registry.command("listing.list_property"), list[int](), 0
+        sent = gateway.send([prepare(kind, LISTING, datetime.now(UTC)) for _ in range(500)])
+        for answer in sent:
+            answer.add_done_callback(lambda _: failed.append(turn))
+        if error is LogUnavailable:
+            for waiting in list(gateway._waiting._by_deadline):
+                gateway._waiting.fail(waiting, LogUnavailable("appending", "no broker"))
+        while len(failed) < len(sent):
+            turn += 1
+            await asyncio.sleep(0)
+        assert {type(answer.exception()) for answer in sent} == {error}
+        assert max(Counter(failed).values()) <= WOKEN_PER_TURN
+        assert (gateway._waiting._by_key, gateway._waiting._by_deadline) == ({}, {})
+
+    play(scenario, answered=False, timeout_s=0.05 if error is Unanswered else 60.0)
 
 
 def test_no_answer_in_time_tells_the_id_to_ask_for_later() -> None:

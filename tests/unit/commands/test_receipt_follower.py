@@ -105,6 +105,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReceiptInd
 def test_an_index_finds_the_latest_place_of_each(index: ReceiptIndex) -> None:
     index.add([record("a", 2**40, 3), record("b", 5), record("a", 2**40 + 1, 3)], {})
     assert (index.find("a"), index.find("b"), index.find("c")) == ((3, 2**40 + 1), (0, 5), None)
+    assert index.find_each(["c", "b", "a"]) == [None, (0, 5), (3, 2**40 + 1)]
     index.clear()
     assert (index.find("a"), index.find("b"), index.position(3)) == (None, None, 0)
 
@@ -263,6 +264,16 @@ def test_a_receipt_can_be_found_before_whoever_waits_for_it_wakes() -> None:
         eventually(lambda: found, "it is delivered")
         assert found == [(0, 1)]
         eventually(lambda: follower.find("other") == (0, 0), "the others can be found")
+
+
+def test_whoever_is_waited_for_no_receipt_is_read_twice() -> None:
+    log, store = NotingLog(), MemoryStore()
+    with following(log, lambda: StoredReceipts(store), ["mine"]) as follower:
+        until_ready(follower)
+        for names, end in ((["mine"], 1), (["other"], 2), (["mine", "other"], 4)):
+            log.give(*names)
+            eventually(lambda end=end: StoredReceipts(store).position(0) == end, "it is stored")  # type: ignore[misc]
+            assert follower.find_each(["mine", "other"]).count(None) == (names == ["mine"])
 
 
 def test_a_gateway_denies_no_receipt_that_it_may_find_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_whatever_production_answers_failed_to_fails_the_test(what: str) -> None
 
 @pytest.mark.parametrize("what", BAD_COMMANDS)
 def test_a_command_that_cannot_be_made_again_from_its_record_fails_the_test(what: str) -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(RuntimeError, match="SystemExit"):
         given(wild).when(Do.model_construct(wild_id="w", what=what))
 
 

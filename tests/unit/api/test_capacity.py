@@ -1,0 +1,43 @@
+"""A bounded number of places: whoever comes first gets them, and whoever leaves holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from api.capacity import Capacity
+
+
+async def take(capacity: Capacity, items: Sequence[int], taken: list[Sequence[int]]) -> None:
+    async for portion in capacity.portions(items):
+        taken.append(portion)
+
+
+def test_items_are_taken_in_their_order_as_places_become_free() -> None:
+    async def scenario() -> None:
+        capacity, taken = Capacity(3), list[Sequence[int]]()
+        tasks = [asyncio.create_task(take(capacity, items, taken)) for items in ([1, 2, 3, 4, 5], [6], [])]
+        await asyncio.wait(tasks, timeout=0.01)
+        assert (taken, [task.done() for task in tasks]) == ([[1, 2, 3]], [False, False, True])
+        capacity.give_back(1)
+        await asyncio.wait(tasks, timeout=0.01)
+        assert taken == [[1, 2, 3], [4]]
+        capacity.give_back(3)
+        await asyncio.wait_for(asyncio.gather(*tasks), 10)
+        assert taken in ([[1, 2, 3], [4], [5], [6]], [[1, 2, 3], [4], [6], [5]])
+
+    asyncio.run(scenario())
+
+
+def test_one_that_is_cancelled_takes_nothing() -> None:
+    async def scenario() -> None:
+        capacity, taken = Capacity(1), list[Sequence[int]]()
+        await take(capacity, [1], taken)
+        gone, waiting = (asyncio.create_task(take(capacity, [number], taken)) for number in (2, 3))
+        await asyncio.sleep(0)
+        gone.cancel()
+        capacity.give_back(1)
+        await asyncio.wait_for(waiting, 10)
+        assert taken == [[1], [3]]
+
+    asyncio.run(scenario())
