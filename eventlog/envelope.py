@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 import orjson
@@ -18,14 +18,13 @@ SPEC_VERSION = "1.0"
 HEARTBEAT = "headwater.heartbeat"
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _MAX_COUNT = 2**64 - 1
 
 
-class Envelope(NamedTuple):
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """A CloudEvents 1.0 context with Headwater's extensions (https://cloudevents.io, spec 1.0.2).
 
     id: of an event, its stream and version (`listing/L1/7`); of a command, the command id.
@@ -126,7 +125,8 @@ def partition_of(key: str, partitions: int) -> int:
 
 def timestamp_ms(time: datetime) -> int:
     """Milliseconds since 1970, like Kafka's record timestamps."""
-    return (time - EPOCH) // _MILLISECOND
+    since = time - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
 
 
 def encode(envelope: Envelope, body: bytes | None = None) -> bytes:

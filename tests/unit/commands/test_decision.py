@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec import structs
 
 from commands.codec import fingerprint_of, fold, read_command, read_snapshot
 from commands.declaring.aggregate import Aggregate
@@ -232,7 +233,9 @@ def test_an_asynchronous_rule_is_refused_at_start() -> None:
 @pytest.mark.parametrize("stream", ["wild/w", 'wild/Ä"\\\n'])
 def test_events_of_a_command_are_encoded_as_any_envelope_is(stream: str, more: dict[str, Any]) -> None:
     cause = Envelope('c"1', "wild.do", stream, TIME, {}, **more)
-    event = cause._replace(id=f"{stream}/7", type="wild.done", source="/headwater/wild", data_version=2, sequence=7)
-    event = event._replace(causation_id=cause.id, correlation_id=cause.correlation_id or cause.id)
+    event = structs.replace(
+        cause, id=f"{stream}/7", type="wild.done", source="/headwater/wild", data_version=2, sequence=7
+    )
+    event = structs.replace(event, causation_id=cause.id, correlation_id=cause.correlation_id or cause.id)
     body = b'{"a":[1]}'
     assert encode_event(cause, "/headwater/wild", "wild.done", 2, 7, body) == encode(event, body)

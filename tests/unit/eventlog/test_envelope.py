@@ -9,6 +9,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from eventlog.envelope import Envelope, Position, decode, encode, encode_event, format_time, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
@@ -127,7 +128,8 @@ def test_data_is_read_as_it_was_written() -> None:
 
 @given(envelopes, texts, st.dictionaries(texts, counts, min_size=1))
 def test_an_event_is_written_like_any_envelope(command: Envelope, source: str, data: dict[str, int]) -> None:
-    event = command._replace(
+    event = structs.replace(
+        command,
         id=f"{command.stream}/7",
         type="thing.done",
         source=source,
