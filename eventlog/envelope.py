@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -22,6 +21,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _MAX_COUNT = 2**64 - 1
+_TIME_CHARACTERS = len("2026-01-02T03:04:05.678901Z")
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
@@ -164,11 +164,12 @@ def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
 
 
 def encode_event(
-    command: Envelope, source: str, event_type: str, data_version: int, sequence: int, body: bytes
+    command: Envelope, time: str, source: str, event_type: str, data_version: int, sequence: int, body: bytes
 ) -> bytes:
     """The document of an event, like `encode`.
 
-    command: its cause, which has its stream and time. event_type: its storage name. body: its data as JSON text.
+    command: its cause, which has its stream. time: the command's, as text. event_type: its storage name. body: its data
+    as JSON text.
     """
     return _write(
         _EventDocument(
@@ -177,7 +178,7 @@ def encode_event(
             source,
             event_type,
             command.stream,
-            format_time(command.time),
+            time,
             "application/json",
             data_version,
             sequence,
@@ -226,12 +227,12 @@ def decode(value: bytes | str | None) -> Envelope:
     )
 
 
-@lru_cache(maxsize=64)
 def format_time(time: datetime) -> str:
     """RFC 3339 in UTC with microseconds: fixed width, so that text order is time order."""
     if time.tzinfo is not UTC:
         time = time.astimezone(UTC)
-    return f"{time.isoformat(timespec='microseconds')[:26]}Z"
+    text = orjson.dumps(time, option=orjson.OPT_UTC_Z)[1:-1].decode()  # a third of the time of isoformat
+    return text if len(text) == _TIME_CHARACTERS else f"{text[:19]}.000000Z"  # without a fraction if it is zero
 
 
 def _time(text: str, name: str = "time") -> datetime:

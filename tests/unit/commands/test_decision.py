@@ -20,7 +20,7 @@ from commands.handling.command_task import CommandTask
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt
-from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, encode_event
+from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, encode_event, format_time
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record, abort_on_error
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, MAX_RECORD_BYTES, RECEIPTS, SNAPSHOTS
@@ -238,4 +238,4 @@ def test_events_of_a_command_are_encoded_as_any_envelope_is(stream: str, more: d
     )
     event = structs.replace(event, causation_id=cause.id, correlation_id=cause.correlation_id or cause.id)
     body = b'{"a":[1]}'
-    assert encode_event(cause, "/headwater/wild", "wild.done", 2, 7, body) == encode(event, body)
+    assert encode_event(cause, format_time(TIME), "/headwater/wild", "wild.done", 2, 7, body) == encode(event, body)

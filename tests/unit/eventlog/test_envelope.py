@@ -141,7 +141,9 @@ def test_an_event_is_written_like_any_envelope(command: Envelope, source: str, d
         correlation_id=command.correlation_id or command.id,
         causation_id=command.id,
     )
-    assert encode_event(command, source, "thing.done", 2, 7, orjson.dumps(data)) == encode(event)
+    assert encode_event(command, format_time(command.time), source, "thing.done", 2, 7, orjson.dumps(data)) == encode(
+        event
+    )
 
 
 @given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1), timezones=st.timezones()))
@@ -155,6 +157,7 @@ def test_written_times_are_ordered_like_times(time: datetime) -> None:
 
 def test_a_time_elsewhere_is_written_in_utc() -> None:
     assert format_time(TIME.astimezone(timezone(timedelta(hours=-7)))) == "2026-01-02T03:04:05.678901Z"
+    assert format_time(TIME.replace(microsecond=0)) == "2026-01-02T03:04:05.000000Z"
     assert timestamp_ms(TIME) == 1_767_323_045_678
 
 
