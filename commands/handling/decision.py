@@ -220,8 +220,7 @@ def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event
     if len(events) > MAX_EVENTS:
         raise _too_many(aggregate, f"more than {MAX_EVENTS} events")
     for event in events:
-        kind = type(event)
-        if not issubclass(kind, Event) or aggregate.events.get(kind.type) is not kind:
+        if type(event) not in aggregate.events.values():
             raise BadDecision(
                 f'"decide" of "{aggregate.name}" made {_named(event)}, which "evolve" does not handle: '
                 'add the class to the annotation of "evolve"'
