@@ -30,6 +30,11 @@ FULL = Envelope(
     traceparent="00-e",
 )
 
+
+class FakeTime(datetime):
+    """As libraries make it that set the clock."""
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 counts = st.integers(0, 2**53)
 envelopes = st.builds(
@@ -158,6 +163,7 @@ def test_written_times_are_ordered_like_times(time: datetime) -> None:
 def test_a_time_elsewhere_is_written_in_utc() -> None:
     assert format_time(TIME.astimezone(timezone(timedelta(hours=-7)))) == "2026-01-02T03:04:05.678901Z"
     assert format_time(TIME.replace(microsecond=0)) == "2026-01-02T03:04:05.000000Z"
+    assert format_time(FakeTime(2026, 1, 2, tzinfo=UTC)) == "2026-01-02T00:00:00.000000Z"
     assert timestamp_ms(TIME) == 1_767_323_045_678
 
 
