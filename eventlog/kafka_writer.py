@@ -164,11 +164,13 @@ class _Batch:
         """Send them; the reports arrive during `producer.poll`."""
         topic, shared, last = settings.topic(self.topic), self.shared, len(self._entries) - 1
         produce = producer.produce
-        # produce_batch would be faster, but takes no timestamps
-        for index, (_, key, value, timestamp_ms) in enumerate(self._entries):
+        # produce_batch would be faster, but takes no timestamps; arguments by name take 0.7 µs longer
+        for index, entry in enumerate(self._entries):
+            key = entry.key
             report = self._on_delivery(index) if shared or index in (0, last) else None
             partition = self._shared_partition(key, settings) if shared else owned
-            produce(topic, value, key.encode(errors="surrogateescape"), partition, report, timestamp=timestamp_ms)
+            key_bytes = key.encode(errors="surrogateescape")
+            produce(topic, entry.value, key_bytes, partition, report, None, entry.timestamp_ms)
 
     def _shared_partition(self, key: str, settings: LogSettings) -> int:
         return partition_of(key, settings.partitions) if self.topic in topics.BY_KEY else 0

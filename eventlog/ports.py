@@ -7,11 +7,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from eventlog import topics
 from eventlog.errors import LogUnavailable
 
 
-class Record(NamedTuple):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """One record of a topic, as stored.
 
     topic: short name, without the environment. key: text; bytes that are not UTF-8 are kept as surrogate escapes.
@@ -26,7 +28,7 @@ class Record(NamedTuple):
     timestamp_ms: int
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A record to be appended."""
 
     topic: str

@@ -9,6 +9,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Final
 
+from msgspec import structs
+
 from commands.codec import read_command
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
@@ -77,7 +79,8 @@ class Resender:
             typed = read_command(self._commands.command(command.type), command.data)
         except (NotAnEnvelope, CommandError) as error:
             raise CannotRetry(key, f"it is still not a valid command: {error}") from error
-        again = command._replace(
+        again = structs.replace(
+            command,
             id=f"{command.id}/retry",
             stream=typed.stream,
             time=datetime.now(UTC),

@@ -30,7 +30,7 @@ from commands.receipt import (
     receipt_head,
 )
 from eventlog import topics
-from eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
+from eventlog.envelope import Envelope, encode_event, timestamp_ms
 from eventlog.ports import Entry
 
 MAX_ENTRY_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
@@ -48,9 +48,10 @@ logger = logging.getLogger(__name__)
 
 
 class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
-    """A command from the log: its envelope, its fingerprint, and its partition."""
+    """A command from the log: its envelope, its time as text, its fingerprint, and its partition."""
 
     envelope: Envelope
+    time: str
     fingerprint: str
     partition: int
 
@@ -177,7 +178,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         event = read_back(event, body)  # noqa: PLW2901
         if str(getattr(event, aggregate.id_field)) != typed.aggregate_id:
             raise BadDecision(f'"{event.type}" belongs to another "{aggregate.name}" than "{stream}"')
-        entry = _entry(aggregate, envelope, event, body, version, time_ms)
+        entry = _entry(aggregate, received, event, body, version, time_ms)
         size_bytes += len(entry.value or b"")
         if size_bytes > MAX_EVENTS_BYTES:
             raise _too_many(aggregate, f"more than {MAX_EVENTS_BYTES} bytes of events")
@@ -219,8 +220,7 @@ def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event
     if len(events) > MAX_EVENTS:
         raise _too_many(aggregate, f"more than {MAX_EVENTS} events")
     for event in events:
-        kind = type(event)
-        if not issubclass(kind, Event) or aggregate.events.get(kind.type) is not kind:
+        if type(event) not in aggregate.events.values():
             raise BadDecision(
                 f'"decide" of "{aggregate.name}" made {_named(event)}, which "evolve" does not handle: '
                 'add the class to the annotation of "evolve"'
@@ -228,9 +228,12 @@ def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event
     return events
 
 
-def _entry(aggregate: AnyAggregate, command: Envelope, event: Event, body: bytes, version: int, time_ms: int) -> Entry:
+def _entry(
+    aggregate: AnyAggregate, received: ReceivedCommand, event: Event, body: bytes, version: int, time_ms: int
+) -> Entry:
+    command, source = received.envelope, f"/headwater/{aggregate.name}"
     event_id = f"{command.stream}/{version}"
-    value = encode_event(command, f"/headwater/{aggregate.name}", event.type, event.version, version, body)
+    value = encode_event(command, received.time, source, event.type, event.version, version, body)
     if len(value) + len(event_id) > MAX_ENTRY_BYTES:  # the characters of the key suffice
         raise BadDecision(
             f'event "{event_id[:200]}" would have {len(value)} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '
@@ -249,7 +252,7 @@ def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: Rece
         outcome,
         version,
         received.fingerprint,
-        format_time(envelope.time),
+        received.time,
         error,
     )
 

@@ -14,7 +14,7 @@ from commands.handling.decision import Decision, Known, ReceivedCommand, answere
 from commands.local_state.state import StateStore
 from commands.receipt import KEY_REUSED, UNREADABLE, UNREADABLE_STATE, Receipt, ReceiptError, reuse_key
 from eventlog import topics
-from eventlog.envelope import EPOCH, Envelope, decode, partition_of
+from eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter, time_of
 from eventlog.ports import Entry, Record
@@ -106,7 +106,7 @@ class Handler:
             fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
         else:
             return  # another partition must answer it
-        received = ReceivedCommand(envelope, fingerprint, self._partition)
+        received = ReceivedCommand(envelope, format_time(envelope.time), fingerprint, self._partition)
         pending = batch.decision(envelope.id)
         if pending is None and stored is None:
             self._answer(received, typed, error, batch)

@@ -40,7 +40,7 @@ def refusals(records: Sequence[Record], receipts: Mapping[str, bytes | None], no
     """
     found = []
     for record in records:
-        if record.value is None or _ADDRESSED not in record.value:
+        if record.value is None or record.value.find(_ADDRESSED) < 0:
             continue
         try:
             command = decode(record.value)

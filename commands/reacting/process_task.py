@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
+from msgspec import structs
+
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import UnreadableProcess
@@ -173,7 +175,7 @@ class ProcessTask:
             logger.error("%s/%d/%d: %s", record.topic, record.partition, record.offset, error)
             self._unreadable[key] = stopped_at(record.value)
             letter = dead_letter(record, str(error), timestamp_ms(self._clock()))
-            self._letters.append(letter._replace(key=f"{topics.PROCESSES}/{self._partition}/{key}"))
+            self._letters.append(structs.replace(letter, key=f"{topics.PROCESSES}/{self._partition}/{key}"))
 
     def _keep(self, key: str, instance: Instance | None) -> None:
         if instance is None:

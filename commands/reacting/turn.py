@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from msgspec import structs
+
 from commands.codec import read_event
 from commands.declaring.aggregate import Event
 from commands.declaring.process import AnyProcess, ProcessRegistry
@@ -144,7 +146,7 @@ class Turn:
         if failure is not None:
             letter = dead_letter(timed_out(instance, timer, self._partition), failure, self._now_ms)
             at = f"{topics.INBOX}/{self._partition}/timer/{key}/{timer}@{instance.timers[timer].due_ms}"
-            self.letters.append(letter._replace(key=at))
+            self.letters.append(structs.replace(letter, key=at))
             self._stop(instance, timer_id(instance.key, timer, instance.timers[timer]))
 
     def _take(self, key: str, step: Step) -> None:

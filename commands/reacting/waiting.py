@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from eventlog import topics
 from eventlog.ports import Entry, EventLog, Record
 
@@ -76,7 +78,7 @@ class ParkedRecords:
         wanted = {place.offset: place.inbox_offset for place in chosen}
         read = self._log.read(topics.PROCESSES, self._partition, chosen[0].offset, chosen[-1].offset + 1)
         found = {
-            record.offset: record._replace(topic=topics.INBOX, key=key, offset=wanted[record.offset])
+            record.offset: structs.replace(record, topic=topics.INBOX, key=key, offset=wanted[record.offset])
             for record in read
             if record.offset in wanted
         }

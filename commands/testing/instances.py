@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
+from msgspec import structs
 from pydantic import BaseModel
 
 from commands.codec import read_command
@@ -226,7 +227,7 @@ class _Play:
             error=ReceiptError(seen.code, seen.message),
         )
         # a new offset, because it distinguishes refusals of the same command
-        record = sent.record._replace(offset=next(self._offsets))
+        record = structs.replace(sent.record, offset=next(self._offsets))
         (entry,) = refusals([record], {command.id: receipt.to_json()}, timestamp_ms(self._past.now))
         return decode(entry.value)
 

@@ -14,7 +14,7 @@ from commands.codec import read_back, read_event
 from commands.declaring.aggregate import Event, Message
 from commands.declaring.registry import AnyAggregate
 from eventlog import topics
-from eventlog.envelope import Envelope, decode, encode_event, partition_of, stream_name, timestamp_ms
+from eventlog.envelope import Envelope, decode, encode_event, format_time, partition_of, stream_name, timestamp_ms
 from eventlog.ports import Record
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -110,7 +110,7 @@ class Past:
         version = self._versions[stream] = self._versions[stream] + 1
         cause = Envelope(COMMAND_ID, "", stream, time, {})
         source = f"/headwater/{aggregate.name}"
-        value = encode_event(cause, source, stored.kind.type, stored.version, version, stored.data)
+        value = encode_event(cause, format_time(time), source, stored.kind.type, stored.version, version, stored.data)
         partition = partition_of(stream, self._partitions)
         offset = self._ends[partition]
         self._ends[partition] += 1

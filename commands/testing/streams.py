@@ -16,7 +16,7 @@ from commands.handling.decision import Known, ReceivedCommand, attempt, kept
 from commands.receipt import Receipt, ReceiptError, receipt_json
 from commands.testing.differences import difference, listed
 from commands.testing.past import COMMAND_ID, START, Happened, Past, as_recorded, envelope_of
-from eventlog.envelope import Envelope, decode
+from eventlog.envelope import Envelope, decode, format_time
 
 State = TypeVar("State", bound=BaseModel)
 
@@ -56,9 +56,8 @@ class GivenStream(Generic[State]):
         typed = read_command(CommandType(self.aggregate, kind), command.__pydantic_serializer__.to_json(command))
         if self.stream not in (None, typed.stream):
             raise ValueError(f'the command is for "{typed.stream}", but the events before it are of "{self.stream}"')
-        received = ReceivedCommand(
-            Envelope(COMMAND_ID, kind.type, typed.stream, self.now, {}), fingerprint_of(kind.type, typed.body, None), 0
-        )
+        envelope = Envelope(COMMAND_ID, kind.type, typed.stream, self.now, {})
+        received = ReceivedCommand(envelope, format_time(self.now), fingerprint_of(kind.type, typed.body, None), 0)
         decision = attempt(received, typed, self._known, keep=True)
         events = tuple(read_event(self.aggregate, decode(entry.value)) for entry in decision.events)
         receipt = Receipt.from_json(receipt_json(decision.receipt, decision.recorded, range(len(decision.recorded))))

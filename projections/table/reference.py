@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS
 from projections.table.event_data import current_data, is_partial, problem
@@ -27,7 +29,9 @@ def lift(view: TableView, source: Source) -> list[Patch]:
         return []
     if problem([view.plan], source.envelope) is not None or is_partial(effect, source.envelope):
         return []
-    source = replace(source, envelope=source.envelope._replace(data=current_data(effect.event, source.envelope)))
+    source = replace(
+        source, envelope=structs.replace(source.envelope, data=current_data(effect.event, source.envelope))
+    )
     fields = {field.name: field for field in view.layout.fields}
     place = source.position
     return [

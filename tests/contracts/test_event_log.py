@@ -146,8 +146,8 @@ def test_offsets_tell_each_record_of_several_topics(log: EventLog) -> None:
     transaction.commit()
     settle(log)
     found = {(r.topic, r.offset): r.key for topic in (EVENTS, RECEIPTS) for r in log.read(topic, 0, 0)}
-    for (topic, key, _, _), offset in zip([*entries, entry("late")], offsets, strict=True):
-        assert found[topic, offset] == key
+    for appended, offset in zip([*entries, entry("late")], offsets, strict=True):
+        assert found[appended.topic, offset] == appended.key
 
 
 def test_a_time_tells_an_offset_before_which_nothing_is_as_late(log: EventLog) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from commands.declaring.aggregate import Event
 from projections.errors import BulkLoadFailed, PoisonEvent
@@ -111,7 +112,9 @@ def changed(source: Source, **data: Any) -> Source:
     document = json.loads(source.record)
     document["id"] = "thing/other/1"
     document["data"] = {name: each for name, each in (document["data"] | data).items() if each is not None}
-    return replace(source, envelope=source.envelope._replace(data=document["data"]), record=json.dumps(document))
+    return replace(
+        source, envelope=structs.replace(source.envelope, data=document["data"]), record=json.dumps(document)
+    )
 
 
 def of_a_put(sources: list[Source]) -> Source:

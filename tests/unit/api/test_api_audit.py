@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from api.app import create_app
 from api.reads import audit
@@ -30,7 +31,7 @@ def log() -> MemoryLog:
         time = START + timedelta(seconds=number)
         kind = "listing.sold" if number % 2 else "listing.listed"
         stored = event(f"listing/L{number}", 1, kind, number=number)
-        stored = stored._replace(time=time)
+        stored = structs.replace(stored, time=time)
         append(log, number % 3, stored.id, encode(stored), timestamp_ms(time))
         beat = heartbeat(number % 3, time)
         append(log, number % 3, beat.key, beat.value, beat.timestamp_ms)

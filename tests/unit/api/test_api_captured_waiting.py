@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from msgspec import structs
 
 from api import captured_waiting
 from api.app import create_app
@@ -308,7 +309,7 @@ def test_the_last_end_counts_and_nothing_else(log: MemoryLog) -> None:
 
 
 def replace_id(entry: Entry, text: str) -> Entry:
-    return entry._replace(value=json.dumps({**json.loads(entry.value or b""), "id": f"7:{text}x"}).encode())
+    return structs.replace(entry, value=json.dumps({**json.loads(entry.value or b""), "id": f"7:{text}x"}).encode())
 
 
 def test_an_end_that_is_not_committed_does_not_count(log: MemoryLog) -> None:

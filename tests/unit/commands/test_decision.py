@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec import structs
 
 from commands.codec import fingerprint_of, fold, read_command, read_snapshot
 from commands.declaring.aggregate import Aggregate
@@ -19,7 +20,7 @@ from commands.handling.command_task import CommandTask
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt
-from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, encode_event
+from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, encode_event, format_time
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record, abort_on_error
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, MAX_RECORD_BYTES, RECEIPTS, SNAPSHOTS
@@ -232,7 +233,9 @@ def test_an_asynchronous_rule_is_refused_at_start() -> None:
 @pytest.mark.parametrize("stream", ["wild/w", 'wild/Ä"\\\n'])
 def test_events_of_a_command_are_encoded_as_any_envelope_is(stream: str, more: dict[str, Any]) -> None:
     cause = Envelope('c"1', "wild.do", stream, TIME, {}, **more)
-    event = cause._replace(id=f"{stream}/7", type="wild.done", source="/headwater/wild", data_version=2, sequence=7)
-    event = event._replace(causation_id=cause.id, correlation_id=cause.correlation_id or cause.id)
+    event = structs.replace(
+        cause, id=f"{stream}/7", type="wild.done", source="/headwater/wild", data_version=2, sequence=7
+    )
+    event = structs.replace(event, causation_id=cause.id, correlation_id=cause.correlation_id or cause.id)
     body = b'{"a":[1]}'
-    assert encode_event(cause, "/headwater/wild", "wild.done", 2, 7, body) == encode(event, body)
+    assert encode_event(cause, format_time(TIME), "/headwater/wild", "wild.done", 2, 7, body) == encode(event, body)

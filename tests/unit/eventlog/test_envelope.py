@@ -9,6 +9,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from eventlog.envelope import Envelope, Position, decode, encode, encode_event, format_time, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
@@ -28,6 +29,11 @@ FULL = Envelope(
     causation_id="d",
     traceparent="00-e",
 )
+
+
+class FakeTime(datetime):
+    """As libraries make it that set the clock."""
+
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 counts = st.integers(0, 2**53)
@@ -127,7 +133,8 @@ def test_data_is_read_as_it_was_written() -> None:
 
 @given(envelopes, texts, st.dictionaries(texts, counts, min_size=1))
 def test_an_event_is_written_like_any_envelope(command: Envelope, source: str, data: dict[str, int]) -> None:
-    event = command._replace(
+    event = structs.replace(
+        command,
         id=f"{command.stream}/7",
         type="thing.done",
         source=source,
@@ -139,7 +146,9 @@ def test_an_event_is_written_like_any_envelope(command: Envelope, source: str, d
         correlation_id=command.correlation_id or command.id,
         causation_id=command.id,
     )
-    assert encode_event(command, source, "thing.done", 2, 7, orjson.dumps(data)) == encode(event)
+    assert encode_event(command, format_time(command.time), source, "thing.done", 2, 7, orjson.dumps(data)) == encode(
+        event
+    )
 
 
 @given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1), timezones=st.timezones()))
@@ -153,6 +162,8 @@ def test_written_times_are_ordered_like_times(time: datetime) -> None:
 
 def test_a_time_elsewhere_is_written_in_utc() -> None:
     assert format_time(TIME.astimezone(timezone(timedelta(hours=-7)))) == "2026-01-02T03:04:05.678901Z"
+    assert format_time(TIME.replace(microsecond=0)) == "2026-01-02T03:04:05.000000Z"
+    assert format_time(FakeTime(2026, 1, 2, tzinfo=UTC)) == "2026-01-02T00:00:00.000000Z"
     assert timestamp_ms(TIME) == 1_767_323_045_678
 
 
