@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from eventlog.logs import log_to_stderr
 from projections.errors import UnknownView
-from replay import building, comparing, explaining, keeping, letters, listing, planning, status
+from replay import dead_letters, explain, list_views, plan, prune, rebuild, status, verify
 from replay.errors import NameTaken, NoSuchLetter, NoTerminal, NothingToDrop
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import fail
@@ -38,22 +38,22 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
 )
-app.command("list")(listing.list_views)
+app.command("list")(list_views.list_views)
 for command in (
     status.status,
-    listing.generations,
-    planning.plan,
-    explaining.explain,
-    building.rebuild,
-    building.rollback,
-    comparing.verify,
-    comparing.diff,
-    keeping.prune,
-    keeping.drop,
-    keeping.publish,
+    list_views.generations,
+    plan.plan,
+    explain.explain,
+    rebuild.rebuild,
+    rebuild.rollback,
+    verify.verify,
+    verify.diff,
+    prune.prune,
+    prune.drop,
+    prune.publish,
 ):
     app.command()(command)
-app.add_typer(letters.app, name="dead-letters")
+app.add_typer(dead_letters.app, name="dead-letters")
 
 
 @app.callback()

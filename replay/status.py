@@ -17,10 +17,10 @@ from rich.text import Text
 
 from eventlog.source_positions import positions_text
 from projections.generations.lag import Lag, Lags
-from replay.choosing import ReadAll, Views, check_choice
 from replay.deployment import open_deployment
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table
+from replay.view_arguments import ReadAll, Views, check_choice
 
 ATTENTION_EXIT: Final = 3
 FINE: Final = ("caught up", "behind")

@@ -1,101 +1,131 @@
-"""A separate rebuild, compared with the live generation at the same position."""
+"""`replay verify | diff`: compare generations row by row."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Any, Final
+import json
+import os
+import re
+from typing import Annotated
 
-from eventlog.topics import PATCHES
-from projections.generations.building import Build, Step
-from projections.generations.lag import position
-from projections.generations.rebuild import Rebuilder
+import typer
+
+from projections.errors import GenerationMissing
+from projections.generations.registry import Generation
 from projections.stores.open import open_reader
-from projections.stores.store import Target, ViewStore
-from projections.view import View
+from projections.stores.store import Target
+from projections.table.monoids import State
 from replay.comparison import Comparison, compare
-from replay.errors import CannotVerify
+from replay.deployment import Deployment, open_deployment
+from replay.errors import CannotDiff
+from replay.outcome import Outcome, on_each
+from replay.output import AsJson, print_json, say, show_table
+from replay.separate_rebuild import Verified
+from replay.separate_rebuild import verify as verify_view
+from replay.view_arguments import Everything, Views, check_choice, chosen
 
-COVER_S: Final = 60.0
-"""How long the live generation may take to confirm, by heartbeats, that it has all that the rebuild read."""
-LOOK_S: Final = 0.2
-
-
-@dataclass(frozen=True)
-class Verified:
-    """The result of a verification. generation: the live one; events: read by the separate rebuild."""
-
-    view: str
-    generation: int
-    events: int
-    stores: list[Comparison]
-
-    @property
-    def equal(self) -> bool:
-        """Whether every row was equal."""
-        return not any(each.differences or each.undecided for each in self.stores)
-
-    def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        stores = [each.to_json() for each in self.stores]
-        return {"view": self.view, "generation": self.generation, "events": self.events, "stores": stores}
+DIFFERENT_EXIT = 3
+GENERATION = re.compile(r"(?P<view>[a-z0-9_]+)(?:@g(?P<number>\d+))?")
 
 
-def verify(rebuilder: Rebuilder, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Verified:
-    """Rebuild `view` separately, let it catch up, compare every row in every store, and drop the rebuild.
+def verify(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
+    """Rebuild each VIEW separately and compare every row with the live generation. Exit code 3: rows differ.
 
-    Raises RebuildFailed if the rebuild fails; it wraps CannotVerify if the live generation cannot be compared.
+    Queries and live updates continue. Rows that change meanwhile are compared again. Then the rebuild is dropped.
     """
-    live = rebuilder.generations.serving([view]).get(view.name)
-    if live is None:
-        raise CannotVerify(view.name, "it has no live generation: rebuild it")
-    if live.fingerprint != view.fingerprint:
-        raise CannotVerify(
-            view.name, f"its live generation is {live.tag}, which has another declaration: run the code of that version"
+    check_choice(views, everything)
+    with open_deployment(os.environ) as deployment:
+        declared = {name: deployment.views.view(name) for name in chosen(views, deployment.views.views)}
+        deployment.generations.prepare()
+        rebuilder = deployment.rebuilder()
+        outcome = on_each(
+            declared,
+            lambda name, on_step: verify_view(rebuilder, declared[name], on_step),
+            lambda outcome: _report(outcome, as_json),
         )
-    current = Target(view, live.generation)
-    with rebuilder.building(view, on_step) as build:
-        with rebuilder.filled(build), build.phase("compare"):
-            found = [_compare(rebuilder, build, store, current) for store in build.stores]
-        return Verified(view.name, live.generation, build.result.events, found)
+    outcome.exit(0 if all(each.equal for each in outcome.done) else DIFFERENT_EXIT)
 
 
-def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Comparison:
-    _wait_until_covered(store, current, build.bulk_ends)
-
-    def in_motion() -> Callable[[], Set[str]]:
-        both = [store.ledgers(current), store.ledgers(build.target)]
-        starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
-        return lambda: _touched(rebuilder, {current.tag, build.target.tag}, starts)
-
-    return compare(open_reader(store.name, rebuilder.stores), store.name, current, build.target, in_motion)
-
-
-def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) -> Set[str]:
-    """The keys of the rows that patches with these tags from these offsets on change."""
-    keys = (
-        record.key.partition("/")
-        for partition, start in starts.items()
-        for record in rebuilder.log.read(PATCHES, partition, start)
-    )
-    return {key for tag, _, key in keys if tag in tags}
+def _report(outcome: Outcome[Verified], as_json: bool) -> None:
+    if as_json:
+        outcome.print_json(to_json=Verified.to_json)
+    else:
+        for found in outcome.done:
+            for each in found.stores:
+                _show(each, f"{found.view} g{found.generation}", "replay", f"{found.view} in ")
+    outcome.complain()
 
 
-def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[str, int]) -> None:
-    """Wait until the live generation has all events of the bulk phase, so that both have the same events."""
-    deadline = time.monotonic() + COVER_S
-    while behind := _uncovered(store, current, bulk_ends):
-        if time.monotonic() > deadline:
-            listed = ", ".join(map(str, behind))
-            raise CannotVerify(
-                current.view.name,
-                f"{store.name} has not applied all of source {listed}: see `replay status`; without new events, "
-                "it needs the heartbeats of a running `python -m commands`",
+def diff(
+    left: Annotated[str, typer.Argument(help="`VIEW@g3`, or `VIEW` for its live generation.")],
+    right: Annotated[str, typer.Argument(help="The generation to compare with; it may be a view made with --as.")],
+    store: Annotated[str, typer.Option(help="The store to compare in; default: the first store that has both.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Compare two generations row by row. Exit code 3: rows differ.
+
+    Only live generations are kept up to date. So newer events also show as differences.
+    """
+    with open_deployment(os.environ) as deployment:
+        deployment.generations.prepare()
+        ours, theirs = _generation(deployment, left), _generation(deployment, right)
+        if ours.declaration[1:] != theirs.declaration[1:]:
+            raise CannotDiff(left, right, "their declarations differ: see `replay plan`")
+        shared = [each for each in ours.stores if each in theirs.stores]
+        if store and store not in shared:
+            raise CannotDiff(
+                left, right, f'store "{store}" does not have both generations: use {" or ".join(shared) or "none"}'
             )
-        time.sleep(LOOK_S)
+        where = store or shared[0]
+        found = compare(
+            open_reader(where, deployment.stores),
+            where,
+            _target(deployment, ours, left, right),
+            _target(deployment, theirs, left, right),
+            lambda: frozenset,
+        )
+    if as_json:
+        print_json({"left": _name(ours), "right": _name(theirs), **found.to_json()})
+    else:
+        _show(found, _name(ours), _name(theirs))
+    if found.differences:
+        raise typer.Exit(DIFFERENT_EXIT)
 
 
-def _uncovered(store: ViewStore, current: Target, bulk_ends: Mapping[str, int]) -> Sequence[str]:
-    reached = position(store.ledgers(current), bulk_ends)
-    return [each for each, end in bulk_ends.items() if reached[each] < end]
+def _generation(deployment: Deployment, text: str) -> Generation:
+    match = GENERATION.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(f'"{text}" is not a generation: use VIEW@g3, or VIEW for its live generation')
+    name, number = match["view"], match["number"]
+    if number is None:
+        live = deployment.generations.live().get(name)
+        if live is None:
+            raise GenerationMissing(name)
+        return live
+    for each in deployment.generations.of(name):
+        if each.generation == int(number):
+            return each
+    raise GenerationMissing(name, int(number))
+
+
+def _target(deployment: Deployment, generation: Generation, left: str, right: str) -> Target:
+    """The generation as a target to read; this code must have the same declaration."""
+    view = deployment.views.view(generation.source or generation.view)
+    if view.declaration[1:] != list(generation.declaration[1:]):
+        raise CannotDiff(left, right, f"{_name(generation)} is {generation.tag}: run the code of that version")
+    return Target(view.named(generation.view), generation.generation)
+
+
+def _name(generation: Generation) -> str:
+    return f"{generation.view}@g{generation.generation}"
+
+
+def _show(found: Comparison, left: str, right: str, where: str = "") -> None:
+    undecided = f", {found.undecided:,} undecided because they kept changing" if found.undecided else ""
+    say(f"{where}{found.store}: {found.rows:,} rows compared, {found.differences:,} differ{undecided}")
+    if found.sample:
+        rows = [(each.key, *(_state(state) for state in (each.left, each.right))) for each in found.sample]
+        show_table(("key", left, right), rows)
+
+
+def _state(state: State | None) -> str:
+    return "missing" if state is None else json.dumps(state)

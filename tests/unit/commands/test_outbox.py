@@ -20,7 +20,7 @@ from eventlog.ports import Entry, Record
 from eventlog.settings import LogSettings
 from eventlog.sources.shop.shop import shop
 from replay.errors import CannotRetry
-from replay.resending import Resender, is_resent
+from replay.retry import Resender, is_resent
 
 ROLE = outbox_role(shop)
 IMPORT = {"customer_id": "1", "email": "", "is_business": False, "credit_limit_cents": None}

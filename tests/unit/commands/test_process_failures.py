@@ -21,7 +21,7 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import PROCESSES, ROUTER, Entry
 from eventlog.settings import LogSettings
 from replay.errors import CannotRetry
-from replay.resending import Resender, is_resent
+from replay.retry import Resender, is_resent
 from tests.domains import SHIPPED
 from tests.process_world import World
 from tests.seeds import seed_of

@@ -17,7 +17,7 @@ from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, timestamp_ms
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Entry
 from eventlog.settings import LogSettings
-from replay.resending import Resender
+from replay.retry import Resender
 from tests.domains import SHIPPED
 from tests.process_world import World
 from tests.seeds import seed_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projections.registry import ViewRegistry
-from replay import listing, status
+from replay import list_views, status
 from tests.unit.replay.played import Reader, Stage
 
 
@@ -23,7 +23,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry) -> Stage:
     monkeypatch.setattr("replay.deployment.KafkaLog", lambda _: made.log)
     monkeypatch.setattr("replay.deployment.Generations", lambda *_: made.registry)
     monkeypatch.setattr("replay.deployment.Rebuilder", lambda *_: made)
-    monkeypatch.setattr("replay.building.start_spark", lambda: None)
+    monkeypatch.setattr("replay.rebuild.start_spark", lambda: None)
     monkeypatch.setattr(status, "Lags", lambda *_: made)
-    monkeypatch.setattr(listing, "open_reader", lambda name, _: Reader(made.sizes, name))
+    monkeypatch.setattr(list_views, "open_reader", lambda name, _: Reader(made.sizes, name))
     return made

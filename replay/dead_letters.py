@@ -17,12 +17,12 @@ from eventlog.letters import Letter
 from eventlog.topics import CAPTURED, COMMANDS, DEAD_LETTERS, EVENTS, PATCHES
 from projections.loading.dead_letters import DeadLetters
 from projections.view import View
-from replay.choosing import check_choice
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NoSuchLetter
 from replay.output import AsJson, one_line, output, print_json, say, show_table
 from replay.progress import steps
-from replay.resending import Resender, is_loss_notice, is_resent
+from replay.retry import Resender, is_loss_notice, is_resent
+from replay.view_arguments import check_choice
 
 app = typer.Typer(
     help="Show and retry records that could not be read or loaded.", no_args_is_help=True, rich_markup_mode="markdown"

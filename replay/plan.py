@@ -16,9 +16,9 @@ from projections.generations.selection import ALL, Selection
 from projections.generations.sources import ends as ends_of
 from projections.generations.sources import sources
 from projections.view import View
-from replay.choosing import ReadAll, Views, check_choice
 from replay.deployment import Deployment, open_deployment
 from replay.output import AsJson, Cell, print_json, show_notes, show_table
+from replay.view_arguments import ReadAll, Views, check_choice
 
 REFUSED_EXIT = 3
 COLUMNS = ("view", "live version", "declared", "what happens", "offsets", "seconds", "changes")

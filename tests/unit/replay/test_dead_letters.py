@@ -9,7 +9,7 @@ import pytest
 
 from projections.registry import ViewRegistry
 from projections.views.listings.listing_card import listing_card
-from replay.letters import _concerned
+from replay.dead_letters import _concerned
 from tests.observed import gate_view
 
 VIEWS = ViewRegistry([("here", gate_view()), ("here", gate_view(name="doors")), ("there", listing_card)])

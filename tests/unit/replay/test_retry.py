@@ -21,7 +21,7 @@ from eventlog.ports import PROCESSES, Entry
 from eventlog.settings import LogSettings
 from eventlog.sources.shop.shop import Customer, Order
 from replay.errors import CannotRetry
-from replay.resending import Resender, is_loss_notice, is_resent
+from replay.retry import Resender, is_loss_notice, is_resent
 from tests.background import running
 from tests.captured_customers import row
 from tests.domains import SHIPPED

@@ -11,11 +11,11 @@ import typer
 from projections.generations.rebuild import publish_live
 from projections.generations.registry import Generation
 from projections.kinds import placeholder_view
-from replay.choosing import Everything, Views, check_choice, chosen
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NothingToDrop
 from replay.outcome import Outcome, on_each
 from replay.output import AsJson, confirm, errors, print_json, say
+from replay.view_arguments import Everything, Views, check_choice, chosen
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be dropped.")]

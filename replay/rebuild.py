@@ -14,13 +14,13 @@ from projections.engines import EngineChoice
 from projections.generations.building import Options, Rebuilt
 from projections.generations.selection import Point, Selection
 from projections.view import View
-from replay.choosing import Everything, Views, check_choice, chosen
 from replay.deployment import Deployment, open_deployment, start_spark
 from replay.errors import NameTaken
 from replay.outcome import Outcome, on_all, on_each
 from replay.output import AsJson, print_json, say
-from replay.planning import Estimate, estimate
+from replay.plan import Estimate, estimate
 from replay.progress import OnStep
+from replay.view_arguments import Everything, Views, check_choice, chosen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

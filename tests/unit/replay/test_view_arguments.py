@@ -95,7 +95,7 @@ def test_prune_drops_nothing_that_was_not_shown(built: Stage, monkeypatch: pytes
         built.registry.put("listings", 1, state="live")
         built.registry.put("listings", 2, state="retired")
 
-    monkeypatch.setattr("replay.keeping.confirm", meanwhile)
+    monkeypatch.setattr("replay.prune.confirm", meanwhile)
     done = built.run("prune", "listings")
     assert (done.code, done.out) == (0, "nothing to drop\n")
     assert built.registry.dropped == []
@@ -168,7 +168,7 @@ def test_rollback_and_publish_take_several_views(built: Stage, monkeypatch: pyte
         "listings: rolled back to generation 2; 2,000,000 patches applied",
         "streams: rolled back to generation 2; 2,000,000 patches applied",
     ]
-    monkeypatch.setattr("replay.keeping.publish_live", lambda view, *_: generation(view.name, 7, "live"))
+    monkeypatch.setattr("replay.prune.publish_live", lambda view, *_: generation(view.name, 7, "live"))
     assert built.run("publish", "streams", "listings").out.splitlines() == [
         "streams: the plain names lead to generation 7",
         "listings: the plain names lead to generation 7",

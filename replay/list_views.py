@@ -14,9 +14,9 @@ from projections.kinds import placeholder_view
 from projections.stores.open import open_reader
 from projections.stores.row_reader import Size
 from projections.stores.store import Target
-from replay.choosing import ReadAll, Views, check_choice, chosen
 from replay.deployment import Deployment, open_deployment
 from replay.output import AsJson, print_json, show_notes, show_table, size_text
+from replay.view_arguments import ReadAll, Views, check_choice, chosen
 
 COLUMNS: Final = ("view", "gen", "version", "state", "rows", "size", "built")
 PLAIN_COLUMNS: Final = ("live since", "events", "seconds", "made from", "published")

@@ -1,0 +1,101 @@
+"""A separate rebuild, compared with the live generation at the same position."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Final
+
+from eventlog.topics import PATCHES
+from projections.generations.building import Build, Step
+from projections.generations.lag import position
+from projections.generations.rebuild import Rebuilder
+from projections.stores.open import open_reader
+from projections.stores.store import Target, ViewStore
+from projections.view import View
+from replay.comparison import Comparison, compare
+from replay.errors import CannotVerify
+
+COVER_S: Final = 60.0
+"""How long the live generation may take to confirm, by heartbeats, that it has all that the rebuild read."""
+LOOK_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The result of a verification. generation: the live one; events: read by the separate rebuild."""
+
+    view: str
+    generation: int
+    events: int
+    stores: list[Comparison]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every row was equal."""
+        return not any(each.differences or each.undecided for each in self.stores)
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        stores = [each.to_json() for each in self.stores]
+        return {"view": self.view, "generation": self.generation, "events": self.events, "stores": stores}
+
+
+def verify(rebuilder: Rebuilder, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Verified:
+    """Rebuild `view` separately, let it catch up, compare every row in every store, and drop the rebuild.
+
+    Raises RebuildFailed if the rebuild fails; it wraps CannotVerify if the live generation cannot be compared.
+    """
+    live = rebuilder.generations.serving([view]).get(view.name)
+    if live is None:
+        raise CannotVerify(view.name, "it has no live generation: rebuild it")
+    if live.fingerprint != view.fingerprint:
+        raise CannotVerify(
+            view.name, f"its live generation is {live.tag}, which has another declaration: run the code of that version"
+        )
+    current = Target(view, live.generation)
+    with rebuilder.building(view, on_step) as build:
+        with rebuilder.filled(build), build.phase("compare"):
+            found = [_compare(rebuilder, build, store, current) for store in build.stores]
+        return Verified(view.name, live.generation, build.result.events, found)
+
+
+def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Comparison:
+    _wait_until_covered(store, current, build.bulk_ends)
+
+    def in_motion() -> Callable[[], Set[str]]:
+        both = [store.ledgers(current), store.ledgers(build.target)]
+        starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
+        return lambda: _touched(rebuilder, {current.tag, build.target.tag}, starts)
+
+    return compare(open_reader(store.name, rebuilder.stores), store.name, current, build.target, in_motion)
+
+
+def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) -> Set[str]:
+    """The keys of the rows that patches with these tags from these offsets on change."""
+    keys = (
+        record.key.partition("/")
+        for partition, start in starts.items()
+        for record in rebuilder.log.read(PATCHES, partition, start)
+    )
+    return {key for tag, _, key in keys if tag in tags}
+
+
+def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[str, int]) -> None:
+    """Wait until the live generation has all events of the bulk phase, so that both have the same events."""
+    deadline = time.monotonic() + COVER_S
+    while behind := _uncovered(store, current, bulk_ends):
+        if time.monotonic() > deadline:
+            listed = ", ".join(map(str, behind))
+            raise CannotVerify(
+                current.view.name,
+                f"{store.name} has not applied all of source {listed}: see `replay status`; without new events, "
+                "it needs the heartbeats of a running `python -m commands`",
+            )
+        time.sleep(LOOK_S)
+
+
+def _uncovered(store: ViewStore, current: Target, bulk_ends: Mapping[str, int]) -> Sequence[str]:
+    reached = position(store.ledgers(current), bulk_ends)
+    return [each for each, end in bulk_ends.items() if reached[each] < end]
