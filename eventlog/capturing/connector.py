@@ -33,6 +33,8 @@ FIXED: Final[Mapping[str, str]] = {
     "provide.transaction.metadata": "true",
     "extended.headers.enabled": "false",
     "signal.enabled.channels": "kafka",
+    "signal.poll.interval.ms": "1000",
+    "signal.kafka.poll.timeout.ms": "500",  # by default it does not wait for the answers of Kafka between two polls
     "notification.enabled.channels": "sink",
     "decimal.handling.mode": "string",
     "time.precision.mode": "isostring",
