@@ -7,6 +7,7 @@ without them, the benches start their own.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import pkgutil
 import signal
@@ -34,12 +35,20 @@ def benches() -> dict[str, ModuleType]:
     return {name: module for module in modules for name in getattr(module, "NAMES", ())}
 
 
-def main(wanted: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Measure; returns the exit code: 1 where there are no servers, 2 where there is no such bench."""
     known = benches()
+    listed = "\n".join(f"  {name}" for name in sorted(known))
+    parser = argparse.ArgumentParser(
+        "python -m tests.bench",
+        description="Run all benches, or those of these names.",
+        epilog=listed,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    wanted = parser.parse_args(arguments).names
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        listed = "\n".join(f"  {name}" for name in sorted(known))
         print(f'there is no bench "{unknown[0]}"; there are:\n{listed}', file=sys.stderr)
         return 2
     try:
