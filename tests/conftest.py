@@ -62,11 +62,17 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need servers, and put them in the order of LONGEST_FIRST."""
-    items.sort(key=lambda item: next((n for n, each in enumerate(LONGEST_FIRST) if item.nodeid.startswith(each)), -1))
+    items.sort(key=_when)
     for item in items:
         parameters = {str(each) for each in item.callspec.params.values()} if hasattr(item, "callspec") else set()
         if {"stack", "servers"} & set(getattr(item, "fixturenames", ())) or parameters & ADAPTERS:
             item.add_marker(pytest.mark.servers)
+
+
+def _when(item: pytest.Item) -> tuple[int, bool]:
+    """Its place in LONGEST_FIRST, and in its folder after those with a JVM."""
+    place = next((n for n, each in enumerate(LONGEST_FIRST) if item.nodeid.startswith(each)), -1)
+    return place, item.get_closest_marker("jvm") is None
 
 
 @pytest.hookimpl(wrapper=True)
