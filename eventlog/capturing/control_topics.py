@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ KINDS: Final[Mapping[str, Kind]] = {"Initial Snapshot": "initial", "Incremental 
 """Of snapshots, by their names in Debezium's notifications."""
 SKIPPED: Final = "SKIPPED"
 """What a restarted connector reports of the snapshot that it has made before."""
+COMPLETED: Final = "COMPLETED"
 
 
 class _Notification(msgspec.Struct):
@@ -74,15 +75,23 @@ def signal(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[s
 
 
 def last_snapshot(settings: LogSettings, names: SourceNames) -> Snapshot | None:
-    """The last snapshot that the connector reported; None if it reported none. Raises LogUnavailable."""
+    """The last snapshot that the connector reported; None if it reported none. Raises LogUnavailable.
+
+    A connector that failed after the last row, before it reported the end, reports at its next start that it skips the
+    initial snapshot: it is completed.
+    """
+    is_complete = False
     for value in reversed(_recent(settings, names.topic(NOTIFICATIONS))):
         report = _decoded(_NOTIFICATION, value)
         kind = KINDS.get(report.aggregate_type) if report else None
-        if report and kind and report.type != SKIPPED:
+        if report and kind and report.type == SKIPPED:
+            is_complete |= kind == "initial"
+        elif report and kind:
             more = report.additional_data or {}
             rows = more.get("total_rows_scanned", "")
             table = more.get("current_collection_in_progress") or more.get("scanned_collection") or ""
-            return Snapshot(kind, report.type, table, int(rows) if rows.isdigit() else None)
+            found = Snapshot(kind, report.type, table, int(rows) if rows.isdigit() else None)
+            return replace(found, state=COMPLETED) if is_complete and kind == "initial" and found.is_running else found
     return None
 
 
