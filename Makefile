@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # each process of the tests may start a JVM of its own
 SIDE_BY_SIDE := --maxprocesses 4 --no-loadscope-reorder
-PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contracts -m "not servers and not jvm",-n auto tests)
+PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n auto tests/unit tests/contracts -m "not servers and not jvm",-n auto tests)
 
 # the shipped domains that `run` and `demo` are about
 CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')

@@ -34,10 +34,11 @@ from projections.registry import ViewRegistry
 from projections.table.patch import Place
 from projections.table.types import format_time
 from projections.view import View
-from tests.domains import SHIPPED
 from tests.filtered import fulfils
 
 PARTITIONS = 4
+MODULES = ("listings",)
+"""Of most tests: to make an app of all shipped domains takes three times as long."""
 
 
 @dataclass
@@ -259,7 +260,7 @@ class FakeService(Service):
 
 
 def fake_service(
-    limits: Limits | None = None, modules: Sequence[str] = SHIPPED, log: MemoryLog | None = None
+    limits: Limits | None = None, modules: Sequence[str] = MODULES, log: MemoryLog | None = None
 ) -> FakeService:
     """A service of fakes, made of `modules`."""
     commands = CommandRegistry.load(modules)

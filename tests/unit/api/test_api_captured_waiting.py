@@ -47,7 +47,7 @@ def log() -> MemoryLog:
 
 @pytest.fixture
 def service(log: MemoryLog) -> FakeService:
-    made = fake_service(log=log)
+    made = fake_service(log=log, modules=("listings", "shop"))
     for reader in made.readers.values():
         reader.rows[VIEW] = {"1": {"customer_id": "1"}}
     return made
@@ -368,7 +368,7 @@ def test_a_source_that_is_not_declared(client: AppClient) -> None:
 
 
 def test_a_running_snapshot_is_named(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = fake_service(log=log)
+    service = fake_service(log=log, modules=("listings", "shop"))
     running = Snapshot("initial", "IN_PROGRESS", "public.orders", 1200)
     monkeypatch.setattr(service.captured, "_snapshot_of", lambda source: running)
     client = AppClient(create_app(service))

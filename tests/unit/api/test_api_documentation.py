@@ -18,8 +18,19 @@ from api.service import Service
 from commands.aggregates.listings.listing import listing
 from commands.receipt import ReceiptError
 from eventlog.envelope import encode
+from tests.domains import SHIPPED
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import event, fake_service, receipt
+from tests.unit.api.fake_service import FakeService, event, fake_service, receipt
+
+
+@pytest.fixture(scope="module")
+def service() -> FakeService:
+    return fake_service(modules=SHIPPED)
+
+
+@pytest.fixture(scope="module")
+def client(service: FakeService) -> AppClient:
+    return AppClient(create_app(service))
 
 
 @pytest.fixture
