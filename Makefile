@@ -1,7 +1,9 @@
 # Headwater's everyday commands. `make help` lists them.
 
-PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+ifndef PYTHON
+PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3; do \
     if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
+endif
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
