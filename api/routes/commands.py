@@ -12,6 +12,7 @@ from api.answers import accepted, receipt_headers
 from api.components import ACCEPTED_HEADERS
 from api.errors import ReceiptMissing
 from api.problems import documented
+from api.routes.under import RoutesUnder
 from api.service import Service
 from commands.declaring.registry import CommandType
 from commands.receipt import raise_refusal
@@ -23,9 +24,9 @@ PROBLEMS = (400, 404, 409, 412, 413, 415, 422, 500, 503, 504)
 
 def command_routes(service: Service) -> APIRouter:
     """The routes of every registered command."""
-    router = APIRouter(tags=["commands"])
+    router, typed = APIRouter(tags=["commands"]), RoutesUnder("/commands")
     for name, kind in service.commands.commands.items():
-        router.add_api_route(
+        typed.add_api_route(
             f"/commands/{name}",
             _submitting(service, name),
             methods=["POST"],
@@ -54,7 +55,8 @@ def command_routes(service: Service) -> APIRouter:
             raise ReceiptMissing(command_id)
         return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
 
-    router.add_api_route("/commands/{command_type:path}", submit_unknown, methods=["POST"], include_in_schema=False)
+    typed.add_api_route("/commands/{command_type:path}", submit_unknown, methods=["POST"], include_in_schema=False)
+    router.include_router(typed)
     router.add_api_route(
         "/receipts/{command_id:path}",
         read_receipt,

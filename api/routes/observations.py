@@ -12,6 +12,7 @@ from api import requests, schemas
 from api.documents import LineProblem, Reported, ReportedLines
 from api.ndjson import MEDIA_TYPE, Line, read_lines
 from api.problems import documented, problem_of
+from api.routes.under import RoutesUnder
 from api.service import Service
 from commands.errors import MalformedObservation, TooLarge
 from commands.sending.pipeline import run_each
@@ -43,7 +44,7 @@ class _Taken(NamedTuple):
 
 def observation_routes(service: Service) -> APIRouter:
     """The routes of every registered observation."""
-    router = APIRouter(tags=["observations"])
+    router = RoutesUnder("/observations", tags=["observations"])
     for name, kind in service.observations.types.items():
         summary = (kind.__doc__ or name).strip()
         router.add_api_route(

@@ -22,6 +22,7 @@ from api.problems import documented
 from api.query import Query, read_fields, read_query
 from api.reading import KeyReaders, read_live
 from api.routes import changes
+from api.routes.under import RoutesUnder
 from api.service import Service
 from projections.errors import GenerationMissing
 from projections.table.lookups import looked_up_types
@@ -58,7 +59,9 @@ def view_routes(service: Service) -> APIRouter:
         responses={200: schemas.answer("Every view.", "Views"), **documented(500, 503)},
     )
     for view in service.views.values():
-        _add_routes(router, ViewRoutes(service, view))
+        of_view = RoutesUnder(f"/views/{view.name}")
+        _add_routes(of_view, ViewRoutes(service, view))
+        router.include_router(of_view)
     return router
 
 

@@ -12,8 +12,9 @@ from fastapi import FastAPI
 class AppClient:
     """Sends each request in an event loop of its own."""
 
-    def __init__(self, app: FastAPI) -> None:
-        self.app = app
+    def __init__(self, app: FastAPI, root_path: str = "") -> None:
+        """root_path: the prefix of all paths, which a proxy adds."""
+        self.app, self.root_path = app, root_path
 
     def get(self, url: str, **request: Any) -> httpx.Response:
         return self.request("GET", url, **request)
@@ -23,7 +24,7 @@ class AppClient:
 
     def request(self, method: str, url: str, **request: Any) -> httpx.Response:
         async def send() -> httpx.Response:
-            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False, root_path=self.root_path)
             async with httpx.AsyncClient(transport=transport, base_url="http://headwater") as client:
                 return await client.request(method, url, **request)
 

@@ -308,3 +308,13 @@ def test_a_generation_that_was_dropped_is_asked_for_anew(client: AppClient, stor
     assert client.get("/views/listings/L1").status_code == 200
     stored.errors += [GenerationGone("listings__g1"), GenerationGone("listings__g1")]
     assert client.get("/views/listings/L1").status_code == 503
+
+
+def test_behind_a_proxy_paths_and_links_have_its_prefix(client: AppClient, stored: MemoryReader) -> None:
+    behind = AppClient(client.app, root_path="/homes")
+    for path in ("/views/listings/L1", "/views", "/streams/listing/L1", "/receipts/unknown", "/health/live"):
+        assert behind.get(f"/homes{path}").status_code == client.get(path).status_code, path
+    assert behind.get("/homes/views/listings/L1").status_code == 200
+    page = behind.get("/homes/views/listings?limit=1").json()
+    assert page["links"]["next"].startswith("/homes/views/listings?")
+    assert len(behind.get(page["links"]["next"]).json()["rows"]) == 1
