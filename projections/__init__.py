@@ -13,6 +13,7 @@ from eventlog.modules import first_with
 
 if TYPE_CHECKING:
     from projections.stream.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
+    from projections.stream.ordered import in_order
     from projections.stream.sources import observations
     from projections.stream.view import StreamView
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
@@ -78,6 +79,7 @@ __all__ = [
     "field",
     "first",
     "highest",
+    "in_order",
     "item",
     "last",
     "lowest",
@@ -98,6 +100,7 @@ __all__ = [
 
 _PLACES = (
     "projections.stream.columns",
+    "projections.stream.ordered",
     "projections.stream.sources",
     "projections.stream.view",
     "projections.table.conditions",
