@@ -123,6 +123,10 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             '"data": {{"card": "mine", "cents": 2500, "latitude": 48.21, "longitude": 16.37}}}}\'',
         ),
         ("payments far from the holder's phone", "curl -sS '{api}/views/distant_payments?sort=-paid_at&limit=3'"),
+        (
+            "payments above all earlier ones of the card",
+            "curl -sS '{api}/views/record_payments?sort=-paid_at&limit=3'",
+        ),
     ),
 }
 """Commands to try with each shipped domain."""

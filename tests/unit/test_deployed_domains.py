@@ -106,7 +106,7 @@ ONLY_PAYMENTS: Names = (
     set(),
     {"card_charged", "phone_located"},
     set(),
-    {"streams", "rapid_payments", "distant_payments"},
+    {"streams", "rapid_payments", "distant_payments", "record_payments"},
 )
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
 OBSERVED = (ONLY_PAYMENTS, ONLY_SENSORS, ONLY_SKI_LIFTS, ONLY_WEB)

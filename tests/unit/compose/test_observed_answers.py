@@ -11,7 +11,7 @@ import pytest
 
 from commands.declaring.observation import ObservationRegistry
 from compose.demo import SAMPLES
-from compose.observed.payments import distant, rapid
+from compose.observed.payments import distant, rapid, records
 from compose.observed.report import Report
 from compose.observed.sample import SENT_WITHIN, ObservedSample
 from compose.observed.sensors import SENSOR_DOMAIN, averages, silences
@@ -83,8 +83,8 @@ def test_a_click_counts_from_the_search_until_an_hour_later() -> None:
     assert [rate(), rate(-0.001), rate(0), rate(3_600, 2), rate(3_600.001)] == [0, 0, 0.5, 0.5, 0]
 
 
-def charged(seconds: float, late_s: float = 0) -> Report:
-    return at(seconds, "card_charged", late_s, card="c", cents=5, **VIENNA)
+def charged(seconds: float, late_s: float = 0, cents: int = 5) -> Report:
+    return at(seconds, "card_charged", late_s, card="c", cents=cents, **VIENNA)
 
 
 def test_payments_are_rapid_at_most_10_seconds_apart() -> None:
@@ -92,6 +92,14 @@ def test_payments_are_rapid_at_most_10_seconds_apart() -> None:
     assert [(row["payments"], row["cents"], row["ids"]) for row in found.values()] == [
         (2, 10, ["card_charged/s/0", "card_charged/s/10"])
     ]
+
+
+def test_a_payment_is_a_record_if_it_is_above_each_earlier_one() -> None:
+    paid = [charged(5, cents=9), charged(0, cents=4), charged(6, cents=9), charged(7, late_s=31), charged(9, cents=10)]
+    assert {name: (row["previous_cents"], row["previous_id"]) for name, row in records(paid).items()} == {
+        "card_charged/s/5": (4, "card_charged/s/0"),
+        "card_charged/s/9": (9, "card_charged/s/5"),
+    }
 
 
 def test_a_payment_is_distant_from_the_phone_s_place_that_is_nearest_in_time() -> None:

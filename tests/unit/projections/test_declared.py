@@ -34,6 +34,7 @@ FINGERPRINTS = {
     "page_views@1": "d853a2b571abf027",
     "product_search@1": "e643e06d98cb4250",
     "rapid_payments@1": "481b34a3fd5cd474",
+    "record_payments@1": "3bb3ba21ab08a4e7",
     "sensor_averages@1": "d329a970c00edbb1",
     "sensor_silences@1": "834f80b1f79a9e0e",
     "streams@1": "74e8374c2c8d3c0b",
