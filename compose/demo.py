@@ -23,6 +23,7 @@ from rich.console import Console
 
 from compose.errors import ComposeError
 from compose.listings import Listings
+from compose.observed.checkouts import CHECKOUT_DOMAIN
 from compose.observed.payments import PAYMENT_DOMAIN
 from compose.observed.sample import ObservedSample
 from compose.observed.sensors import SENSOR_DOMAIN
@@ -39,6 +40,7 @@ from eventlog.capturing import SourceRegistry
 from projections.supervision.supervisor import Supervisor
 
 SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {
+    "checkouts": partial(ObservedSample, CHECKOUT_DOMAIN),
     "listings": Listings,
     "orders": Orders,
     "payments": partial(ObservedSample, PAYMENT_DOMAIN),

@@ -111,6 +111,17 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("visits, which end after 30 minutes without a page", "curl -sS '{api}/views/visits?sort=-start&limit=5'"),
         ("clicks per search, two hours later", "curl -sS '{api}/views/click_through?sort=-hour,-rate&limit=5'"),
     ),
+    "checkouts": (
+        (
+            "payments on a new device after three refused ones: reported after three minutes",
+            "curl -sS '{api}/views/suspect_checkouts?sort=-paid_at&limit=3'",
+        ),
+        (
+            "pay from a device",
+            "curl -sS -X POST {api}/observations/checkout_paid -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-1", "source": "me", "data": {{"account": "mine", "device": "pc", "cents": 2500}}}}\'',
+        ),
+    ),
     "payments": (
         (
             "cards charged several times within 10 seconds: reported after three minutes",
@@ -137,6 +148,7 @@ TO_REBUILD: Final[Mapping[str, str]] = {
     "ski_lifts": "lift_rides",
     "web": "page_views",
     "payments": "rapid_payments",
+    "checkouts": "suspect_checkouts",
 }
 """The view of each shipped domain that is rebuilt; `streams` for others."""
 TO_TRY_ALWAYS: Final = (

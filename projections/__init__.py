@@ -14,6 +14,7 @@ from eventlog.modules import first_with
 if TYPE_CHECKING:
     from projections.stream.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
     from projections.stream.ordered import in_order
+    from projections.stream.patterns import occurs, pattern
     from projections.stream.sources import observations
     from projections.stream.view import StreamView
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
@@ -91,6 +92,8 @@ __all__ = [
     "negative",
     "nested",
     "observations",
+    "occurs",
+    "pattern",
     "point",
     "ratio",
     "top",
@@ -101,6 +104,7 @@ __all__ = [
 _PLACES = (
     "projections.stream.columns",
     "projections.stream.ordered",
+    "projections.stream.patterns",
     "projections.stream.sources",
     "projections.stream.view",
     "projections.table.conditions",

@@ -108,8 +108,14 @@ ONLY_PAYMENTS: Names = (
     set(),
     {"streams", "rapid_payments", "distant_payments", "record_payments"},
 )
+ONLY_CHECKOUTS: Names = (
+    set(),
+    {"device_added", "device_confirmed", "checkout_declined", "checkout_paid"},
+    set(),
+    {"streams", "suspect_checkouts"},
+)
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
-OBSERVED = (ONLY_PAYMENTS, ONLY_SENSORS, ONLY_SKI_LIFTS, ONLY_WEB)
+OBSERVED = (ONLY_CHECKOUTS, ONLY_PAYMENTS, ONLY_SENSORS, ONLY_SKI_LIFTS, ONLY_WEB)
 ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, *OBSERVED, strict=True))
 
 
@@ -126,6 +132,7 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, *O
         ("ski_lifts", ONLY_SKI_LIFTS),
         ("web", ONLY_WEB),
         ("payments", ONLY_PAYMENTS),
+        ("checkouts", ONLY_CHECKOUTS),
         (",".join(SHIPPED), ALL),
         ("commands.aggregates.orders,commands.processes.orders", ONLY_ORDERS),
         ("kiosk", ({"order"}, set(), set(), {"streams", "orders_placed"})),
@@ -172,7 +179,8 @@ def test_two_aggregates_of_one_name_stay_an_error() -> None:
 @pytest.mark.parametrize("registry", [CommandRegistry, ObservationRegistry, ProcessRegistry, ViewRegistry])
 def test_an_unknown_name_is_told_the_shipped_domains_by_each_registry(registry: type[CommandRegistry]) -> None:
     with pytest.raises(
-        UnknownModule, match=r'"order".*HEADWATER_MODULES.*listings, orders, payments, sensors, shop, ski_lifts, web'
+        UnknownModule,
+        match=r'"order".*HEADWATER_MODULES.*checkouts, listings, orders, payments, sensors, shop, ski_lifts, web',
     ):
         registry.load(["listings", "order"])
 

@@ -11,6 +11,7 @@ import pytest
 
 from commands.declaring.observation import ObservationRegistry
 from compose.demo import SAMPLES
+from compose.observed.checkouts import suspect
 from compose.observed.payments import distant, rapid, records
 from compose.observed.report import Report
 from compose.observed.sample import SENT_WITHIN, ObservedSample
@@ -102,6 +103,20 @@ def test_a_payment_is_a_record_if_it_is_above_each_earlier_one() -> None:
     }
 
 
+def test_a_checkout_is_suspect_after_three_refused_ones_on_a_new_device() -> None:
+    def tried(*seconds: float, confirmed: float = -1, paid: float) -> list[list[str]]:
+        def one(at_s: float, kind: str) -> Report:
+            return at(at_s, kind, account="a", device="d")
+
+        reports = [one(0, "device_added"), *(one(each, "checkout_declined") for each in seconds)]
+        reports += [one(confirmed, "device_confirmed"), one(paid, "checkout_paid"), one(paid + 1, "checkout_paid")]
+        return [row["declined"] for row in suspect(reports).values()]
+
+    assert tried(1, 2, 3, 4, paid=599) == [["checkout_declined/s/1", "checkout_declined/s/2", "checkout_declined/s/3"]]
+    assert [tried(1, 2, 3, paid=600.001), tried(1, 2, paid=5), tried(1, 2, 4, confirmed=3, paid=5)] == [[], [], []]
+    assert tried(1, 2, 3, confirmed=6, paid=5) != []
+
+
 def test_a_payment_is_distant_from_the_phone_s_place_that_is_nearest_in_time() -> None:
     def seen(seconds: float, place: dict[str, Any]) -> Report:
         return at(seconds, "phone_located", card="c", **place)
@@ -141,4 +156,4 @@ def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> 
 
 
 def test_the_samples_of_observations() -> None:
-    assert OBSERVED == ["payments", "sensors", "ski_lifts", "web"]
+    assert OBSERVED == ["checkouts", "payments", "sensors", "ski_lifts", "web"]

@@ -50,7 +50,7 @@ def test_a_single_module_may_be_named(package: Path) -> None:
 def test_a_name_of_nothing_is_told_with_the_variable_and_the_shipped_domains(package: Path, name: str) -> None:
     said = (
         re.escape(f'there is no module "{name}"')
-        + r".*HEADWATER_MODULES.*\(listings, orders, payments, sensors, shop, ski_lifts, web\)"
+        + r".*HEADWATER_MODULES.*\(checkouts, listings, orders, payments, sensors, shop, ski_lifts, web\)"
     )
     with pytest.raises(UnknownModule, match=said) as unknown:
         find([name], Path, ROOM)
@@ -72,6 +72,7 @@ def test_a_module_that_imports_what_is_not_there_is_broken_and_not_unknown(packa
 
 def test_a_shipped_domain_is_all_its_packages() -> None:
     assert shipped_domains() == {
+        "checkouts": ("commands.observations.checkouts", "projections.views.checkouts"),
         "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
         "orders": ("commands.aggregates.orders", "commands.processes.orders"),
         "payments": ("commands.observations.payments", "projections.views.payments"),

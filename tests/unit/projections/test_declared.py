@@ -37,6 +37,7 @@ FINGERPRINTS = {
     "record_payments@1": "3bb3ba21ab08a4e7",
     "sensor_averages@1": "d329a970c00edbb1",
     "sensor_silences@1": "834f80b1f79a9e0e",
+    "suspect_checkouts@1": "26ba7bf6cdd8e40f",
     "streams@1": "74e8374c2c8d3c0b",
     "visits@1": "1c2dfc82ea896ee0",
 }

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import Row
 
 from commands.declaring.observation import ObservationRegistry, to_entry
+from compose.observed.checkouts import CHECKOUT_DOMAIN
 from compose.observed.payments import PAYMENT_DOMAIN
 from compose.observed.report import Report
 from compose.observed.sample import Checked, Domain
@@ -46,6 +47,7 @@ class Case(NamedTuple):
 
 
 DOMAINS = {
+    "checkouts": (CHECKOUT_DOMAIN, timedelta(minutes=40)),
     "payments": (PAYMENT_DOMAIN, timedelta(minutes=8)),
     "sensors": (SENSOR_DOMAIN, timedelta(minutes=5)),
     "ski_lifts": (SKI_LIFT_DOMAIN, timedelta(minutes=40)),
