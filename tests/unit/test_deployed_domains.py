@@ -114,8 +114,10 @@ ONLY_CHECKOUTS: Names = (
     set(),
     {"streams", "suspect_checkouts"},
 )
+ONLY_BUSES: Names = (set(), {"bus_located", "bus_stopped"}, set(), {"streams", "bus_positions", "bus_legs"})
+ONLY_SHOP_FLOOR: Names = (set(), {"item_sold"}, set(), {"streams", "top_sellers", "daily_sellers"})
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
-OBSERVED = (ONLY_CHECKOUTS, ONLY_PAYMENTS, ONLY_SENSORS, ONLY_SKI_LIFTS, ONLY_WEB)
+OBSERVED = (ONLY_BUSES, ONLY_SHOP_FLOOR, ONLY_CHECKOUTS, ONLY_PAYMENTS, ONLY_SENSORS, ONLY_SKI_LIFTS, ONLY_WEB)
 ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, *OBSERVED, strict=True))
 
 
@@ -133,6 +135,8 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, *O
         ("web", ONLY_WEB),
         ("payments", ONLY_PAYMENTS),
         ("checkouts", ONLY_CHECKOUTS),
+        ("buses", ONLY_BUSES),
+        ("shop_floor", ONLY_SHOP_FLOOR),
         (",".join(SHIPPED), ALL),
         ("commands.aggregates.orders,commands.processes.orders", ONLY_ORDERS),
         ("kiosk", ({"order"}, set(), set(), {"streams", "orders_placed"})),
@@ -180,7 +184,7 @@ def test_two_aggregates_of_one_name_stay_an_error() -> None:
 def test_an_unknown_name_is_told_the_shipped_domains_by_each_registry(registry: type[CommandRegistry]) -> None:
     with pytest.raises(
         UnknownModule,
-        match=r'"order".*HEADWATER_MODULES.*checkouts, listings, orders, payments, sensors, shop, ski_lifts, web',
+        match=r'"order".*HEADWATER_MODULES.*buses, checkouts, listings, orders, payments, sensors, shop, shop_floor',
     ):
         registry.load(["listings", "order"])
 

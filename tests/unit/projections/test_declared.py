@@ -21,10 +21,13 @@ from projections.table.items import item
 from tests.domains import SHIPPED
 
 FINGERPRINTS = {
+    "bus_legs@1": "588a255e4a233eed",
+    "bus_positions@1": "72f1b5d5a33c49d3",
     "busiest_lift@1": "d661c75f3271e610",
     "city_market@1": "a7d0cc99628a75d7",
     "click_through@1": "12b2f47eb3fd2b19",
     "customer_360@1": "9b4e132453898d97",
+    "daily_sellers@1": "05cfeb62bf7a3265",
     "distant_payments@1": "4e58c2516e4d80eb",
     "hourly_views@1": "b11ad6c90fb6b6bf",
     "lift_rides@1": "14110299394e2794",
@@ -39,6 +42,7 @@ FINGERPRINTS = {
     "sensor_silences@1": "834f80b1f79a9e0e",
     "suspect_checkouts@1": "26ba7bf6cdd8e40f",
     "streams@1": "74e8374c2c8d3c0b",
+    "top_sellers@1": "d89a5f543bba1bc0",
     "visits@1": "1c2dfc82ea896ee0",
 }
 

@@ -69,6 +69,8 @@ def of_nothing() -> Any:
         ({"keep_state": "7d"}, 'use it with late="amend" only'),
         ({"late": "amend", "keep_state": "9m"}, 'shorter than late_after of source "passed"'),
         ({"late": "amend", "keep_state": "1d", "final": True}, "a final row is sent once"),
+        ({"every": "30"}, '"30" is not a duration'),
+        ({"every": "301s"}, 'every="301s" is more than 5 minutes'),
         ({"stores": ()}, "it has no store"),
         ({"stores": (Elasticsearch(facets=("colour",)),)}, 'names the unknown column "colour"'),
     ],
@@ -95,6 +97,11 @@ def test_what_it_is_to_the_rest() -> None:
     assert state == {"_batch": 2, "number": 6}
     one.layout.combine(state, {"_batch": 3})
     assert state == {"_batch": 3, "number": None}
+
+
+def test_how_often_batches_begin_changes_no_row() -> None:
+    assert gate_view(every="30s").fingerprint == gate_view().fingerprint
+    assert (gate_view(every="5m").every_s, gate_view().every_s) == (300.0, 0.0)
 
 
 def test_a_fingerprint_follows_what_is_declared() -> None:
