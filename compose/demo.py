@@ -23,9 +23,12 @@ from rich.console import Console
 
 from compose.errors import ComposeError
 from compose.listings import Listings
+from compose.observed.buses import BUS_DOMAIN
+from compose.observed.checkouts import CHECKOUT_DOMAIN
 from compose.observed.payments import PAYMENT_DOMAIN
 from compose.observed.sample import ObservedSample
 from compose.observed.sensors import SENSOR_DOMAIN
+from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
 from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
 from compose.observed.web import WEB_DOMAIN
 from compose.orders import Orders
@@ -39,11 +42,14 @@ from eventlog.capturing import SourceRegistry
 from projections.supervision.supervisor import Supervisor
 
 SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {
+    "buses": partial(ObservedSample, BUS_DOMAIN),
+    "checkouts": partial(ObservedSample, CHECKOUT_DOMAIN),
     "listings": Listings,
     "orders": Orders,
     "payments": partial(ObservedSample, PAYMENT_DOMAIN),
     "sensors": partial(ObservedSample, SENSOR_DOMAIN),
     "shop": Shop,
+    "shop_floor": partial(ObservedSample, SHOP_FLOOR_DOMAIN),
     "ski_lifts": partial(ObservedSample, SKI_LIFT_DOMAIN),
     "web": partial(ObservedSample, WEB_DOMAIN),
 }

@@ -111,6 +111,37 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("visits, which end after 30 minutes without a page", "curl -sS '{api}/views/visits?sort=-start&limit=5'"),
         ("clicks per search, two hours later", "curl -sS '{api}/views/click_through?sort=-hour,-rate&limit=5'"),
     ),
+    "buses": (
+        ("the buses that are latest", "curl -sS '{api}/views/bus_positions?sort=-delay_s&limit=5'"),
+        ("those within two kilometres of a place", "curl -sS '{api}/views/bus_positions?near=48.2,16.37&within_km=2'"),
+        (
+            "say where a bus is: shown within 30 seconds",
+            "curl -sS -X POST {api}/observations/bus_located -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-1", "source": "me", '
+            '"data": {{"vehicle": "mine", "latitude": 48.2, "longitude": 16.37}}}}\'',
+        ),
+        ("the fastest legs, after four minutes", "curl -sS '{api}/views/bus_legs?sort=-kmh&limit=5'"),
+    ),
+    "shop_floor": (
+        ("the three best sellers", "curl -sS '{api}/views/top_sellers?sort=-cents,product&limit=3'"),
+        (
+            "sell something",
+            "curl -sS -X POST {api}/observations/item_sold -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-1", "source": "me", "data": {{"product": "tea", "pieces": 100, "cents": 45000}}}}\'',
+        ),
+        ("the best sellers of each day", "curl -sS '{api}/views/daily_sellers?sort=-day,-cents,product&limit=5'"),
+    ),
+    "checkouts": (
+        (
+            "payments on a new device after three refused ones: reported after three minutes",
+            "curl -sS '{api}/views/suspect_checkouts?sort=-paid_at&limit=3'",
+        ),
+        (
+            "pay from a device",
+            "curl -sS -X POST {api}/observations/checkout_paid -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-1", "source": "me", "data": {{"account": "mine", "device": "pc", "cents": 2500}}}}\'',
+        ),
+    ),
     "payments": (
         (
             "cards charged several times within 10 seconds: reported after three minutes",
@@ -123,6 +154,10 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             '"data": {{"card": "mine", "cents": 2500, "latitude": 48.21, "longitude": 16.37}}}}\'',
         ),
         ("payments far from the holder's phone", "curl -sS '{api}/views/distant_payments?sort=-paid_at&limit=3'"),
+        (
+            "payments above all earlier ones of the card",
+            "curl -sS '{api}/views/record_payments?sort=-paid_at&limit=3'",
+        ),
     ),
 }
 """Commands to try with each shipped domain."""
@@ -133,6 +168,9 @@ TO_REBUILD: Final[Mapping[str, str]] = {
     "ski_lifts": "lift_rides",
     "web": "page_views",
     "payments": "rapid_payments",
+    "checkouts": "suspect_checkouts",
+    "buses": "bus_positions",
+    "shop_floor": "top_sellers",
 }
 """The view of each shipped domain that is rebuilt; `streams` for others."""
 TO_TRY_ALWAYS: Final = (

@@ -13,6 +13,8 @@ from eventlog.modules import first_with
 
 if TYPE_CHECKING:
     from projections.stream.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
+    from projections.stream.ordered import in_order
+    from projections.stream.patterns import occurs, pattern
     from projections.stream.sources import observations
     from projections.stream.view import StreamView
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
@@ -78,6 +80,7 @@ __all__ = [
     "field",
     "first",
     "highest",
+    "in_order",
     "item",
     "last",
     "lowest",
@@ -89,6 +92,8 @@ __all__ = [
     "negative",
     "nested",
     "observations",
+    "occurs",
+    "pattern",
     "point",
     "ratio",
     "top",
@@ -98,6 +103,8 @@ __all__ = [
 
 _PLACES = (
     "projections.stream.columns",
+    "projections.stream.ordered",
+    "projections.stream.patterns",
     "projections.stream.sources",
     "projections.stream.view",
     "projections.table.conditions",

@@ -93,6 +93,10 @@ class View(Protocol):
     def has_own_query(self) -> bool:
         """Whether each generation has a query of its own, whose state no bulk fold could make."""
 
+    @property
+    def every_s(self) -> float:
+        """Seconds between two batches of its own query, at least; 0 if it does not say."""
+
     def reads(self, topic: str) -> bool:
         """Whether records of this topic, other than heartbeats, can change its rows."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -44,25 +44,25 @@ class Looks(Protocol):
 class Stalls:
     """Distinguishes stalled views from those that are only behind, over several checks.
 
-    views: those to check. now: a clock in seconds. undecided: whether one of them was behind at the last check and has
-    not made progress yet.
+    views: those to check, with the seconds that pass between two batches of their own queries. now: a clock in seconds.
+    undecided: whether one of them was behind at the last check and has not made progress yet.
     """
 
     lags: Looks
-    views: Collection[str]
+    views: Mapping[str, float]
     now: Callable[[], float] = time.monotonic
     undecided: bool = False
     _moved: dict[tuple[str, str], tuple[Lag, Mapping[str, int], float]] = field(default_factory=dict)
     """By view and store: its state when it last made progress, the ends of the log then, and the time."""
 
     def look(self) -> list[Lag]:
-        """One check, in which a view without progress for STALLED_S is stalled."""
+        """One check, in which a view without progress for STALLED_S and its own pause is stalled."""
         found, ends, at = self.lags.look(), self.lags.ends(), self.now()
         self.undecided = False
         return [self._judged(each, ends, at) for each in found if each.view in self.views]
 
     def settled(self, sleep: Callable[[float], None] = time.sleep) -> list[Lag]:
-        """Check until each view that is behind has made progress, or has made none for STALLED_S."""
+        """Check until each view that is behind has made progress, or has made none for too long."""
         found = self.look()
         while self.undecided:
             sleep(LOOK_S)
@@ -75,7 +75,7 @@ class Stalls:
             then, ends_then, since = before
             judged = lag.since(then, ends_then)
             if judged.standing == "stalled":
-                if at - since >= STALLED_S:
+                if at - since >= STALLED_S + self.views[lag.view]:
                     return judged
                 self.undecided = True
                 return lag
@@ -100,12 +100,16 @@ def status(
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as opened:
         opened.generations.prepare()
-        names = {opened.views.view(name).name for name in views or opened.views.views}
-        stalls = Stalls(Lags(opened.settings, opened.stores, opened.views, opened.generations, opened.log), names)
+        chosen = [opened.views.view(name) for name in views or opened.views.views]
+        stalls = Stalls(
+            Lags(opened.settings, opened.stores, opened.views, opened.generations, opened.log),
+            {each.name: each.every_s for each in chosen},
+        )
         if watch:
             code = _watch(stalls.look, every, as_json)
         else:
-            with errors().status(f"checking whether views make progress, for up to {STALLED_S:g} s"):
+            up_to_s = STALLED_S + max(each.every_s for each in chosen)
+            with errors().status(f"checking whether views make progress, for up to {up_to_s:g} s"):
                 found = stalls.settled()
             _show(found, as_json)
             code = exit_code(found)

@@ -43,6 +43,7 @@ class Ran:
 
     rows: the last values of each key, and in `batch_of` the number of their batch. sent: keys in the order of their
     records. plan: Spark's optimised one. compiled: per batch, how many classes Spark has compiled since it started.
+    state_rows: per batch, how many rows its state has then.
     """
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Ran:
     dropped_by_watermark: int = 0
     plan: str = ""
     compiled: list[int] = field(default_factory=list)
+    state_rows: list[int] = field(default_factory=list)
 
 
 def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partitions: int = 1) -> Ran:
@@ -84,6 +86,7 @@ def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partit
         for progress in query.recentProgress:
             for metrics in progress["observedMetrics"].values():
                 ran.counts += Counter({name: metrics[name] for name in COUNTED})
+            ran.state_rows.append(sum(each["numRowsTotal"] for each in progress["stateOperators"]))
             ran.dropped_by_watermark += sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"])
         jvm: Any = query
         ran.plan = jvm._jsq.streamingQuery().lastExecution().optimizedPlan().toString()

@@ -21,6 +21,7 @@ DELAYS_S: Final = (0.0, 0.0, 0.1, 5.0, 30.0)
 LATE_S: Final = (30.001, 600.0)
 CLOSE, NEAR_IN_TIME = timedelta(seconds=10), timedelta(minutes=1)
 LATE_AFTER: Final = timedelta(seconds=30)
+IN_ORDER: Final = timedelta(seconds=5)
 WATERMARK: Final = LATE_AFTER + timedelta(minutes=2)
 FAR_KM, EARTH_KM = 100, 6_371.0
 
@@ -99,6 +100,28 @@ def distant(reports: Sequence[Report]) -> Rows:
     return found
 
 
+def records(reports: Sequence[Report]) -> Rows:
+    """The rows of `record_payments`."""
+    by_card: dict[str, list[Report]] = defaultdict(list)
+    for each in _of("card_charged", reports):
+        by_card[each.data["card"]].append(each)
+    found: Rows = {}
+    for charged in by_card.values():
+        earlier: list[Report] = []
+        for paid in sorted(charged, key=lambda each: (each.time, each.name)):
+            if earlier:
+                highest = max(earlier, key=lambda each: each.data["cents"])  # the first of equal ones
+                if paid.data["cents"] > highest.data["cents"]:
+                    row = {"card": paid.data["card"], "cents": paid.data["cents"], "paid_at": paid.time}
+                    found[paid.name] = {
+                        **row,
+                        "previous_cents": highest.data["cents"],
+                        "previous_id": highest.name,
+                    }
+            earlier.append(paid)
+    return found
+
+
 def series_is_final(row: Mapping[str, Any]) -> datetime:
     """When the row of a series is sent."""
     last: datetime = row["last"]
@@ -109,6 +132,12 @@ def payment_is_final(row: Mapping[str, Any]) -> datetime:
     """When the row of a payment is sent: its phone may be seen up to a minute later."""
     paid: datetime = row["paid_at"]
     return paid + NEAR_IN_TIME + WATERMARK
+
+
+def record_is_final(row: Mapping[str, Any]) -> datetime:
+    """When the row of a record is sent: Spark passes on the payments of five seconds together."""
+    paid: datetime = row["paid_at"]
+    return paid + IN_ORDER + WATERMARK
 
 
 def _of(kind: str, reports: Sequence[Report]) -> list[Report]:
@@ -136,5 +165,6 @@ PAYMENT_DOMAIN: Final = Domain(
     checked=(
         Checked("rapid_payments", "key", rapid, series_is_final),
         Checked("distant_payments", "id", distant, payment_is_final),
+        Checked("record_payments", "id", records, record_is_final),
     ),
 )

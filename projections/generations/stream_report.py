@@ -20,7 +20,7 @@ class StreamReport:
     observations that were taken in, and that were left out. unreadable: records that were left out.
     lost: rows that Spark dropped although the rule of lateness admits them. state: of the query, in the last batch.
     watermark: as Spark writes it; empty if there is none. starting: since the start of the query or its process, no
-    batch has ended.
+    batch has ended. failure: why the query stopped; empty if a batch has ended since.
     """
 
     batch: int = -1
@@ -34,6 +34,7 @@ class StreamReport:
     state_bytes: int = 0
     watermark: str = ""
     starting: bool = False
+    failure: str = ""
 
     def text(self) -> str:
         """One line for people."""
@@ -45,13 +46,14 @@ class StreamReport:
             f"watermark {self.watermark or 'none'}",
         ]
         parts += ["starting"] if self.starting else []
+        parts += [f"FAILED: {self.failure}"] if self.failure else []
         return "; ".join([*parts, *([f"{self.lost:,} rows LOST behind the watermark"] if self.lost else [])])
 
 
 def read_report(settings: LogSettings, tag: str) -> StreamReport | None:
     """The report of the generation with this tag; None if its query has not run on this machine."""
     try:
-        found = json.loads(_file(settings, tag).read_text())
+        found = {"failure": "", **json.loads(_file(settings, tag).read_text())}  # earlier releases did not write it
         return StreamReport(**{field.name: found[field.name] for field in fields(StreamReport)})
     except FileNotFoundError:
         return None

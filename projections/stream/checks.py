@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from projections.stream.durations import duration
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 Query = Callable[..., "DataFrame"]
 Late = Literal["amend", "drop"]
 KEY_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.TIME)
+LONGEST_PAUSE: Final = timedelta(minutes=5)
+"""Between two batches; `replay status` takes a view without progress for longer as stalled."""
 COLUMN_TYPES: Final = (*KEY_TYPES, ColumnType.FLOAT, ColumnType.POINT, ColumnType.JSON)
 
 
@@ -31,6 +34,8 @@ def check_stream(view: StreamView) -> None:
     _check_key(view)
     _check_sources(view)
     _check_late(view)
+    if view.every and duration(view.every) > LONGEST_PAUSE:
+        raise ValueError(f'every="{view.every}" is more than {LONGEST_PAUSE.total_seconds() / 60:g} minutes: use less')
 
 
 def _check_key(view: StreamView) -> None:

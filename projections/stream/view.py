@@ -42,6 +42,7 @@ class StreamView:
     late: what happens to a late observation. "drop" leaves it out, and counts it; "amend" takes it in for as long as
     `keep_state`, so that the row is sent again.
     final: send a row once, when no admitted observation can change it any more, instead of after each change.
+    every: such as "30s", the time between two batches of its query: rows come later, and cost less. Empty: at once.
     stores: where it is stored; the first one answers queries.
     key_name: the column with the row's key as one text, if the key has several columns: their texts joined by "/".
     """
@@ -55,6 +56,7 @@ class StreamView:
     late: Late = "drop"
     keep_state: str = ""
     final: bool = False
+    every: str = ""
     version: int = 1
     key_name: str = ""
     doc: str = ""
@@ -147,6 +149,10 @@ class StreamView:
     @property
     def has_own_query(self) -> bool:
         return True
+
+    @property
+    def every_s(self) -> float:
+        return duration(self.every).total_seconds() if self.every else 0.0
 
     def patch_tag(self, generation: int) -> str:
         """Each generation has a query of its own."""

@@ -131,6 +131,10 @@ class TableView:
     def has_own_query(self) -> bool:
         return False
 
+    @property
+    def every_s(self) -> float:
+        return 0.0
+
     def patch_tag(self, generation: int) -> str:
         return self.tag
 

@@ -106,10 +106,18 @@ ONLY_PAYMENTS: Names = (
     set(),
     {"card_charged", "phone_located"},
     set(),
-    {"streams", "rapid_payments", "distant_payments"},
+    {"streams", "rapid_payments", "distant_payments", "record_payments"},
 )
+ONLY_CHECKOUTS: Names = (
+    set(),
+    {"device_added", "device_confirmed", "checkout_declined", "checkout_paid"},
+    set(),
+    {"streams", "suspect_checkouts"},
+)
+ONLY_BUSES: Names = (set(), {"bus_located", "bus_stopped"}, set(), {"streams", "bus_positions", "bus_legs"})
+ONLY_SHOP_FLOOR: Names = (set(), {"item_sold"}, set(), {"streams", "top_sellers", "daily_sellers"})
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
-OBSERVED = (ONLY_PAYMENTS, ONLY_SENSORS, ONLY_SKI_LIFTS, ONLY_WEB)
+OBSERVED = (ONLY_BUSES, ONLY_SHOP_FLOOR, ONLY_CHECKOUTS, ONLY_PAYMENTS, ONLY_SENSORS, ONLY_SKI_LIFTS, ONLY_WEB)
 ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, *OBSERVED, strict=True))
 
 
@@ -126,6 +134,9 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, *O
         ("ski_lifts", ONLY_SKI_LIFTS),
         ("web", ONLY_WEB),
         ("payments", ONLY_PAYMENTS),
+        ("checkouts", ONLY_CHECKOUTS),
+        ("buses", ONLY_BUSES),
+        ("shop_floor", ONLY_SHOP_FLOOR),
         (",".join(SHIPPED), ALL),
         ("commands.aggregates.orders,commands.processes.orders", ONLY_ORDERS),
         ("kiosk", ({"order"}, set(), set(), {"streams", "orders_placed"})),
@@ -172,7 +183,8 @@ def test_two_aggregates_of_one_name_stay_an_error() -> None:
 @pytest.mark.parametrize("registry", [CommandRegistry, ObservationRegistry, ProcessRegistry, ViewRegistry])
 def test_an_unknown_name_is_told_the_shipped_domains_by_each_registry(registry: type[CommandRegistry]) -> None:
     with pytest.raises(
-        UnknownModule, match=r'"order".*HEADWATER_MODULES.*listings, orders, payments, sensors, shop, ski_lifts, web'
+        UnknownModule,
+        match=r'"order".*HEADWATER_MODULES.*buses, checkouts, listings, orders, payments, sensors, shop, shop_floor',
     ):
         registry.load(["listings", "order"])
 

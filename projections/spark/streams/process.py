@@ -134,10 +134,13 @@ def trigger_s(views: int, cores: int) -> float:
 
 
 def starter(session: SparkSession, settings: LogSettings, every_s: float) -> Start:
-    """Starts queries on Spark; a batch of each begins every `every_s` seconds if there are records."""
+    """Starts queries on Spark; a batch of each begins every `every_s` seconds, or as seldom as its view says, if there
+    are records."""
 
     def start(target: Target, checkpoint: Checkpoint) -> Watched:
-        query = StreamQuery(session, stream_view(target.view), target.tag, settings, checkpoint).start(every_s)
+        view = stream_view(target.view)
+        pause_s = max(every_s, view.every_s)
+        query = StreamQuery(session, view, target.tag, settings, checkpoint).start(pause_s)
         return Watched(query, settings, target.tag)
 
     return start

@@ -58,9 +58,10 @@ class Watched:
         error = self._query.exception()
         if error is None and self._query.isActive:
             return None
-        self._report = replace(self._report, starting=False)
+        cause = "it has stopped" if error is None else reason(error)
+        self._report = replace(self._report, starting=False, failure=cause)
         write_report(self._settings, self._tag, self._report)
-        return "it has stopped" if error is None else reason(error)
+        return cause
 
     def stop(self, within_s: float = 0.0) -> None:
         """Stop it, between two batches if there is such a moment within `within_s` seconds.
@@ -110,4 +111,5 @@ def reported(report: StreamReport, progress: Mapping[str, Any]) -> StreamReport:
         state_bytes=sum(each["memoryUsedBytes"] for each in operators),
         watermark=progress["eventTime"].get("watermark", ""),
         starting=False,
+        failure="",
     )

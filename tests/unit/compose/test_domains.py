@@ -16,7 +16,7 @@ from compose.run import TO_TRY
 from eventlog.modules import shipped_domains
 
 ROOT = Path(__file__).parents[3]
-ALL = "listings, orders, payments, sensors, shop, ski_lifts, web"
+ALL = "buses, checkouts, listings, orders, payments, sensors, shop, shop_floor, ski_lifts, web"
 
 
 @pytest.mark.parametrize(

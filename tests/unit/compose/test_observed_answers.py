@@ -11,10 +11,13 @@ import pytest
 
 from commands.declaring.observation import ObservationRegistry
 from compose.demo import SAMPLES
-from compose.observed.payments import distant, rapid
+from compose.observed.buses import legs, positions
+from compose.observed.checkouts import suspect
+from compose.observed.payments import distant, rapid, records
 from compose.observed.report import Report
 from compose.observed.sample import SENT_WITHIN, ObservedSample
 from compose.observed.sensors import SENSOR_DOMAIN, averages, silences
+from compose.observed.shop_floor import daily, totals
 from compose.observed.ski_lifts import busiest_lifts, rides_per_lift
 from compose.observed.web import click_through, views_per_page, visits
 
@@ -83,8 +86,8 @@ def test_a_click_counts_from_the_search_until_an_hour_later() -> None:
     assert [rate(), rate(-0.001), rate(0), rate(3_600, 2), rate(3_600.001)] == [0, 0, 0.5, 0.5, 0]
 
 
-def charged(seconds: float, late_s: float = 0) -> Report:
-    return at(seconds, "card_charged", late_s, card="c", cents=5, **VIENNA)
+def charged(seconds: float, late_s: float = 0, cents: int = 5) -> Report:
+    return at(seconds, "card_charged", late_s, card="c", cents=cents, **VIENNA)
 
 
 def test_payments_are_rapid_at_most_10_seconds_apart() -> None:
@@ -92,6 +95,54 @@ def test_payments_are_rapid_at_most_10_seconds_apart() -> None:
     assert [(row["payments"], row["cents"], row["ids"]) for row in found.values()] == [
         (2, 10, ["card_charged/s/0", "card_charged/s/10"])
     ]
+
+
+def test_a_payment_is_a_record_if_it_is_above_each_earlier_one() -> None:
+    paid = [charged(5, cents=9), charged(0, cents=4), charged(6, cents=9), charged(7, late_s=31), charged(9, cents=10)]
+    assert {name: (row["previous_cents"], row["previous_id"]) for name, row in records(paid).items()} == {
+        "card_charged/s/5": (4, "card_charged/s/0"),
+        "card_charged/s/9": (9, "card_charged/s/5"),
+    }
+
+
+def test_a_checkout_is_suspect_after_three_refused_ones_on_a_new_device() -> None:
+    def tried(*seconds: float, confirmed: float = -1, paid: float) -> list[list[str]]:
+        def one(at_s: float, kind: str) -> Report:
+            return at(at_s, kind, account="a", device="d")
+
+        reports = [one(0, "device_added"), *(one(each, "checkout_declined") for each in seconds)]
+        reports += [one(confirmed, "device_confirmed"), one(paid, "checkout_paid"), one(paid + 1, "checkout_paid")]
+        return [row["declined"] for row in suspect(reports).values()]
+
+    assert tried(1, 2, 3, 4, paid=599) == [["checkout_declined/s/1", "checkout_declined/s/2", "checkout_declined/s/3"]]
+    assert [tried(1, 2, 3, paid=600.001), tried(1, 2, paid=5), tried(1, 2, 4, confirmed=3, paid=5)] == [[], [], []]
+    assert tried(1, 2, 3, confirmed=6, paid=5) != []
+
+
+def test_a_bus_is_where_it_was_last_and_as_late_as_at_its_last_stop() -> None:
+    def place(seconds: float, latitude: float, late_s: float = 0) -> Report:
+        return at(seconds, "bus_located", late_s, vehicle="b", latitude=latitude, longitude=16.0)
+
+    def stop(seconds: float, name: str) -> Report:
+        return at(seconds, "bus_stopped", vehicle="b", line="7", stop=name, departed_s=200)
+
+    stops = [stop(5, "Market"), stop(4, "Depot")]
+    reports = [place(20, 48.01), place(0, 48.0), place(30, 50.0, 600.001), *stops]
+    (row,) = positions(reports).values()
+    assert (row["place"], row["stop"], row["delay_s"]) == ({"lat": 48.01, "lon": 16.0}, "Market", 20)
+    assert positions([stop(5, "Lake")])["b"]["delay_s"] is None
+    assert [(leg["metres"], leg["kmh"]) for leg in legs(reports).values()] == [(1_112, 200.2)]
+    assert legs([place(0, 48.0), place(600.001, 48.1)]) == {}
+    assert len(legs([place(0, 48.0), place(600, 48.1)])) == 1
+
+
+def test_sales_are_of_each_product_and_day() -> None:
+    def sold(seconds: float, late_s: float = 0) -> Report:
+        return at(seconds, "item_sold", late_s, product="tea", pieces=2, cents=900)
+
+    found = [sold(0), sold(0), sold(1, 86_400), sold(2, 86_400.001), sold(43_199.999), sold(43_200)]
+    assert [(row["pieces"], row["cents"]) for row in totals(found).values()] == [(8, 3_600)]
+    assert [row["pieces"] for row in daily(found).values()] == [6, 2]
 
 
 def test_a_payment_is_distant_from_the_phone_s_place_that_is_nearest_in_time() -> None:
@@ -133,4 +184,4 @@ def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> 
 
 
 def test_the_samples_of_observations() -> None:
-    assert OBSERVED == ["payments", "sensors", "ski_lifts", "web"]
+    assert OBSERVED == ["buses", "checkouts", "payments", "sensors", "shop_floor", "ski_lifts", "web"]

@@ -50,7 +50,8 @@ def test_a_single_module_may_be_named(package: Path) -> None:
 def test_a_name_of_nothing_is_told_with_the_variable_and_the_shipped_domains(package: Path, name: str) -> None:
     said = (
         re.escape(f'there is no module "{name}"')
-        + r".*HEADWATER_MODULES.*\(listings, orders, payments, sensors, shop, ski_lifts, web\)"
+        + r".*HEADWATER_MODULES.*\(buses, checkouts, listings, orders, payments, sensors, shop, shop_floor, "
+        + r"ski_lifts, web\)"
     )
     with pytest.raises(UnknownModule, match=said) as unknown:
         find([name], Path, ROOM)
@@ -72,6 +73,8 @@ def test_a_module_that_imports_what_is_not_there_is_broken_and_not_unknown(packa
 
 def test_a_shipped_domain_is_all_its_packages() -> None:
     assert shipped_domains() == {
+        "buses": ("commands.observations.buses", "projections.views.buses"),
+        "checkouts": ("commands.observations.checkouts", "projections.views.checkouts"),
         "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
         "orders": ("commands.aggregates.orders", "commands.processes.orders"),
         "payments": ("commands.observations.payments", "projections.views.payments"),
@@ -82,6 +85,7 @@ def test_a_shipped_domain_is_all_its_packages() -> None:
             "commands.processes.shop",
             "projections.views.shop",
         ),
+        "shop_floor": ("commands.observations.shop_floor", "projections.views.shop_floor"),
         "ski_lifts": ("commands.observations.ski_lifts", "projections.views.ski_lifts"),
         "web": ("commands.observations.web", "projections.views.web"),
     }

@@ -21,10 +21,13 @@ from projections.table.items import item
 from tests.domains import SHIPPED
 
 FINGERPRINTS = {
+    "bus_legs@1": "588a255e4a233eed",
+    "bus_positions@1": "72f1b5d5a33c49d3",
     "busiest_lift@1": "d661c75f3271e610",
     "city_market@1": "a7d0cc99628a75d7",
     "click_through@1": "12b2f47eb3fd2b19",
     "customer_360@1": "9b4e132453898d97",
+    "daily_sellers@1": "05cfeb62bf7a3265",
     "distant_payments@1": "4e58c2516e4d80eb",
     "hourly_views@1": "b11ad6c90fb6b6bf",
     "lift_rides@1": "14110299394e2794",
@@ -34,9 +37,12 @@ FINGERPRINTS = {
     "page_views@1": "d853a2b571abf027",
     "product_search@1": "e643e06d98cb4250",
     "rapid_payments@1": "481b34a3fd5cd474",
+    "record_payments@1": "3bb3ba21ab08a4e7",
     "sensor_averages@1": "d329a970c00edbb1",
     "sensor_silences@1": "834f80b1f79a9e0e",
+    "suspect_checkouts@1": "26ba7bf6cdd8e40f",
     "streams@1": "74e8374c2c8d3c0b",
+    "top_sellers@1": "d89a5f543bba1bc0",
     "visits@1": "1c2dfc82ea896ee0",
 }
 

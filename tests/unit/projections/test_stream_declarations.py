@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +69,8 @@ def of_nothing() -> Any:
         ({"keep_state": "7d"}, 'use it with late="amend" only'),
         ({"late": "amend", "keep_state": "9m"}, 'shorter than late_after of source "passed"'),
         ({"late": "amend", "keep_state": "1d", "final": True}, "a final row is sent once"),
+        ({"every": "30"}, '"30" is not a duration'),
+        ({"every": "301s"}, 'every="301s" is more than 5 minutes'),
         ({"stores": ()}, "it has no store"),
         ({"stores": (Elasticsearch(facets=("colour",)),)}, 'names the unknown column "colour"'),
     ],
@@ -94,6 +97,11 @@ def test_what_it_is_to_the_rest() -> None:
     assert state == {"_batch": 2, "number": 6}
     one.layout.combine(state, {"_batch": 3})
     assert state == {"_batch": 3, "number": None}
+
+
+def test_how_often_batches_begin_changes_no_row() -> None:
+    assert gate_view(every="30s").fingerprint == gate_view().fingerprint
+    assert (gate_view(every="5m").every_s, gate_view().every_s) == (300.0, 0.0)
 
 
 def test_a_fingerprint_follows_what_is_declared() -> None:
@@ -125,9 +133,29 @@ def imported(name: str, text: str, folder: Path) -> Any:
     return module
 
 
-def test_the_documented_view_is_one(tmp_path: Path) -> None:
+def documented() -> tuple[str, list[str]]:
+    """The page, and the Python on it."""
     text = (Path(__file__).parents[3] / "docs" / "stream-views.md").read_text()
-    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return text, re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_documented_step_and_pattern_work(tmp_path: Path) -> None:
+    _, blocks = documented()
+    (ordered,) = (block for block in blocks if "in_order" in block)
+    (pattern,) = (block for block in blocks if "pattern(" in block)
+    compare = imported("documented_step", ordered, tmp_path).compare
+    charges = [SimpleNamespace(id=name, cents=cents) for name, cents in (("a", 4), ("b", 4), ("c", 9))]
+    state, sent = None, []
+    for charge in charges:
+        state, rows = compare(state, charge)
+        sent += rows
+    assert sent == [{"id": "c", "cents": 9, "previous": 4}]
+    guessed = imported("documented_pattern", pattern, tmp_path).guessed
+    assert "type" in guessed.sources["reports"].columns
+
+
+def test_the_documented_view_is_one(tmp_path: Path) -> None:
+    text, (block, *_) = documented()
     view = imported("documented_views", block, tmp_path).views_per_hour
     assert list(view.types) == ["key", "page", "hour", "views"]
     assert set(view.sources["views"].columns) == {"page", "country", "time", "recordedtime", "id", "source"}

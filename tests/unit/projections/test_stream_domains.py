@@ -14,10 +14,13 @@ import pytest
 from pyspark.sql import Row
 
 from commands.declaring.observation import ObservationRegistry, to_entry
+from compose.observed.buses import BUS_DOMAIN
+from compose.observed.checkouts import CHECKOUT_DOMAIN
 from compose.observed.payments import PAYMENT_DOMAIN
 from compose.observed.report import Report
 from compose.observed.sample import Checked, Domain
 from compose.observed.sensors import SENSOR_DOMAIN
+from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
 from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
 from compose.observed.web import WEB_DOMAIN
 from compose.stored_rows import differences
@@ -46,6 +49,9 @@ class Case(NamedTuple):
 
 
 DOMAINS = {
+    "buses": (BUS_DOMAIN, timedelta(minutes=90)),
+    "shop_floor": (SHOP_FLOOR_DOMAIN, timedelta(minutes=20)),
+    "checkouts": (CHECKOUT_DOMAIN, timedelta(minutes=40)),
     "payments": (PAYMENT_DOMAIN, timedelta(minutes=8)),
     "sensors": (SENSOR_DOMAIN, timedelta(minutes=5)),
     "ski_lifts": (SKI_LIFT_DOMAIN, timedelta(minutes=40)),

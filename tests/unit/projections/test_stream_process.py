@@ -6,14 +6,15 @@ import json
 import logging
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed, ViewDeclarationError
 from projections.spark.streams.checkpoint import Checkpoint, sweep
-from projections.spark.streams.process import ATTEMPTS, MAX_PAUSE_S, Streams, run_streams
+from projections.spark.streams.process import ATTEMPTS, MAX_PAUSE_S, Streams, run_streams, starter
+from projections.spark.streams.query import StreamQuery
 from projections.stores.store import Target
 from tests.observed import gate_view
 
@@ -196,3 +197,14 @@ def test_a_process_without_spark_ends_and_is_started_again(scene: Scene) -> None
     with pytest.raises(LiveQueryFailed, match="JVM has ended"):
         run_streams(scene.streams, threading.Event(), lambda: bool(running), lambda: running.append(True))
     assert [each.stopped for each in scene.started] == [True, True]
+
+
+@pytest.mark.parametrize(("every", "pause_s"), [("", 0.5), ("30s", 30.0)])
+def test_a_view_may_have_batches_less_often(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, every: str, pause_s: float
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(StreamQuery, "start", lambda query, trigger_s: pauses.append(trigger_s))
+    target, session = Target(gate_view(every=every), 1), cast("Any", None)
+    starter(session, scene.settings, 0.5)(target, Checkpoint.of(scene.settings, target.tag))
+    assert pauses == [pause_s]

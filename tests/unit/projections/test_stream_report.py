@@ -87,6 +87,31 @@ def test_batches_are_counted_once_and_go_on_after_a_restart(
     assert "lost" not in caplog.text.lower()
 
 
+def test_why_a_query_stopped_is_shown_until_a_batch_ends(settings: LogSettings) -> None:
+    query: Any = Query(progress(0))
+    watched = Watched(query, settings, TAG)
+    query.isActive = False
+    assert watched.failure() == "it has stopped"
+
+    def shown() -> str:
+        report = read_report(settings, TAG)
+        assert report is not None
+        return report.text()
+
+    again = Watched(query, settings, TAG)
+    assert "FAILED: it has stopped" in shown(), "until then, its next attempt may fail as well"
+    again.look()
+    assert "FAILED" not in shown()
+
+
+def test_the_report_of_an_earlier_release_is_read(settings: LogSettings) -> None:
+    write_report(settings, TAG, StreamReport(3, 1.2, 40))
+    (file,) = (settings.state / "streams" / settings.environment).glob("*.json")
+    file.write_text(file.read_text().replace(', "failure": ""', ""))
+    assert "failure" not in file.read_text()
+    assert read_report(settings, TAG) == StreamReport(3, 1.2, 40)
+
+
 def test_a_view_whose_query_starts_is_not_stalled(settings: LogSettings) -> None:
     def look() -> Lag:
         report = read_report(settings, TAG)

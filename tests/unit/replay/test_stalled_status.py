@@ -15,7 +15,7 @@ from projections.generations.lag import Lag
 from replay.status import STALLED_S, Stalls
 from tests.unit.replay.played import Stage, lag
 
-VIEWS = ("listings", "streams")
+VIEWS = {"listings": 0.0, "streams": 0.0}
 SOURCES = sources_of(EVENTS, 4)
 
 
@@ -67,9 +67,16 @@ def test_what_does_not_move_is_stalled_after_a_while() -> None:
     assert STALLED_S <= seconds < 2 * STALLED_S
 
 
+def test_a_view_with_rare_batches_is_stalled_later() -> None:
+    world = Moving(0.0)
+    found = Stalls(world, VIEWS | {"listings": 30.0}, lambda: world.at).settled(world.sleep)
+    assert [each.standing for each in found] == ["stalled", "caught up"]
+    assert 30 + STALLED_S <= world.at < 30 + 2 * STALLED_S
+
+
 def test_nothing_is_waited_for_that_nobody_asked_about() -> None:
     world = Moving(pace=0.0)
-    assert [each.view for each in Stalls(world, ["streams"], lambda: world.at).settled(world.sleep)] == ["streams"]
+    assert [each.view for each in Stalls(world, {"streams": 0.0}, lambda: world.at).settled(world.sleep)] == ["streams"]
     assert world.slept == []
 
 

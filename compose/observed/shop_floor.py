@@ -1,0 +1,73 @@
+"""The sample domain `shop_floor`: what the tills of a shop sell."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from compose.observed.report import Report, admitted, floor, row_key
+from compose.observed.sample import Checked, Domain
+from compose.stored_rows import Rows
+
+PRICES: Final = {"tea": 450, "coffee": 450, "milk": 150, "bread": 300, "50% off/soap": 225, "rice": 200, "salt": 100}
+DELAYS_S: Final = (0.0, 0.0, 0.5, 60.0, 3_600.0)
+LATE_S: Final = (3_600.001, 40_000.0, 86_400.0, 86_400.001)
+AMENDED_WITHIN: Final = timedelta(days=1)
+DAY: Final = timedelta(days=1)
+
+
+def purchases(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """What is sold from `start` for `length`, in the order of acceptance; some are late, some are sent twice."""
+    found: list[Report] = []
+    time = start
+    while time < start + length:
+        product, pieces = chance.choice(list(PRICES)), chance.randrange(1, 6)
+        delay_s = chance.choice(LATE_S if chance.random() < 0.05 else DELAYS_S)
+        name, till = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"till-{chance.randrange(4)}"
+        data = {"product": product, "pieces": pieces, "cents": pieces * PRICES[product]}
+        report = Report("item_sold", name, till, time, time + timedelta(seconds=delay_s), data)
+        found.append(report)
+        if chance.random() < 0.05:
+            found.append(replace(report, recorded=report.recorded + timedelta(seconds=1)))
+        time += timedelta(milliseconds=chance.choice((0, 200, 1_000, 20_000)))
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_purchase(name: str, now: datetime) -> Report:
+    """One piece of a product of its own."""
+    return Report("item_sold", name, "till", now, now, {"product": name, "pieces": 1, "cents": 100})
+
+
+def totals(reports: Sequence[Report]) -> Rows:
+    """The rows of `top_sellers`."""
+    found: Rows = {}
+    for each in admitted(reports, AMENDED_WITHIN):
+        row = found.setdefault(each.data["product"], {"pieces": 0, "cents": 0, "last_sold": each.time})
+        row["pieces"] += each.data["pieces"]
+        row["cents"] += each.data["cents"]
+        row["last_sold"] = max(row["last_sold"], each.time)
+    return found
+
+
+def daily(reports: Sequence[Report]) -> Rows:
+    """The rows of `daily_sellers`."""
+    found: Rows = {}
+    for each in admitted(reports, AMENDED_WITHIN):
+        day, product = floor(each.time, DAY), each.data["product"]
+        row = found.setdefault(row_key(day, product), {"day": day, "product": product, "pieces": 0, "cents": 0})
+        row["pieces"] += each.data["pieces"]
+        row["cents"] += each.data["cents"]
+    return found
+
+
+SHOP_FLOOR_DOMAIN: Final = Domain(
+    things="purchases",
+    length=timedelta(minutes=10),
+    traffic=purchases,
+    one=one_purchase,
+    late_by=(timedelta(hours=2), timedelta(hours=30)),
+    checked=(Checked("top_sellers", "product", totals), Checked("daily_sellers", "key", daily)),
+)

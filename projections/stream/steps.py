@@ -1,0 +1,156 @@
+"""Gives rows of one key to a step function in the order of (time, id); Spark's workers run this."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, Final
+
+import orjson
+
+from projections.table.types import ColumnType
+
+Step = Callable[[Any, Any], tuple[Any, Sequence[Mapping[str, Any]]]]
+"""From the state and a row to the new state and the rows to send."""
+
+MAX_STATE_BYTES: Final = 1_000_000
+"""Of one key, as JSON: it is read and written whenever a row of the key comes."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MAX_INTEGER: Final = 2**63 - 1
+_STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
+class StepFailed(Exception):
+    """A step function raised, or returned what it must not. The message names the function, the row and the problem."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is kept of a key. state: the step's, as JSON; None for none. last_us: time of the last row."""
+
+    state: bytes | None = None
+    last_us: int | None = None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Runs a step. given: columns of its rows. made: columns that it returns. forget_after: see in_order."""
+
+    step: Step
+    given: Mapping[str, ColumnType]
+    made: Mapping[str, ColumnType]
+    forget_after: timedelta
+
+    def run(self, memory: Memory, records: Iterable[Mapping[str, Any]]) -> tuple[Memory, list[str]]:
+        """Give all these records to the step; returns what to keep, and the rows that it made, as JSON.
+
+        records: the members are the columns, and times are microseconds since 1970. Raises StepFailed.
+        """
+        state, last_us, made = memory.state, memory.last_us, list[str]()
+        for record in _ordered(records):
+            if last_us is not None and record["time"] - last_us > self.forget_after_us:
+                state = None
+            state, rows = self._one(state, record)
+            made += rows
+            last_us = record["time"]
+        return Memory(state, last_us), made
+
+    @cached_property
+    def forget_after_us(self) -> int:
+        return self.forget_after // _MICROSECOND
+
+    @cached_property
+    def _row(self) -> Any:
+        return namedtuple("Row", self.given)
+
+    @cached_property
+    def _times(self) -> list[str]:
+        return [name for name, kind in self.given.items() if kind is ColumnType.TIME]
+
+    def _one(self, state: bytes | None, record: Mapping[str, Any]) -> tuple[bytes | None, list[str]]:
+        """One row. The state is always read from JSON: otherwise a step that keeps a tuple could see it again or not,
+        depending on what came in between."""
+        values = {**record, **{name: _time(record[name]) for name in self._times}}
+        try:
+            returned = self.step(None if state is None else orjson.loads(state), self._row(**values))
+            after, rows = _pair(returned)
+            return _dumped(after), [self._sent(row) for row in rows]
+        except Exception as error:  # a user's function may raise anything
+            name = getattr(self.step, "__name__", type(self.step).__name__)
+            problem = str(error) if isinstance(error, _Wrong) else f"{type(error).__name__}: {error}"
+            raise StepFailed(f'step "{name}" failed at row "{record["id"]}": {" ".join(problem.split())}') from error
+
+    def _sent(self, row: Any) -> str:
+        if not isinstance(row, Mapping) or row.keys() != self.made.keys():
+            found = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
+            raise _Wrong(f"a row must be a dict with {', '.join(self.made)}, not {found}")
+        return orjson.dumps({name: _value(name, kind, row[name]) for name, kind in self.made.items()}).decode()
+
+
+class _Wrong(Exception):
+    """What a step returned is not what it must be."""
+
+
+def _ordered(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """In the order of time and id; of several with the same, the one that was recorded last.
+
+    Compaction keeps the last one too. Their text decides if that time is unknown.
+    """
+
+    def rank(record: Mapping[str, Any]) -> tuple[int, str, int, bytes]:
+        recorded = record.get("recordedtime")
+        text = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
+        return record["time"], record["id"], recorded if isinstance(recorded, int) else 0, text
+
+    last = {(each["time"], each["id"]): each for each in sorted(records, key=rank)}
+    return list(last.values())
+
+
+def _time(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _pair(returned: Any) -> tuple[Any, Sequence[Any]]:
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise _Wrong("it must return a pair: the new state, and a list of rows")
+    state, rows = returned
+    if not isinstance(rows, list | tuple):
+        raise _Wrong(f"its rows must be a list, not {type(rows).__name__}")
+    return state, rows
+
+
+def _dumped(state: Any) -> bytes | None:
+    if state is None:
+        return None
+    try:
+        text = orjson.dumps(state, option=_STRICT)
+    except TypeError as error:
+        raise _Wrong(f"its state must be made of dicts, lists, texts, numbers, booleans and None: {error}") from error
+    if len(text) > MAX_STATE_BYTES:
+        raise _Wrong(f"its state has {len(text):,} bytes: keep it below {MAX_STATE_BYTES:,}")
+    return text
+
+
+def _value(name: str, kind: ColumnType, value: Any) -> Any:
+    """A value of a column as JSON for Spark."""
+    match kind, value:
+        case _, None:
+            return None
+        case ColumnType.JSON, _:
+            return orjson.dumps(value).decode()
+        case (ColumnType.TEXT, str()) | (ColumnType.BOOLEAN, bool()):
+            return value
+        case ColumnType.INTEGER, int() if not isinstance(value, bool) and abs(value) <= _MAX_INTEGER:
+            return value
+        case ColumnType.FLOAT, int() | float() if not isinstance(value, bool):
+            return float(value)
+        case ColumnType.TIME, datetime() if value.tzinfo is not None:
+            return (value - _EPOCH) // _MICROSECOND
+        case ColumnType.POINT, (int() | float() as latitude, int() | float() as longitude):
+            return {"lat": float(latitude), "lon": float(longitude)}
+    hint = " with a time zone" if kind is ColumnType.TIME else ""
+    raise _Wrong(f'column "{name}" is declared {kind.name}{hint}, but the value is {value!r:.100}')

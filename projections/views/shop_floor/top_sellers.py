@@ -1,0 +1,35 @@
+"""What each product has brought in since the beginning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from commands.observations.shop_floor.purchases import ItemSold
+from projections import INTEGER, TEXT, TIME, Cache, Postgres, StreamView, observations
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def per_product(sold: DataFrame) -> DataFrame:
+    """A row per product."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - only the process that runs the query needs Spark
+
+    return (
+        sold.dropDuplicates(["id", "time"])
+        .groupBy("product")
+        .agg(f.sum("pieces").alias("pieces"), f.sum("cents").alias("cents"), f.max("time").alias("last_sold"))
+    )
+
+
+top_sellers = StreamView(
+    name="top_sellers",
+    key="product",
+    columns={"product": TEXT, "pieces": INTEGER, "cents": INTEGER, "last_sold": TIME},
+    sources={"sold": observations(ItemSold, late_after="1h")},
+    late="amend",
+    keep_state="1d",
+    stores=(Postgres(indexes=(("cents", "product"),)), Cache()),
+    query=per_product,
+    doc="the sales of each product; sort by -cents,product for the leaderboard",
+)
