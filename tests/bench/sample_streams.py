@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 
 from commands.declaring.observation import ObservationRegistry, to_entry
+from compose.observed.buses import BUS_DOMAIN
+from compose.observed.checkouts import CHECKOUT_DOMAIN
 from compose.observed.payments import PAYMENT_DOMAIN
 from compose.observed.report import Report
 from compose.observed.sample import Domain
 from compose.observed.sensors import SENSOR_DOMAIN
+from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
 from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
 from compose.observed.web import WEB_DOMAIN
 from eventlog.kafka_client import client_config
@@ -46,7 +49,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NAMES = ("streams",)
-DOMAINS = {"payments": PAYMENT_DOMAIN, "sensors": SENSOR_DOMAIN, "ski_lifts": SKI_LIFT_DOMAIN, "web": WEB_DOMAIN}
+DOMAINS = {
+    "buses": BUS_DOMAIN,
+    "checkouts": CHECKOUT_DOMAIN,
+    "payments": PAYMENT_DOMAIN,
+    "sensors": SENSOR_DOMAIN,
+    "shop_floor": SHOP_FLOOR_DOMAIN,
+    "ski_lifts": SKI_LIFT_DOMAIN,
+    "web": WEB_DOMAIN,
+}
 OBSERVATIONS_READ = 200_000
 START = datetime(2026, 3, 1, tzinfo=UTC)
 ROUNDS = 2
