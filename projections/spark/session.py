@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from eventlog.variables import Variables
-from projections.spark.setup import class_archive
+from projections.spark.setup import class_archive, home
 from projections.spark.setup.jars import spark_jars
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: 
     if settings.is_local:
         # without it Spark looks for an address of this machine that others can reach, and warns if it finds none
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        home.use()
     builder = SparkSession.builder.appName(name)
     for option, value in settings.options(threads, lasting=lasting).items():
         builder = builder.config(option, value)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from projections.spark.setup.home import spark_home
 from projections.spark.setup.jars import spark_jars
 from projections.spark.setup.java import locate_java
 
@@ -37,5 +38,5 @@ def stem() -> str:
 
     java = locate_java().resolve()
     release = java.parent.parent / "release"
-    parts = [str(java), release.read_text() if release.exists() else "", pyspark.__path__[0], pyspark.__version__]
+    parts = [str(java), release.read_text() if release.exists() else "", str(spark_home()), pyspark.__version__]
     return hashlib.sha256("\n".join([*parts, *map(str, spark_jars())]).encode()).hexdigest()[:16]
