@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Final
 
 from projections.stream.checks import COLUMN_TYPES, KEY_TYPES
@@ -90,7 +91,7 @@ def _kinds(rows: DataFrame) -> dict[str, ColumnType]:
             raise ValueError(
                 f'in_order cannot pass column "{name}" of type {kind} to its step: cast it, or select other columns'
             )
-        if not name.isidentifier() or name.startswith("_"):
+        if not name.isidentifier() or iskeyword(name) or name.startswith("_"):
             raise ValueError(f'in_order cannot pass column "{name}" to its step: rename it to a Python name')
     if len(found) < len(rows.columns):
         raise ValueError(f"in_order is given a column twice: {', '.join(rows.columns)}")

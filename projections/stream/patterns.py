@@ -80,6 +80,11 @@ class Matcher:
     times: tuple[str, ...]
     within_us: int
 
+    @property
+    def __name__(self) -> str:
+        """For errors."""
+        return f"pattern with row={getattr(self.describe, '__name__', self.describe)}"
+
     def __call__(self, state: Any, row: Any) -> tuple[Any, list[Mapping[str, Any]]]:
         """Take in a row."""
         if any(each.matches(row) for each in self.pattern.without):

@@ -156,9 +156,9 @@ def _full_name(node: ast.ImportFrom, within: str) -> str:
 def _is_following(node: ast.AST) -> bool:
     """Whether it is a word that runs a function of the user in Spark's workers."""
     match node:
-        case ast.ImportFrom(names=names):
+        case ast.ImportFrom(module=str() as module, names=names) if module.partition(".")[0] == "projections":
             return any(each.name in FOLLOWING for each in names)
-        case ast.Attribute(attr=name):
+        case ast.Attribute(value=ast.Name(id="projections"), attr=name):
             return name in FOLLOWING
         case _:
             return False

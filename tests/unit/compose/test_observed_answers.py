@@ -20,6 +20,7 @@ from compose.observed.sensors import SENSOR_DOMAIN, averages, silences
 from compose.observed.shop_floor import daily, totals
 from compose.observed.ski_lifts import busiest_lifts, rides_per_lift
 from compose.observed.web import click_through, views_per_page, visits
+from compose.stored_rows import is_equal
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OBSERVED = [name for name, sample in SAMPLES.items() if isinstance(sample(), ObservedSample)]
@@ -185,3 +186,11 @@ def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> 
 
 def test_the_samples_of_observations() -> None:
     assert OBSERVED == ["buses", "checkouts", "payments", "sensors", "shop_floor", "ski_lifts", "web"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "same"),
+    [("(16.37,48.2)", True), ({"lat": 48.2, "lon": 16.37}, True), ("(48.2,16.37)", False), (None, False)],
+)
+def test_a_place_is_the_same_in_each_store(stored: Any, same: bool) -> None:
+    assert is_equal({"lat": 48.2, "lon": 16.37}, stored) is same

@@ -78,6 +78,15 @@ def test_what_an_imported_step_does_counts(
     assert (digest(tmp_path / "before", files) == digest(tmp_path / "after", changed)) is same
 
 
+def test_other_queries_have_the_digests_that_are_stored(tmp_path: Path) -> None:
+    """Imports did not count when these were stored, and words of other libraries change nothing."""
+    view = (
+        "import re\nfrom .steps import compare\ndef by_gate(passed):\n    return compare(re.compile('').pattern, 1)\n"
+    )
+    changed = FILES | {"views.py": view, "limits.py": "LIMIT = 4\n"}
+    assert digest(tmp_path / "before", FILES | {"views.py": view}) == digest(tmp_path / "after", changed)
+
+
 def test_a_step_that_cannot_be_found_is_refused(tmp_path: Path) -> None:
     files = FILES | {"views.py": VIEW.format(how="from .steps import made", step="made")}
     files["steps.py"] += "\nglobals()['made'] = compare\n"

@@ -137,6 +137,10 @@ def of_no_names(passed: DataFrame) -> DataFrame:
     return numbered_rows(passed.selectExpr("*", "weight as `the weight`"))
 
 
+def of_keywords(passed: DataFrame) -> DataFrame:
+    return numbered_rows(passed.selectExpr("*", "weight as class"))
+
+
 def of_unknown_key(passed: DataFrame) -> DataFrame:
     return in_order(passed, key="door", step=numbered, columns=COLUMNS, forget_after="2m")
 
@@ -161,6 +165,7 @@ def of_python_types(passed: DataFrame) -> DataFrame:
         ({"query": without_time}, 'in_order needs the columns "id" and "time" of the source: keep "time"'),
         ({"query": of_decimals}, 'cannot pass column "exact" of type decimal(9,2) to its step: cast it'),
         ({"query": of_no_names}, 'cannot pass column "the weight" to its step: rename it'),
+        ({"query": of_keywords}, 'cannot pass column "class" to its step: rename it'),
         ({"query": of_unknown_key}, 'in_order has the key "door", but its rows have gate, weight,'),
         ({"query": by_number}, 'in_order cannot take column "share" as key: its type is FLOAT'),
         ({"query": kept_for_ever}, '"ever" is not a duration'),

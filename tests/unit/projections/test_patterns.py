@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from commands import Observation
 from projections import JSON, TEXT, TIME, occurs, pattern
 from projections.stream.patterns import Matcher, Occurs, Pattern
-from projections.stream.steps import Memory, Steps
+from projections.stream.steps import Memory, StepFailed, Steps
 from tests.seeds import examples
 
 GIVEN = {"id": TEXT, "time": TIME, "type": TEXT, "note": TEXT}
@@ -164,6 +164,18 @@ def test_one_class_needs_no_type() -> None:
     records = [{name: stored(row(text))[name] for name in given_columns} for text in ("a1", "a2")]
     _, found = Steps(rule, given_columns, {"ids": JSON}, timedelta(seconds=10)).run(Memory(), records)
     assert len(found) == 1
+
+
+def fails(rows: Sequence[Any]) -> dict[str, Any]:
+    raise KeyError(rows[-1].id)
+
+
+def test_what_fails_in_a_pattern_is_named() -> None:
+    step = Matcher(pattern(A, B, within="10s"), fails, ("time",), 10_000_000)
+    with pytest.raises(StepFailed, match='step "pattern with row=fails" failed at row "b2": KeyError'):
+        Steps(step, GIVEN, {"ids": JSON}, timedelta(seconds=10)).run(
+            Memory(), [stored(row(text)) for text in ("a1", "b2")]
+        )
 
 
 class Nameless(Observation):
