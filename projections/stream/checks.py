@@ -29,6 +29,7 @@ def check_stream(view: StreamView) -> None:
         if kind not in COLUMN_TYPES:
             raise ValueError(f'column "{name}" has the type {kind!r}: use one of {_names(COLUMN_TYPES)}')
     _check_key(view)
+    _check_deleted_by(view)
     _check_sources(view)
     _check_late(view)
 
@@ -45,6 +46,20 @@ def _check_key(view: StreamView) -> None:
     is_own = view.key_columns == (view.key_name,) and view.columns[view.key_name] is ColumnType.TEXT
     if view.key_name in view.columns and not is_own:
         raise ValueError(f'the text of its key needs a column of its own, not "{view.key_name}": set key_name="…"')
+
+
+def _check_deleted_by(view: StreamView) -> None:
+    name = view.deleted_by
+    if not isinstance(name, str):
+        raise ValueError(f"deleted_by={name!r} is not a text: name the BOOLEAN column of the query that deletes rows")
+    if not name:
+        return
+    check_columns([name])
+    if name in (*view.columns, view.key_name, *(each for lookup in view.lookups for each in lookup.columns)):
+        raise ValueError(
+            f'deleted_by="{name}" is also a column of the view: leave it out of its columns, or let the query return '
+            "another BOOLEAN column"
+        )
 
 
 def _check_sources(view: StreamView) -> None:

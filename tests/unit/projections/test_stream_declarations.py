@@ -68,6 +68,11 @@ def of_nothing() -> Any:
         ({"keep_state": "7d"}, 'use it with late="amend" only'),
         ({"late": "amend", "keep_state": "9m"}, 'shorter than late_after of source "passed"'),
         ({"late": "amend", "keep_state": "1d", "final": True}, "a final row is sent once"),
+        ({"deleted_by": "number"}, 'deleted_by="number" is also a column of the view'),
+        ({"deleted_by": "key"}, 'deleted_by="key" is also a column of the view'),
+        ({"deleted_by": "Gone"}, '"Gone" is not a column name'),
+        ({"deleted_by": (Closed,)}, "is not a text: name the BOOLEAN column of the query that deletes rows"),
+        ({"stores": (Postgres(indexes=(("gone",),)),), "deleted_by": "gone"}, 'names the unknown column "gone"'),
         ({"stores": ()}, "it has no store"),
         ({"stores": (Elasticsearch(facets=("colour",)),)}, 'names the unknown column "colour"'),
     ],
@@ -96,6 +101,18 @@ def test_what_it_is_to_the_rest() -> None:
     assert state == {"_batch": 3, "number": None}
 
 
+def test_a_column_that_deletes_rows_is_no_column_of_the_view() -> None:
+    view = gate_view(deleted_by="gone")
+    assert view.types == gate_view().types
+    assert view.layout.marks_deleted
+    state: dict[str, Any] = {}
+    for fields in ({"_batch": 2, "_deleted": True, "number": 3}, {"_batch": 1, "number": 1}):
+        view.layout.combine(state, fields)
+    assert state["_deleted"] is True
+    view.layout.combine(state, {"_batch": 3, "number": 4})
+    assert not state["_deleted"]
+
+
 def test_a_fingerprint_follows_what_is_declared() -> None:
     before = gate_view().fingerprint
     assert gate_view().fingerprint == before
@@ -104,6 +121,7 @@ def test_a_fingerprint_follows_what_is_declared() -> None:
         {"sources": {"passed": observations(Passed, late_after="11m")}},
         {"sources": {"passed": observations(Passed, Closed, late_after="10m")}},
         {"final": True},
+        {"deleted_by": "gone"},
         {"key": ("minute", "gate")},
     ):
         assert gate_view(**changes).fingerprint != before
