@@ -39,8 +39,8 @@ class StreamView:
     sources: what the query reads, by the name of its argument: `observations(…)`.
     query: a function from a DataFrame per source to a DataFrame with `columns`. A row that it returns replaces the
     row with the same key.
-    late: what happens to a late observation. "drop" leaves it out, and counts it; "amend" takes it in for as long as
-    `keep_state`, so that the row is sent again.
+    late: what happens to a late observation. "drop" leaves it out, and counts it; "keep" also puts it in a view of its
+    own, `<name>_late`; "amend" takes it in for as long as `keep_state`, so that the row is sent again.
     final: send a row once, when no admitted observation can change it any more, instead of after each change.
     stores: where it is stored; the first one answers queries.
     deleted_by: a BOOLEAN column that the query returns, not among `columns`. A row in which it is true deletes the row
@@ -78,6 +78,11 @@ class StreamView:
     def key_columns(self) -> tuple[str, ...]:
         """The columns that identify a row."""
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def late_name(self) -> str:
+        """The name of the view of its late observations, if it keeps them."""
+        return f"{self.name}_late"
 
     @property
     def returned(self) -> Mapping[str, ColumnType]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from projections import INTEGER, TEXT
+from projections import INTEGER, TEXT, Cache, Elasticsearch, Postgres
 from projections.loading.decoding import read_into
 from projections.stores.names import patch_key
 from projections.stores.store import Batch
@@ -51,7 +51,7 @@ def test_whole_rows_replace_each_other_in_the_order_of_their_batches(server: Ser
 
 
 def test_a_row_of_a_stream_view_is_deleted_by_its_batch_and_back_with_a_later_one(server: Server) -> None:
-    stores = tuple(BUSIEST.stores)
+    stores = (Postgres(), Elasticsearch(), Cache())
     view = gate_view(key="gate", columns={"gate": TEXT, "number": INTEGER}, stores=stores, deleted_by="gone")
     target, store = created(server, view), server.open()
 
