@@ -20,6 +20,7 @@ from tests.stream_queries import run
 
 pytestmark = pytest.mark.jvm
 MILLISECOND = timedelta(milliseconds=1)
+WEIGHED = '{"weight":"1 kg","data":"{}","late_s":"é\\n"}'
 
 
 class Weighed(Observation, type="weighed"):
@@ -36,8 +37,9 @@ def kept(**changes: Any) -> StreamView:
     return found
 
 
-def of_two(passed: Any, others: Any) -> Any:
-    return passed, others
+def of_three(passed: Any, others: Any, weighed: Any) -> Any:
+    """Never runs."""
+    return passed, others, weighed
 
 
 def row(report: Report) -> dict[str, Any]:
@@ -74,10 +76,9 @@ def test_several_sources_and_records_that_are_not_late(tmp_path: Path) -> None:
     at, hours = START, timedelta(hours=3)
     sources = {
         "passed": observations(Passed, late_after="2h"),
-        "others": observations(Closed, Passed, Weighed, late_after="1h"),
+        "others": observations(Closed, Passed, late_after="1h"),
+        "weighed": observations(Weighed, late_after="1h"),
     }
-    sources["others"] = observations(Closed, Passed, late_after="1h")
-    sources["weighed"] = observations(Weighed, late_after="1h")
     late = [Report(number, "a", 1, at, at + timedelta(hours=number)) for number in (1, 2, 3)]
     text = bytes(record_of(late[2]).value).decode()
     closed = text.replace('"type":"passed"', '"type":"closed"').replace("passed/s0/3", "closed/s0/3")
@@ -103,13 +104,6 @@ def test_several_sources_and_records_that_are_not_late(tmp_path: Path) -> None:
     assert ran.rows["weighed/s0/3"]["data"] == WEIGHED
     assert ran.counts[AMENDING] == 4
     assert ran.counts[UNREADABLE] > 0
-
-
-WEIGHED = '{"weight":"1 kg","data":"{}","late_s":"é\\n"}'
-
-
-def of_three(passed: Any, others: Any, weighed: Any) -> Any:
-    return passed, others, weighed
 
 
 def test_the_last_report_of_several_with_one_id_is_the_row(tmp_path: Path) -> None:
