@@ -35,7 +35,8 @@ FINGERPRINTS = {
     "product_search@1": "e643e06d98cb4250",
     "rapid_payments@1": "481b34a3fd5cd474",
     "sensor_averages@1": "d329a970c00edbb1",
-    "sensor_silences@1": "834f80b1f79a9e0e",
+    "sensor_silences@2": "91a52500cd91cc0d",
+    "sensor_silences_late@2": "734da1ad2265ae2c",
     "streams@1": "74e8374c2c8d3c0b",
     "visits@1": "1c2dfc82ea896ee0",
 }
