@@ -89,6 +89,7 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             "who went silent: reported after four minutes",
             "curl -sS '{api}/views/sensor_silences?sort=-silent_since&limit=5'",
         ),
+        ("readings that came too late for that", "curl -sS '{api}/views/sensor_silences_late?sort=-late_s&limit=5'"),
     ),
     "ski_lifts": (
         ("the busiest lift, in 10 minutes every 5 minutes", "curl -sS '{api}/views/busiest_lift?sort=-start&limit=3'"),

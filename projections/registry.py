@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -11,6 +11,8 @@ from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.modules import DEFAULT_MODULES, find
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.kinds import KINDS
+from projections.stream.late import late_view
+from projections.stream.view import StreamView
 from projections.table.lookups import looked_up_types
 from projections.view import View
 
@@ -18,6 +20,22 @@ ROOM = "projections.views"
 Kind = TypeVar("Kind")
 SYSTEM = f"{ROOM}.streams"
 """The module of the view that every deployment has; the API reads from it."""
+
+
+def _late_views(found: Iterable[tuple[str, View]]) -> Iterator[tuple[str, View]]:
+    """The views of late observations that `found` declare; raises ViewDeclarationError if another has such a name."""
+    modules = {view.name: module for module, view in found}
+    for module, view in found:
+        late = late_view(view) if isinstance(view, StreamView) else None
+        if late is None:
+            continue
+        if late.name in modules:
+            raise ViewDeclarationError(
+                late.name,
+                f'declared in "{modules[late.name]}", and by late="keep" of the view "{view.name}" in "{module}": '
+                "rename one",
+            )
+        yield module, late
 
 
 class ViewRegistry:
@@ -31,7 +49,8 @@ class ViewRegistry:
         """
         modules: dict[str, str] = {}
         views: dict[str, View] = {}
-        for module, view in found:
+        found = list(found)
+        for module, view in [*found, *_late_views(found)]:
             if view.name in views:
                 raise ViewDeclarationError(
                     view.name, f'declared in "{modules[view.name]}" and in "{module}": rename one'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -91,6 +92,20 @@ def silences(reports: Sequence[Report]) -> Rows:
     return found
 
 
+def late_readings(reports: Sequence[Report]) -> Rows:
+    """The rows of `sensor_silences_late`, without what depends on when a report is really accepted."""
+    return {
+        each.name: {
+            "source": each.source,
+            "type": each.type,
+            "time": each.time,
+            "data": json.dumps(each.data, separators=(",", ":")),
+        }
+        for each in reports
+        if each.recorded - each.time > LATE_AFTER
+    }
+
+
 def silence_is_final(row: Mapping[str, Any]) -> datetime:
     """When the row of a silence is sent."""
     time: datetime = row["silent_since"]
@@ -111,5 +126,6 @@ SENSOR_DOMAIN: Final = Domain(
     checked=(
         Checked("sensor_averages", "key", averages),
         Checked("sensor_silences", "key", silences, silence_is_final),
+        Checked("sensor_silences_late", "id", late_readings),
     ),
 )

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from projections.stream.durations import duration
+from projections.stream.sources import Observed
 from projections.table.checks import check_columns, check_name
 from projections.table.types import ColumnType
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from projections.stream.view import StreamView
 
 Query = Callable[..., "DataFrame"]
-Late = Literal["amend", "drop"]
+Late = Literal["amend", "drop", "keep"]
 KEY_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.TIME)
 LONGEST_PAUSE: Final = timedelta(minutes=5)
 """Between two batches; `replay status` takes a view without progress for longer as stalled."""
@@ -32,6 +33,7 @@ def check_stream(view: StreamView) -> None:
         if kind not in COLUMN_TYPES:
             raise ValueError(f'column "{name}" has the type {kind!r}: use one of {_names(COLUMN_TYPES)}')
     _check_key(view)
+    _check_deleted_by(view)
     _check_sources(view)
     _check_late(view)
     if view.every and duration(view.every) > LONGEST_PAUSE:
@@ -52,6 +54,20 @@ def _check_key(view: StreamView) -> None:
         raise ValueError(f'the text of its key needs a column of its own, not "{view.key_name}": set key_name="…"')
 
 
+def _check_deleted_by(view: StreamView) -> None:
+    name = view.deleted_by
+    if not isinstance(name, str):
+        raise ValueError(f"deleted_by={name!r} is not a text: name the BOOLEAN column of the query that deletes rows")
+    if not name:
+        return
+    check_columns([name])
+    if name in (*view.columns, view.key_name, *(each for lookup in view.lookups for each in lookup.columns)):
+        raise ValueError(
+            f'deleted_by="{name}" is also a column of the view: leave it out of its columns, or let the query return '
+            "another BOOLEAN column"
+        )
+
+
 def _check_sources(view: StreamView) -> None:
     if not view.sources:
         raise ValueError("it has no source: add sources={…: observations(…)}")
@@ -67,17 +83,30 @@ def _check_sources(view: StreamView) -> None:
 
 
 def _check_late(view: StreamView) -> None:
-    if view.late not in ("amend", "drop"):
-        raise ValueError(f'late="{view.late}" is unknown: use "amend" or "drop"')
-    if view.late == "drop" and view.keep_state:
+    if view.late not in ("amend", "drop", "keep"):
+        raise ValueError(f'late="{view.late}" is unknown: use "amend", "drop" or "keep"')
+    if view.late == "keep":
+        _check_kept(view)
+    if view.late != "amend" and view.keep_state:
         raise ValueError('keep_state is how long late observations amend a row: use it with late="amend" only')
     if view.late == "amend" and not view.keep_state:
         raise ValueError('late="amend" needs keep_state, such as keep_state="7d": how long a row can be amended')
     if view.late == "amend" and view.final:
-        raise ValueError('a final row is sent once, so nothing can amend it: use late="drop", or leave out final')
+        raise ValueError(
+            'a final row is sent once, so nothing can amend it: use late="drop" or "keep", or leave out final'
+        )
     for name, source in view.sources.items():
         if view.admitted(source) < duration(source.late_after):
             raise ValueError(f'keep_state="{view.keep_state}" is shorter than late_after of source "{name}"')
+
+
+def _check_kept(view: StreamView) -> None:
+    try:
+        check_name(view.late_name)
+    except ValueError as error:
+        raise ValueError(f'late="keep" makes a view "{view.late_name}": {error}') from error
+    if not any(isinstance(source, Observed) for source in view.sources.values()):
+        raise ValueError('late="keep" keeps observations, and no source has any: use late="drop"')
 
 
 def _names(kinds: Sequence[ColumnType]) -> str:

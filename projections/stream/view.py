@@ -21,7 +21,7 @@ from projections.table.declared_stores import Store
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.monoids import Pick, StateField
-from projections.table.shown import Itself
+from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
 from projections.view import View
 
@@ -39,11 +39,13 @@ class StreamView:
     sources: what the query reads, by the name of its argument: `observations(…)`.
     query: a function from a DataFrame per source to a DataFrame with `columns`. A row that it returns replaces the
     row with the same key.
-    late: what happens to a late observation. "drop" leaves it out, and counts it; "amend" takes it in for as long as
-    `keep_state`, so that the row is sent again.
+    late: what happens to a late observation. "drop" leaves it out, and counts it; "keep" also puts it in a view of its
+    own, `<name>_late`; "amend" takes it in for as long as `keep_state`, so that the row is sent again.
     final: send a row once, when no admitted observation can change it any more, instead of after each change.
     every: such as "30s", the time between two batches of its query: rows come later, and cost less. Empty: at once.
     stores: where it is stored; the first one answers queries.
+    deleted_by: a BOOLEAN column that the query returns, not among `columns`. A row in which it is true deletes the row
+    with its key, until a later batch returns that key again.
     key_name: the column with the row's key as one text, if the key has several columns: their texts joined by "/".
     """
 
@@ -61,6 +63,7 @@ class StreamView:
     key_name: str = ""
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
+    deleted_by: str = ""
 
     def __post_init__(self) -> None:
         if not self.key_name:
@@ -78,6 +81,16 @@ class StreamView:
         """The columns that identify a row."""
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
+    @property
+    def late_name(self) -> str:
+        """The name of the view of its late observations, if it keeps them."""
+        return f"{self.name}_late"
+
+    @property
+    def returned(self) -> Mapping[str, ColumnType]:
+        """The columns that the query must return."""
+        return {**self.columns, **({self.deleted_by: ColumnType.BOOLEAN} if self.deleted_by else {})}
+
     @cached_property
     def query_digest(self) -> str:
         """Digest of what the query does."""
@@ -93,6 +106,8 @@ class StreamView:
         shown = {name: kind for name, kind in self.columns.items() if name != self.key_name}
         order = StateField(BATCH, ColumnType.INTEGER, ordering=True)
         values = tuple(StateField(name, kind) for name, kind in shown.items())
+        if self.deleted_by:
+            values += (StateField(DELETED, ColumnType.BOOLEAN),)
         return Layout((Pick((order,), values, highest=True),), {name: Itself(name) for name in shown}, shown)
 
     @cached_property
@@ -127,6 +142,7 @@ class StreamView:
         parts += [f"source {name}: {source.declaration}" for name, source in sorted(self.sources.items())]
         parts += [f"late: {self.late} {self.keep_state}".strip()]
         parts += ["final"] if self.final else []
+        parts += [f"deleted by {self.deleted_by}"] if self.deleted_by else []
         parts += [store.declaration for store in self.stores]
         return [*parts, f"query {self.query_digest}"]
 

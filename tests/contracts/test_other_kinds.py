@@ -6,12 +6,15 @@ from typing import Any
 
 import orjson
 
+from projections import INTEGER, TEXT, Cache, Elasticsearch, Postgres
 from projections.loading.decoding import read_into
 from projections.stores.names import patch_key
 from projections.stores.store import Batch
+from projections.stream.view import BATCH as STREAM_BATCH
 from projections.table.shown import DELETED
 from tests.contracts.opened_stores import Server
 from tests.contracts.test_view_stores import created, server, store_name
+from tests.observed import gate_view
 from tests.whole_rows import BATCH, BUSIEST
 
 __all__ = ["server", "store_name"]  # fixtures
@@ -45,3 +48,26 @@ def test_whole_rows_replace_each_other_in_the_order_of_their_batches(server: Ser
     assert server.rows(BUSIEST) == {TEN: {"hour": TEN, **later}}
     again.drop(target)
     assert again.ledgers(target) == {}
+
+
+def test_a_row_of_a_stream_view_is_deleted_by_its_batch_and_back_with_a_later_one(server: Server) -> None:
+    stores = (Postgres(), Elasticsearch(), Cache())
+    view = gate_view(key="gate", columns={"gate": TEXT, "number": INTEGER}, stores=stores, deleted_by="gone")
+    target, store = created(server, view), server.open()
+
+    def take(start: int, *rows: tuple[str, int, dict[str, Any]]) -> None:
+        batch = Batch(start, first_offset=start)
+        for key, number, fields in rows:
+            value = {"b": number, "t": 0, "c": {STREAM_BATCH: number, **fields}}
+            read_into(batch, patch_key(target.tag, key).encode(), orjson.dumps(value))
+            batch.next_offset += 1
+        store.apply([target], {0: batch})
+        store.settle()
+
+    take(0, ("a", 2, {"number": 1}), ("b", 2, {"number": 1}), ("c", 2, {"number": 0, DELETED: True}))
+    assert server.rows(view) == {"a": {"gate": "a", "number": 1}, "b": {"gate": "b", "number": 1}}
+    take(3, ("a", 4, {"number": 5, DELETED: True}))
+    take(4, ("a", 3, {"number": 9}), ("a", 4, {"number": 5, DELETED: True}))
+    assert server.rows(view) == {"b": {"gate": "b", "number": 1}}
+    take(6, ("a", 5, {"number": 6}), ("c", 1, {"number": 7}))
+    assert server.rows(view) == {"a": {"gate": "a", "number": 6}, "b": {"gate": "b", "number": 1}}

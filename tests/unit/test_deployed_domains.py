@@ -94,7 +94,12 @@ Names = tuple[set[str], ...]
 ONLY_LISTINGS: Names = ({"listing"}, {"listing_viewed"}, set(), {"streams", *LISTINGS})
 ONLY_ORDERS: Names = ({"order", "refund", "stock"}, set(), {"order_fulfilment"}, {"streams"})
 ONLY_SHOP: Names = ({"customer", "payment"}, set(), {"customer_import"}, {"streams", "customer_360", "product_search"})
-ONLY_SENSORS: Names = (set(), {"sensor_read"}, set(), {"streams", "sensor_averages", "sensor_silences"})
+ONLY_SENSORS: Names = (
+    set(),
+    {"sensor_read"},
+    set(),
+    {"streams", "sensor_averages", "sensor_silences", "sensor_silences_late"},
+)
 ONLY_SKI_LIFTS: Names = (set(), {"lift_ridden"}, set(), {"streams", "lift_rides", "busiest_lift"})
 ONLY_WEB: Names = (
     set(),

@@ -9,6 +9,7 @@ from commands.declaring.observation import Observation
 from eventlog.envelope import SPEC_VERSION
 from eventlog.heartbeats import PREFIX
 from projections.spark.streams.lateness import event_time, lateness_ms, milliseconds, watermark_delay
+from projections.stream.late import LateObserved
 from projections.stream.sources import Observed
 from projections.table.expressions import identifier, literal
 from projections.table.types import SPARK_TYPES
@@ -22,6 +23,11 @@ and those that are no observation of the declared classes, such as heartbeats.""
 COUNTED: Final = (TAKEN, AMENDING, DROPPED, UNREADABLE)
 
 _HEARTBEAT: Final = f"startswith(key, {literal(PREFIX)})"
+_OF_LATE: Final = {
+    "late_s": f"{lateness_ms('observed', 'recorded')} / 1000.0D",
+    "data": "get_json_object(record, '$.data')",
+}
+"""What only sources of late observations have."""
 _BARRIER: Final = "spark_partition_id() >= 0"
 """Always true. Spark moves no filter across one that is not deterministic, so all records, heartbeats among them, reach
 the watermark first, and move it when nothing else comes. A test reads the optimised plan. Unlike `rand()`, it is the
@@ -55,6 +61,7 @@ def judged(records: DataFrame, source: Observed, admitted: timedelta) -> DataFra
         "recordedtime": "recorded",
         "type": "document.type",
         "verdict": _verdict(source, admitted),
+        **(_OF_LATE if isinstance(source, LateObserved) else {}),
     }
     return timed.selectExpr(*(f"{text} as {identifier(name)}" for name, text in columns.items()))
 
@@ -70,13 +77,14 @@ def _verdict(source: Observed, admitted: timedelta) -> str:
     late = lateness_ms("observed", "recorded")
     known = ", ".join(literal(each) for each in source.types)
     unreadable = " or ".join(_unreadable(kind, source) for kind in source.classes)
+    early_enough, too_late = (FOREIGN, AMENDING) if isinstance(source, LateObserved) else (TAKEN, DROPPED)
     return (
         f"case when {_HEARTBEAT} or record is null then '{FOREIGN}' "
         f"when coalesce(document.specversion, '') <> '{SPEC_VERSION}' then '{UNREADABLE}' "
         f"when coalesce(document.type, '') not in ({known}) then '{FOREIGN}' "
         f"when {unreadable} then '{UNREADABLE}' "
-        f"when {late} > {milliseconds(admitted)} then '{DROPPED}' "
-        f"when {late} > {milliseconds(source.late_by)} then '{AMENDING}' else '{TAKEN}' end"
+        f"when {late} > {milliseconds(admitted)} then '{too_late}' "
+        f"when {late} > {milliseconds(source.late_by)} then '{AMENDING}' else '{early_enough}' end"
     )
 
 

@@ -14,6 +14,7 @@ from projections.loading.decoding import BATCH as BATCH_MEMBER
 from projections.spark.patch_sql import sendable
 from projections.stream.view import BATCH, StreamView
 from projections.table.expressions import identifier, literal
+from projections.table.shown import DELETED
 from projections.table.types import SPARK_TYPES, ColumnType
 
 if TYPE_CHECKING:
@@ -44,19 +45,22 @@ def check_output(view: StreamView, rows: DataFrame) -> None:
     found = dict(rows.dtypes)
     if len(found) < len(rows.columns):
         raise ViewDeclarationError(view.name, f"its query returns a column twice: {', '.join(rows.columns)}")
-    missing, more = view.columns.keys() - found.keys(), found.keys() - view.columns.keys()
+    missing, more = view.returned.keys() - found.keys(), found.keys() - view.returned.keys()
     if missing or more:
         problems = [f"lacks {', '.join(sorted(missing))}"] if missing else []
         problems += [f"also has {', '.join(sorted(more))}"] if more else []
         raise ViewDeclarationError(
-            view.name, f"its query must return the columns {', '.join(view.columns)}, but {' and '.join(problems)}"
+            view.name, f"its query must return the columns {', '.join(view.returned)}, but {' and '.join(problems)}"
         )
-    for name, kind in view.columns.items():
+    for name, kind in view.returned.items():
         if found[name] not in _FITTING[kind]:
             raise ViewDeclarationError(
                 view.name,
                 f'column "{name}" is declared {kind.name}, but its query returns {found[name]}: add '
-                f'.cast("{SPARK_TYPES[kind]}"), or declare another type',
+                f'.cast("{SPARK_TYPES[kind]}"), or declare another type'
+                if name in view.columns
+                else f'column "{name}" deletes rows (deleted_by), so it must be BOOLEAN, but its query returns '
+                f"{found[name]}",
             )
 
 
@@ -68,6 +72,8 @@ def row_texts(rows: DataFrame, view: StreamView, tag: str, settings: LogSettings
     parts = [_key_text(name, view.columns[name], several=len(view.key_columns) > 1) for name in view.key_columns]
     fields = [f"0 as {identifier(BATCH)}"]
     fields += [f"{_value(name, kind)} as {identifier(name)}" for name, kind in view.layout.types.items()]
+    if view.deleted_by:  # `to_json` leaves out a null: only rows that are deleted say so
+        fields.append(f"if({identifier(view.deleted_by)}, true, null) as {identifier(DELETED)}")
     if len(parts) == 1:
         rows = rows.where(f"{identifier(view.key_columns[0])} is not null")
     keyed = rows.selectExpr(

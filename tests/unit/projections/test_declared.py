@@ -39,9 +39,10 @@ FINGERPRINTS = {
     "rapid_payments@1": "481b34a3fd5cd474",
     "record_payments@1": "3bb3ba21ab08a4e7",
     "sensor_averages@1": "d329a970c00edbb1",
-    "sensor_silences@1": "834f80b1f79a9e0e",
-    "suspect_checkouts@1": "26ba7bf6cdd8e40f",
+    "sensor_silences@2": "91a52500cd91cc0d",
+    "sensor_silences_late@2": "734da1ad2265ae2c",
     "streams@1": "74e8374c2c8d3c0b",
+    "suspect_checkouts@1": "26ba7bf6cdd8e40f",
     "top_sellers@1": "d89a5f543bba1bc0",
     "visits@1": "1c2dfc82ea896ee0",
 }

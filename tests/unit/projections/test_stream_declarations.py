@@ -63,14 +63,20 @@ def of_nothing() -> Any:
         ({"sources": {"gone": observations(Passed, late_after="1h")}}, "an argument per source (gone)"),
         ({"query": of_nothing}, "an argument per source (passed)"),
         ({"query": lambda passed: passed}, "must be a function that is declared with def"),
-        ({"late": "forget"}, 'late="forget" is unknown: use "amend" or "drop"'),
-        ({"late": "keep"}, 'late="keep" is unknown'),
+        ({"late": "forget"}, 'late="forget" is unknown: use "amend", "drop" or "keep"'),
+        ({"late": "keep", "keep_state": "7d"}, 'use it with late="amend" only'),
+        ({"late": "keep", "name": "g" * 37}, f'late="keep" makes a view "{"g" * 37}_late": invalid name'),
         ({"late": "amend"}, 'late="amend" needs keep_state'),
         ({"keep_state": "7d"}, 'use it with late="amend" only'),
         ({"late": "amend", "keep_state": "9m"}, 'shorter than late_after of source "passed"'),
         ({"late": "amend", "keep_state": "1d", "final": True}, "a final row is sent once"),
         ({"every": "30"}, '"30" is not a duration'),
         ({"every": "301s"}, 'every="301s" is more than 5 minutes'),
+        ({"deleted_by": "number"}, 'deleted_by="number" is also a column of the view'),
+        ({"deleted_by": "key"}, 'deleted_by="key" is also a column of the view'),
+        ({"deleted_by": "Gone"}, '"Gone" is not a column name'),
+        ({"deleted_by": (Closed,)}, "is not a text: name the BOOLEAN column of the query that deletes rows"),
+        ({"stores": (Postgres(indexes=(("gone",),)),), "deleted_by": "gone"}, 'names the unknown column "gone"'),
         ({"stores": ()}, "it has no store"),
         ({"stores": (Elasticsearch(facets=("colour",)),)}, 'names the unknown column "colour"'),
     ],
@@ -104,6 +110,18 @@ def test_how_often_batches_begin_changes_no_row() -> None:
     assert (gate_view(every="5m").every_s, gate_view().every_s) == (300.0, 0.0)
 
 
+def test_a_column_that_deletes_rows_is_no_column_of_the_view() -> None:
+    view = gate_view(deleted_by="gone")
+    assert view.types == gate_view().types
+    assert view.layout.marks_deleted
+    state: dict[str, Any] = {}
+    for fields in ({"_batch": 2, "_deleted": True, "number": 3}, {"_batch": 1, "number": 1}):
+        view.layout.combine(state, fields)
+    assert state["_deleted"] is True
+    view.layout.combine(state, {"_batch": 3, "number": 4})
+    assert not state["_deleted"]
+
+
 def test_a_fingerprint_follows_what_is_declared() -> None:
     before = gate_view().fingerprint
     assert gate_view().fingerprint == before
@@ -112,6 +130,7 @@ def test_a_fingerprint_follows_what_is_declared() -> None:
         {"sources": {"passed": observations(Passed, late_after="11m")}},
         {"sources": {"passed": observations(Passed, Closed, late_after="10m")}},
         {"final": True},
+        {"deleted_by": "gone"},
         {"key": ("minute", "gate")},
     ):
         assert gate_view(**changes).fingerprint != before

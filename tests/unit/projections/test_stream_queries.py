@@ -26,6 +26,7 @@ from tests.observed import (
     Passed,
     Report,
     beat,
+    by_minute,
     cut,
     gate_view,
     raw,
@@ -226,6 +227,40 @@ def as_they_are(passed: DataFrame) -> DataFrame:
     return passed.withColumnRenamed("recordedtime", "recorded")
 
 
+def last_of_gate(passed: DataFrame) -> DataFrame:
+    """A gate is gone while its last report weighs 0; without a weight, nobody knows."""
+    from pyspark.sql import functions as f
+
+    last = f.max(f.struct("time", "id", "weight")).alias("last")
+    return passed.groupBy("gate").agg(f.count("*").alias("number"), last).selectExpr(
+        "gate", "number", "last.weight = 0 as gone"
+    )  # fmt: skip
+
+
+DELETING: dict[str, Any] = {
+    "key": "gate",
+    "columns": {"gate": TEXT, "number": INTEGER},
+    "query": last_of_gate,
+    "deleted_by": "gone",
+}
+
+
+def weighed(number: int, gate: str, weight: Any) -> Row:
+    at = START + timedelta(seconds=number)
+    return record_of(Report(number, gate, weight, at, at))
+
+
+def test_a_row_that_is_gone_is_deleted_until_a_later_batch_brings_it_back(tmp_path: Path) -> None:
+    gone = {"number": 2, "_deleted": True}
+    found = [weighed(0, "a", 3), weighed(1, "b", None), weighed(2, "a", 0), weighed(3, "c", 0), weighed(4, "a", 2)]
+    deleted = run(gate_view(**DELETING), [[each] for each in found[:4]], tmp_path / "deleted")
+    assert deleted.rows == {"a": gone, "b": {"number": 1}, "c": {"number": 1, "_deleted": True}}
+    assert run(gate_view(**DELETING), [found[:4]], tmp_path / "replayed").rows == deleted.rows
+    back = run(gate_view(**DELETING), [[each] for each in found], tmp_path / "back")
+    assert back.rows == {**deleted.rows, "a": {"number": 3}}
+    assert (back.batch_of["a"], back.sent.count("a")) == (4, 3)
+
+
 def raises(passed: DataFrame) -> DataFrame:
     raise KeyError("gates")
 
@@ -250,6 +285,10 @@ def sorts(passed: DataFrame) -> DataFrame:
     return lacks_a_column(passed).selectExpr("gate", "now() as minute", "1 as number", "weight").orderBy("weight")
 
 
+def gone_is_a_text(passed: DataFrame) -> DataFrame:
+    return passed.groupBy("gate").count().selectExpr("gate", "count as number", "'true' as gone")
+
+
 def endless() -> DataFrame:
     """A stream of records that nobody reads."""
     from tests.spark_rows import session
@@ -266,6 +305,19 @@ def test_time_is_never_null_as_in_the_states_of_earlier_releases() -> None:
     view = gate_view()
     frame = source_frame(endless(), "passed", view.sources["passed"], LATE_AFTER)
     assert [field.name for field in frame.schema if not field.nullable] == ["time"]
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        (by_minute, "must return the columns gate, number, gone, but lacks gone and also has minute, weight"),
+        (gone_is_a_text, 'column "gone" deletes rows (deleted_by), so it must be BOOLEAN, but'),
+    ],
+)
+def test_the_column_that_deletes_rows_is_a_boolean_of_the_query(query: Any, problem: str) -> None:
+    with pytest.raises(ViewDeclarationError) as refused:
+        computed(gate_view(**DELETING | {"query": query}), lambda *_: endless())
+    assert problem in str(refused.value)
 
 
 @pytest.mark.parametrize(

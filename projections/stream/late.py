@@ -1,0 +1,86 @@
+"""The view of what is late for another view: `late="keep"` puts it there instead of dropping it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from projections.stream.late_rows import late_rows
+from projections.stream.sources import Observed
+from projections.stream.view import StreamView
+from projections.table.declared import storage_word
+from projections.table.declared_stores import Elasticsearch, Postgres, Store
+from projections.table.types import ColumnType
+
+if TYPE_CHECKING:
+    from commands.declaring.observation import Observation
+
+COLUMNS: Final[Mapping[str, ColumnType]] = {
+    "id": ColumnType.TEXT,
+    "source": ColumnType.TEXT,
+    "type": ColumnType.TEXT,
+    "time": ColumnType.TIME,
+    "recordedtime": ColumnType.TIME,
+    "late_s": ColumnType.FLOAT,
+    "data": ColumnType.JSON,
+}
+"""Of the view, and of each of its sources. late_s: seconds from `time` to `recordedtime`. data: as it was reported."""
+
+
+@storage_word("LateObserved")
+@dataclass(frozen=True)
+class LateObserved(Observed):
+    """The late ones among observations of some classes."""
+
+    @property
+    def columns(self) -> Mapping[str, ColumnType]:
+        """The same for all classes."""
+        return COLUMNS
+
+    @property
+    def declaration(self) -> str:
+        return f"late {super().declaration}"
+
+
+def late_view(view: StreamView) -> StreamView | None:
+    """The view of the observations that are late for `view`, by their ids; None if it does not keep them.
+
+    Each class is a source of its own: reports with the same id are of one class, so one task sends them, in the order
+    of the log, and the last one is the row. If several sources of `view` read a class, it is late as soon as one of
+    them leaves it out.
+    """
+    if view.late != "keep":
+        return None
+    return StreamView(
+        name=view.late_name,
+        version=view.version,
+        key="id",
+        columns=COLUMNS,
+        sources=_sources(view),
+        query=late_rows,
+        stores=tuple(_store(store, view) for store in view.stores),
+        doc=f"observations that were too late for {view.name}",
+    )
+
+
+def _sources(view: StreamView) -> dict[str, LateObserved]:
+    strictest: dict[type[Observation], Observed] = {}
+    for source in view.sources.values():
+        for kind in source.classes if isinstance(source, Observed) else ():
+            known = strictest.setdefault(kind, source)
+            strictest[kind] = min(known, source, key=lambda each: each.late_by)
+    return {kind.type: LateObserved((kind,), source.late_after) for kind, source in strictest.items()}
+
+
+def _store(store: Store, view: StreamView) -> Store:
+    """The same kind of store, with what it indexes among the columns that both views have."""
+    same = {name for name, kind in COLUMNS.items() if view.types.get(name) is kind}
+    match store:
+        case Postgres():
+            return replace(store, indexes=tuple(each for each in store.indexes if same.issuperset(each)))
+        case Elasticsearch():
+            text, facets = (tuple(each for each in names if each in same) for names in (store.text, store.facets))
+            return replace(store, text=text, facets=facets)
+        case _:
+            return store

@@ -1,0 +1,113 @@
+"""Late observations that are kept, on Spark: which they are, and that batches do not matter."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import Observation
+from projections import observations
+from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
+from projections.stream.late import late_view
+from projections.stream.view import StreamView
+from tests.observed import LATE_AFTER, START, Closed, Passed, Report, beat, cut, gate_view, raw, record_of, reports
+from tests.stream_queries import run
+
+pytestmark = pytest.mark.jvm
+MILLISECOND = timedelta(milliseconds=1)
+WEIGHED = '{"weight":"1 kg","data":"{}","late_s":"é\\n"}'
+
+
+class Weighed(Observation, type="weighed"):
+    """Has fields with the names of columns of the late view."""
+
+    weight: str
+    data: str
+    late_s: str
+
+
+def kept(**changes: Any) -> StreamView:
+    found = late_view(gate_view(**{"late": "keep"} | changes))
+    assert found is not None
+    return found
+
+
+def of_three(passed: Any, others: Any, weighed: Any) -> Any:
+    """Never runs."""
+    return passed, others, weighed
+
+
+def row(report: Report) -> dict[str, Any]:
+    return {
+        "source": f"s{report.number % 3}",
+        "type": "passed",
+        "time": f"{report.time:%Y-%m-%dT%H:%M:%S}.{report.time.microsecond // 1000:03}Z",
+        "recordedtime": f"{report.recorded:%Y-%m-%dT%H:%M:%S}.{report.recorded.microsecond // 1000:03}Z",
+        "late_s": report.lateness / timedelta(seconds=1),
+        "data": f'{{"gate":"{report.gate}","weight":{report.weight}}}',
+    }
+
+
+def key(report: Report) -> str:
+    return f"passed/s{report.number % 3}/{report.number}"
+
+
+def test_rows_are_the_late_observations_whatever_the_batches(tmp_path: Path) -> None:
+    found, chance = reports(7, 150), random.Random(3)
+    late = {key(each): row(each) for each in found if each.lateness > LATE_AFTER}
+    assert 20 < len(late) < 100
+    assert {each.lateness for each in found} >= {LATE_AFTER, LATE_AFTER + MILLISECOND}
+    records = [record_of(each) for each in found]
+    for name, parts in (("one", [records]), ("many", cut(records, chance, 5))):
+        ran = run(kept(), parts, tmp_path / name)
+        assert ran.rows == late
+        assert ran.counts == Counter({AMENDING: len(late)})
+    view = run(gate_view(late="keep"), [records], tmp_path / "view")
+    assert view.counts == Counter({TAKEN: len(found) - len(late), DROPPED: len(late)})
+    assert sum(each["number"] for each in view.rows.values()) == len(found) - len(late)
+
+
+def test_several_sources_and_records_that_are_not_late(tmp_path: Path) -> None:
+    at, hours = START, timedelta(hours=3)
+    sources = {
+        "passed": observations(Passed, late_after="2h"),
+        "others": observations(Closed, Passed, late_after="1h"),
+        "weighed": observations(Weighed, late_after="1h"),
+    }
+    late = [Report(number, "a", 1, at, at + timedelta(hours=number)) for number in (1, 2, 3)]
+    text = bytes(record_of(late[2]).value).decode()
+    closed = text.replace('"type":"passed"', '"type":"closed"').replace("passed/s0/3", "closed/s0/3")
+    closed = closed.replace("passed/s0", "closed/s0")
+    weighed = text.replace('"type":"passed"', '"type":"weighed"').replace("passed/s0", "weighed/s0")
+    records = [
+        *(record_of(each) for each in late),
+        beat(at + hours),
+        raw("passed/s1/5", text.replace('"dataversion":1', '"dataversion":2').encode(), at),
+        raw("passed/s1/6", b"nothing", at),
+        raw("passed/s1/7", text.replace('"recordedtime"', '"unknown"').encode(), at),
+        raw("passed/s1/8", None, at),
+        raw("closed/s0/3", closed.encode(), at),
+        raw("weighed/s0/3", weighed.replace('{"gate":"a","weight":1}', WEIGHED).encode(), at),
+    ]
+    ran = run(kept(sources=sources, query=of_three), [records], tmp_path)
+    assert {each: found["late_s"] for each, found in ran.rows.items()} == {
+        "passed/s2/2": 7200.0,
+        "passed/s0/3": 10800.0,
+        "closed/s0/3": 10800.0,
+        "weighed/s0/3": 10800.0,
+    }
+    assert ran.rows["weighed/s0/3"]["data"] == WEIGHED
+    assert ran.counts[AMENDING] == 4
+    assert ran.counts[UNREADABLE] > 0
+
+
+def test_the_last_report_of_several_with_one_id_is_the_row(tmp_path: Path) -> None:
+    again = [Report(3, "a", weight, START, START + timedelta(hours=weight)) for weight in (3, 1, 2)]
+    for name, parts in (("one", [again]), ("many", [[each] for each in again])):
+        ran = run(kept(), [[record_of(each) for each in part] for part in parts], tmp_path / name)
+        assert ran.rows == {"passed/s0/3": row(again[-1])}
