@@ -62,7 +62,7 @@ def differences(view: str, expected: Mapping[str, Mapping[str, Any]], actual: Ro
 
 
 def is_equal(expected: Any, actual: Any) -> bool:
-    """Whether a stored value is the expected one. In some stores times, lists and places are texts."""
+    """Whether a stored value is the expected one. In some stores times, JSON and places are texts."""
     match expected, actual:
         case float(), float() | int():
             return math.isclose(expected, actual, rel_tol=1e-12)
@@ -70,6 +70,6 @@ def is_equal(expected: Any, actual: Any) -> bool:
             return expected == datetime.fromisoformat(actual)
         case {"lat": latitude, "lon": longitude}, str():  # PostgreSQL's `point`
             return bool([longitude, latitude] == json.loads(f"[{actual.strip('()')}]"))
-        case list(), str():
+        case list() | dict(), str():
             return bool(expected == json.loads(actual))
     return bool(expected == actual)

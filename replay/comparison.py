@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from projections.stores.documents import is_deleted
-from projections.stores.row_reader import CHUNK_ROWS, RowReader, Rows, Size
+from projections.stores.row_reader import CHUNK_ROWS, RowReader, Size
 from projections.stores.store import Target
 from projections.table.monoids import State
+from projections.table.shown import DELETED
 
 SAMPLE: Final = 10
 ROUNDS: Final = 10
@@ -55,27 +55,6 @@ class Comparison:
             self.sample.append(difference)
 
 
-@dataclass(frozen=True)
-class _PresentRows:
-    """Reads the rows that are not deleted.
-
-    A generation of a stream view has a mark only for rows that its own batches deleted: a row that comes and goes
-    within one batch may never have been sent.
-    """
-
-    reader: RowReader
-
-    def rows(self, target: Target) -> Rows:
-        return ((key, state) for key, state in self.reader.rows(target) if not is_deleted(state))
-
-    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        found = self.reader.rows_of(target, keys)
-        return {key: state for key, state in found.items() if not is_deleted(state)}
-
-    def size(self, target: Target) -> Size:
-        return self.reader.size(target)
-
-
 def compare(
     reader: RowReader, store: str, left: Target, right: Target, in_motion: Callable[[], Callable[[], Set[str]]]
 ) -> Comparison:
@@ -87,7 +66,7 @@ def compare(
     """
     result, ignored = Comparison(store), _ignored(left)
     if left.view.has_own_query:
-        reader = _PresentRows(reader)
+        reader = _Present(reader)
     moving = in_motion()
     differing = []
     for number, difference in _differing(reader, left, right, ignored):
@@ -110,6 +89,22 @@ def compare(
         ]
     result.undecided = len(differing)
     return result
+
+
+class _Present(RowReader):
+    """Rows that are not deleted: of a stream view, a generation may have a row that was deleted, or never had it."""
+
+    def __init__(self, reader: RowReader) -> None:
+        self._reader = reader
+
+    def rows(self, target: Target) -> Iterator[tuple[str, State]]:
+        return ((key, row) for key, row in self._reader.rows(target) if not row.get(DELETED))
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        return {key: row for key, row in self._reader.rows_of(target, keys).items() if not row.get(DELETED)}
+
+    def size(self, target: Target) -> Size:
+        return self._reader.size(target)
 
 
 def _ignored(target: Target) -> frozenset[str]:
