@@ -18,6 +18,7 @@ from eventlog.envelope import partition_of
 from projections.spark.streams.frames import COUNTED
 from projections.spark.streams.output import numbered, row_texts
 from projections.spark.streams.query import computed, output_mode, stream_session
+from projections.stream.sources import StreamSource
 from projections.stream.view import BATCH, StreamView
 from tests.spark_rows import RECORDS, SETTINGS, session
 
@@ -65,7 +66,12 @@ def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partit
         _write(records / f"{number:04}.parquet", batch, number)
     own = stream_session(session())
     own.conf.set("spark.sql.shuffle.partitions", partitions)
-    rows = computed(view, lambda *_: _read(own, records))
+
+    def read(_: str, source: StreamSource) -> DataFrame:
+        frame = _read(own, records)
+        return frame if len(view.topics) == 1 else frame.where(frame.topic == SETTINGS.topic(source.topic))
+
+    rows = computed(view, read)
 
     def take(batch: DataFrame, number: int) -> None:
         for made in numbered(batch, number, SETTINGS).collect():

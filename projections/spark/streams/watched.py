@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.02
+WAITING: Final = "Waiting for data to arrive"
+"""Spark's status of a query whose last look found nothing to do."""
 RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """A line that names an exception, behind its traceback."""
 
@@ -61,6 +63,11 @@ class Watched:
         self._report = replace(self._report, starting=False)
         write_report(self._settings, self._tag, self._report)
         return "it has stopped" if error is None else reason(error)
+
+    def is_idle(self) -> bool:
+        """Whether it has looked for records, and has none to read and no rows to send."""
+        status: Any = self._query.status
+        return bool(status["message"] == WAITING and not status["isTriggerActive"])
 
     def stop(self, within_s: float = 0.0) -> None:
         """Stop it, between two batches if there is such a moment within `within_s` seconds.
