@@ -135,9 +135,9 @@ def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
     topic: Spark SQL of the topic without the environment.
 
     `data` has the fields of each event's current version; `data_version` is the recorded version; `recorded` is when it
-    was recorded, if the schema has that. Further columns are Kafka's `topic` (without the environment), `key` (text) and `value` (bytes), whether it is a `tombstone` of an event
-    or a `heartbeat`, and `refusal`: why the record is not an event. If a captured table is read, `unfit` and
-    `unchanged` are the names of columns without a value.
+    was recorded, if the schema has that. Further columns are Kafka's `topic` (without the environment), `key` (text)
+    and `value` (bytes), whether it is a `tombstone` of an event or a `heartbeat`, and `refusal`: why the record is not
+    an event. If a captured table is read, `unfit` and `unchanged` are the names of columns without a value.
     """
     raw = records.selectExpr(
         f"{topic} as topic",

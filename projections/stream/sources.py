@@ -141,7 +141,7 @@ class Events(StreamSource):
 
     def check_class(self, kind: object) -> None:
         """See StreamSource.check_class."""
-        if not (isinstance(kind, type) and issubclass(kind, Event) and getattr(kind, "type", "")):
+        if not (isinstance(kind, type) and issubclass(kind, Event) and hasattr(kind, "type")):
             raise ValueError(f'"{_name(kind)}" is not a class of events with a type')
 
 

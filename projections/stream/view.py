@@ -118,7 +118,7 @@ class StreamView:
 
     @property
     def beaten(self) -> tuple[str, ...]:
-        """The topics that have heartbeats only from the process of stream views; owners of `events` append their own."""
+        """The topics that need heartbeats of the process of stream views: in `events`, owners append their own."""
         return tuple(topic for topic in self.topics if topic != EVENTS)
 
     @property
