@@ -107,8 +107,8 @@ def test_the_columns_of_several_classes(tmp_path: Path) -> None:
     times = {"time": "2026-03-01T12:00:00.000Z", "recorded": "2026-03-01T12:00:03.000Z"}
     common = {"stream": "gate/a", "gate": "a", **times}
     assert ran.rows == {
-        "gate%2Fa%2F5": {"type": "gate.entered", "sequence": 5, "weight": 2, **common},
-        "gate%2Fa%2F6": {"type": "gate.locked", "sequence": 6, "reason": "storm", **common},
+        "gate/a/5": {"type": "gate.entered", "sequence": 5, "weight": 2, **common},
+        "gate/a/6": {"type": "gate.locked", "sequence": 6, "reason": "storm", **common},
     }
 
 
