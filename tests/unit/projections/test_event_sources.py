@@ -14,6 +14,7 @@ from eventlog.envelope import Envelope
 from projections import Deleted, events, observations
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
+from projections.view import View
 from tests.captured_things import Thing
 from tests.gate_events import Entered, Locked, entered_view
 from tests.observed import START, Passed, gate_view
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 HOUR: Any = {"late_after": "1h"}
+AN_ENTERED: Any = Entered
+A_PASSED: Any = Passed
+A_THING: Any = Thing
 
 
 class Kept(Event, type="gate.kept"):
@@ -50,13 +54,13 @@ class Untyped(Event):
         (events(**HOUR), "events() needs at least one class of events"),
         (events(Entered, late_after="soon"), '"soon" is not a duration'),
         (events(Untyped, **HOUR), '"Untyped" is not a class of events with a type'),
-        (events(Passed, **HOUR), '"Passed" is not a class of events'),
-        (observations(Entered, **HOUR), '"Entered" is not a class of observations'),
+        (events(A_PASSED, **HOUR), '"Passed" is not a class of events'),
+        (observations(AN_ENTERED, **HOUR), '"Entered" is not a class of observations'),
         (events(Kept, **HOUR), 'field "sequence" of "gate.kept" has the name of a column that every source has'),
         (events(Entered, Barred, **HOUR), 'field "weight" with different types'),
-        (events(Thing, **HOUR), '"Thing" is a captured table: its topic keeps only the last change of each row'),
+        (events(A_THING, **HOUR), '"Thing" is a captured table: its topic keeps only the last change of each row'),
         (events(Deleted(Thing), **HOUR), "use a Lookup for what is true now; for what was true then, let a process"),
-        (observations(Thing, **HOUR), '"Thing" is a captured table'),
+        (observations(A_THING, **HOUR), '"Thing" is a captured table'),
         (Thing, '"Thing" is a captured table'),
         (Entered, '"Entered" is not a source: use observations(…) or events(…)'),
     ],
@@ -77,8 +81,9 @@ def test_what_it_is_to_the_rest() -> None:
     assert (view.topics, view.classes, view.beaten) == (("events",), (Entered, Locked), ())
     assert (view.reads("events"), view.reads("observations")) == (True, False)
     assert [view.handles(each) for each in ("gate.entered", "gate.locked", "gate.kept")] == [True, True, False]
+    known: View = view
     envelope = Envelope("gate/a/1", "gate.entered", "gate/a", START, {"gate": "a", "weight": 1}, sequence=1)
-    assert view.rows_of(envelope) is None, "the query decides"
+    assert known.rows_of(envelope) is None, "the query decides"
 
 
 def test_what_a_view_over_events_and_observations_is_to_the_rest() -> None:
@@ -111,7 +116,7 @@ def test_the_domain_of_the_events_must_be_deployed(tmp_path: Path, monkeypatch: 
         "    sources={'placed': events(Placed, late_after='1h')}, query=all_of_them, stores=(Postgres(),))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ViewDeclarationError, match='reads "order.placed" of the shipped domain "orders"'):
+    with pytest.raises(ViewDeclarationError, match=r'reads "order\.placed" of the shipped domain "orders"'):
         ViewRegistry.load(["orders_by_time"])
     assert ViewRegistry.load(["orders_by_time", "orders"]).view("orders_by_time").classes == (Placed,)
 
