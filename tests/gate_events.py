@@ -28,7 +28,7 @@ class Locked(Event, type="gate.locked"):
     """A gate was locked."""
 
     gate: str
-    reason: str
+    verdict: str
 
 
 def entered_view(**changes: Any) -> StreamView:

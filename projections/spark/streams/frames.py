@@ -18,6 +18,8 @@ TAKEN, AMENDING, DROPPED, UNREADABLE, FOREIGN = "taken", "amending", "dropped", 
 and those that are not of the declared classes, such as heartbeats."""
 COUNTED: Final = (TAKEN, AMENDING, DROPPED, UNREADABLE)
 
+_VERDICT: Final = "_headwater_verdict"
+"""A column with what becomes of a record; a field of a class may be called "verdict"."""
 _BARRIER: Final = "spark_partition_id() >= 0"
 """Always true. Spark moves no filter across one that is not deterministic, so all records, heartbeats among them, reach
 the watermark first, and move it when nothing else comes. A test reads the optimised plan. Unlike `rand()`, it is the
@@ -32,21 +34,21 @@ def source_frame(records: DataFrame, name: str, source: StreamSource, admitted: 
     """
     read = judged(records, source, admitted)
     watermarked = read.withWatermark("time", watermark_delay(admitted)).where(_BARRIER)
-    counts = [f"count_if(verdict = {literal(verdict)}) as {verdict}" for verdict in COUNTED]
+    counts = [f"count_if({_VERDICT} = {literal(verdict)}) as {verdict}" for verdict in COUNTED]
     counted = watermarked.observe(name, *_columns(counts))
-    kept = counted.where(f"verdict in ({literal(TAKEN)}, {literal(AMENDING)})")
+    kept = counted.where(f"{_VERDICT} in ({literal(TAKEN)}, {literal(AMENDING)})")
     return kept.select(*source.columns)
 
 
 def judged(records: DataFrame, source: StreamSource, admitted: timedelta) -> DataFrame:
-    """Every record with the columns of the source, and what becomes of it as `verdict`."""
+    """Every record with the columns of the source, and what becomes of it as `_VERDICT`."""
     read = records_of(records, source)
     columns = {
         **read.columns,
         "time": event_time(read.time, read.recorded, read.is_heartbeat, datetime.now(UTC)),
         "recordedtime": read.recorded,
         "type": read.type,
-        "verdict": _verdict(read, source, admitted),
+        _VERDICT: _verdict(read, source, admitted),
     }
     return read.frame.selectExpr(*(f"{text} as {identifier(name)}" for name, text in columns.items()))
 

@@ -55,8 +55,9 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
                 TRIGGER_S, without_heartbeats=not view.beaten
             )
             watched = Watched(query, settings, target.tag)
+            idle = None if view.beaten else watched.when_idle()
             try:
-                while checkpoint.committed() < before + BATCHES and (view.beaten or not watched.is_idle()):
+                while checkpoint.committed() < before + BATCHES and not (idle and idle.is_set()):
                     if (cause := watched.failure()) is not None:
                         raise StreamQueryFailed(target.tag, cause)
                     time.sleep(LOOK_S)

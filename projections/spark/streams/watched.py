@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
 from projections.generations.stream_report import StreamReport, note_start, write_report
@@ -20,8 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.02
-WAITING: Final = "Waiting for data to arrive"
-"""Spark's status of a query whose last look found nothing to do."""
 RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """A line that names an exception, behind its traceback."""
 
@@ -64,10 +66,20 @@ class Watched:
         write_report(self._settings, self._tag, self._report)
         return "it has stopped" if error is None else reason(error)
 
-    def is_idle(self) -> bool:
-        """Whether it has looked for records, and has none to read and no rows to send."""
-        status: Any = self._query.status
-        return bool(status["message"] == WAITING and not status["isTriggerActive"])
+    def when_idle(self) -> threading.Event:
+        """Set as soon as it has looked for records, and has none to read and no rows to send."""
+        idle = threading.Event()
+
+        def wait() -> None:
+            try:
+                self._query.processAllAvailable()
+            except (PySparkException, Py4JError) as error:
+                log.debug("%s: not idle: %s", self._tag, error)  # `failure` says why
+            else:
+                idle.set()
+
+        threading.Thread(target=wait, name=f"{self._tag} until idle", daemon=True).start()
+        return idle
 
     def stop(self, within_s: float = 0.0) -> None:
         """Stop it, between two batches if there is such a moment within `within_s` seconds.

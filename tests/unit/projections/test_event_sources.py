@@ -124,6 +124,6 @@ def test_the_domain_of_the_events_must_be_deployed(tmp_path: Path, monkeypatch: 
 def test_its_columns_are_documented() -> None:
     text = (Path(__file__).parents[3] / "docs" / "stream-views.md").read_text()
     (line,) = re.findall(r"`events\(.*?\n(?=- )", text, re.DOTALL)
-    given = set(events(Entered, Locked, late_after="1h").columns) - {"gate", "weight", "reason"}
+    given = set(events(Entered, Locked, late_after="1h").columns) - {"gate", "weight", "verdict"}
     assert given == {"time", "recordedtime", "id", "stream", "sequence", "type"}
     assert all(f"`{name}`" in line for name in given)

@@ -59,7 +59,7 @@ def test_records_that_are_no_event_of_the_view(tmp_path: Path) -> None:
         "gate/a/5": text.replace('"gate":"a",', "").encode(),
         "gate/a/6": text.replace('"dataversion":2', '"dataversion":3').encode(),
         "gate/a/7": text.replace('"dataversion":2', '"dataversion":1').encode(),
-        "gate/a/8": document(good, 8, Locked, gate="a", reason="storm"),
+        "gate/a/8": document(good, 8, Locked, gate="a", verdict="storm"),
         "gate/a/9": text.replace('"sequence":2,', "").encode(),
         "gate/a/10": b"\xff\xfe",
         "gate/a/11": text.replace('"recordedtime"', '"unknown"').encode(),
@@ -97,18 +97,18 @@ def test_the_columns_of_several_classes(tmp_path: Path) -> None:
     columns = {"id": TEXT, "type": TEXT, "stream": TEXT, "sequence": INTEGER, "gate": TEXT, "weight": INTEGER}
     view = entered_view(
         key="id",
-        columns=columns | {"reason": TEXT, "time": TIME, "recorded": TIME},
+        columns=columns | {"verdict": TEXT, "time": TIME, "recorded": TIME},
         sources={"passed": events(Entered, Locked, late_after="10m")},
         query=as_they_are,
     )
     report = Report(4, "a", 2, START, START + timedelta(seconds=3))
-    locked = raw_event("gate/a/6", document(report, 6, Locked, gate="a", reason="storm"), START)
+    locked = raw_event("gate/a/6", document(report, 6, Locked, gate="a", verdict="storm"), START)
     ran = run(view, [[event_of(report), locked]], tmp_path)
     times = {"time": "2026-03-01T12:00:00.000Z", "recorded": "2026-03-01T12:00:03.000Z"}
     common = {"stream": "gate/a", "gate": "a", **times}
     assert ran.rows == {
         "gate/a/5": {"type": "gate.entered", "sequence": 5, "weight": 2, **common},
-        "gate/a/6": {"type": "gate.locked", "sequence": 6, "reason": "storm", **common},
+        "gate/a/6": {"type": "gate.locked", "sequence": 6, "verdict": "storm", **common},
     }
 
 
