@@ -33,13 +33,14 @@ _SOURCE: Final[Mapping[str, str]] = {
     # Spark would go on with what is left, and rows would silently lack the rest
     "failOnDataLoss": "true",
 }
+NO_DATA_BATCHES: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
 _SESSION: Final[Mapping[str, str]] = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # heartbeats come, so a batch without records is never needed to close windows
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    NO_DATA_BATCHES: "false",
 }
 
 TRIGGER_S: Final = 0.5
@@ -68,7 +69,7 @@ class StreamQuery:
         it. Raises ViewDeclarationError, and StreamQueryFailed if Spark refuses to start it.
         """
         session = stream_session(self.session)
-        session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", without_heartbeats)
+        session.conf.set(NO_DATA_BATCHES, without_heartbeats)
         rows = computed(self.view, lambda _, source: _records(session, self.settings, source))
         progress = ProgressSender(self.settings, self.tag)
 

@@ -93,6 +93,14 @@ def test_heartbeats_of_owners_close_the_windows_of_final_views(tmp_path: Path) -
     assert numbers(ran) == rows_in_python(found, LATE_AFTER)
 
 
+def test_a_rebuild_without_heartbeats_ends_when_its_final_rows_are_sent(tmp_path: Path) -> None:
+    found = closed_later(reports(2, 20))
+    ran = run(entered_view(final=True), [[event_of(each) for each in found]], tmp_path, until_idle=True)
+    complete = rows_in_python(found[:-1], LATE_AFTER)
+    assert numbers(ran) == complete
+    assert set(ran.batch_of.values()) == {1}, "in a batch without records"
+
+
 def test_the_columns_of_several_classes(tmp_path: Path) -> None:
     columns = {"id": TEXT, "type": TEXT, "stream": TEXT, "sequence": INTEGER, "gate": TEXT, "weight": INTEGER}
     view = entered_view(
