@@ -58,6 +58,7 @@ ENVELOPE: Final[Schema] = {
         "correlationid": TEXT,
         "causationid": TEXT,
         "traceparent": TEXT,
+        "recordedtime": {"type": "string", "format": "date-time", "description": "when the event was decided"},
         "data": {"type": "object"},
     },
     "required": ["specversion", "id", "source", "type", "subject", "time"],

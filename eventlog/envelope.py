@@ -35,7 +35,8 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     data_version: of an event, the version of its type, from 1; 0 if the record has none.
     sequence: the aggregate's version after this event, from 1; 0 in a command.
     expected_version: in a command, the version that it expects; None for any, 0 for "must not exist".
-    recorded_time: of an observation, when it was accepted; `time` is when it was observed.
+    recorded_time: of an observation, when it was accepted, and `time` is when it was observed; of an event, when the
+    handler decided it. None in commands, and in records of earlier releases.
     """
 
     id: str
@@ -87,6 +88,7 @@ class _EventDocument(msgspec.Struct, gc=False):
     correlationid: str
     causationid: str
     traceparent: str | msgspec.UnsetType
+    recordedtime: str
     data: msgspec.Raw
 
 
@@ -164,12 +166,19 @@ def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
 
 
 def encode_event(
-    command: Envelope, time: str, source: str, event_type: str, data_version: int, sequence: int, body: bytes
+    command: Envelope,
+    time: str,
+    recorded_time: str,
+    source: str,
+    event_type: str,
+    data_version: int,
+    sequence: int,
+    body: bytes,
 ) -> bytes:
     """The document of an event, like `encode`.
 
-    command: its cause, which has its stream. time: the command's, as text. event_type: its storage name. body: its data
-    as JSON text.
+    command: its cause, which has its stream. time: the command's, as text. recorded_time: when it was decided, as text.
+    event_type: its storage name. body: its data as JSON text.
     """
     return _write(
         _EventDocument(
@@ -185,6 +194,7 @@ def encode_event(
             command.correlation_id or command.id,
             command.id,
             msgspec.UNSET if command.traceparent is None else command.traceparent,
+            recorded_time,
             msgspec.Raw(body),
         )
     )

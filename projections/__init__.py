@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from projections.stream.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
     from projections.stream.ordered import in_order
     from projections.stream.patterns import occurs, pattern
-    from projections.stream.sources import observations
+    from projections.stream.sources import events, observations
     from projections.stream.view import StreamView
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
     from projections.table.declared_stores import Cache, Elasticsearch, Postgres
@@ -77,6 +77,7 @@ __all__ = [
     "distinct",
     "envelope",
     "equals",
+    "events",
     "field",
     "first",
     "highest",

@@ -205,7 +205,7 @@ class Service:
         self._note_start(views)
         spark = SparkSettings.from_environment(os.environ)
         session = start_session(spark, name="streams", threads=os.cpu_count() or 2)
-        topics = dict.fromkeys(topic for view in views for topic in view.topics)
+        topics = dict.fromkeys(topic for view in views for topic in view.beaten)
         beat_s = FINAL_BEAT_S if any(view.final for view in views) else STATE_BEAT_S
         with self.generations.followed() as live, beating(self.settings, topics, beat_s, partitions=1):
             start = starter(session, self.settings, trigger_s(len(views), os.cpu_count() or 2))

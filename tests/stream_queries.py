@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,9 @@ from pyspark.sql import Row
 from eventlog.envelope import partition_of
 from projections.spark.streams.frames import COUNTED
 from projections.spark.streams.output import numbered, row_texts
-from projections.spark.streams.query import computed, output_mode, stream_session
+from projections.spark.streams.query import NO_DATA_BATCHES, computed, output_mode, stream_session
+from projections.spark.streams.watched import Watched
+from projections.stream.sources import StreamSource
 from projections.stream.view import BATCH, StreamView
 from tests.spark_rows import RECORDS, SETTINGS, session
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TAG = "gates@1.g1"
+IDLE_S = 60.0
 _ARROW = pa.schema(
     [
         ("topic", pa.string()),
@@ -56,10 +59,12 @@ class Ran:
     state_rows: list[int] = field(default_factory=list)
 
 
-def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partitions: int = 1) -> Ran:
+def run(
+    view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partitions: int = 1, *, until_idle: bool = False
+) -> Ran:
     """Run the view's query over these batches, one after another, and then stop it.
 
-    partitions: of its state.
+    partitions: of its state. until_idle: as a rebuild without heartbeats runs it.
     """
     records, ran = folder / "records", Ran()
     records.mkdir(parents=True)
@@ -67,7 +72,14 @@ def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partit
         _write(records / f"{number:04}.parquet", batch, number)
     own = stream_session(session())
     own.conf.set("spark.sql.shuffle.partitions", partitions)
-    rows = computed(view, lambda *_: _read(own, records))
+    if until_idle:
+        own.conf.set(NO_DATA_BATCHES, "true")
+
+    def read(_: str, source: StreamSource) -> DataFrame:
+        frame = _read(own, records)
+        return frame if len(view.topics) == 1 else frame.where(frame.topic == SETTINGS.topic(source.topic))
+
+    rows = computed(view, read)
 
     def take(batch: DataFrame, number: int) -> None:
         for made in numbered(batch, number, SETTINGS).collect():
@@ -79,10 +91,14 @@ def run(view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partit
         ran.compiled.append(classes_compiled())
 
     texts = row_texts(rows, view, TAG, SETTINGS)
-    writer = texts.writeStream.outputMode(output_mode(view)).foreachBatch(take).trigger(availableNow=True)
+    writer = texts.writeStream.outputMode(output_mode(view)).foreachBatch(take)
+    writer = writer.trigger(processingTime="50 milliseconds") if until_idle else writer.trigger(availableNow=True)
     query = writer.option("checkpointLocation", (folder / "checkpoint").as_uri()).start()
     try:
-        query.awaitTermination()
+        if until_idle:
+            assert Watched(query, replace(SETTINGS, state=folder), TAG).when_idle().wait(IDLE_S)
+        else:
+            query.awaitTermination()
         for progress in query.recentProgress:
             for metrics in progress["observedMetrics"].values():
                 ran.counts += Counter({name: metrics[name] for name in COUNTED})

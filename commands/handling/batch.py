@@ -9,6 +9,7 @@ from typing import Final
 from commands.handling.decision import Decision
 from commands.receipt import receipt_json
 from eventlog import topics
+from eventlog.letters import time_of
 from eventlog.ports import Entry
 
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -23,7 +24,7 @@ class Batch:
 
     taken: how many commands of the run are included; the others are for the next transaction. heartbeat: the owner's,
     if one is due. changed: the last decision of each stream that got events. snapshots: by stream. repeated: earlier
-    receipts that are sent again, by command id.
+    receipts that are sent again, by command id. recorded_time: `now_ms` as the text that the events have.
     """
 
     partition: int
@@ -38,7 +39,11 @@ class Batch:
     dead_letters: list[Entry] = field(default_factory=list)
     repeated: dict[str, bytes] = field(default_factory=dict)
     size_bytes: int = 0
+    recorded_time: str = field(init=False)
     _by_key: dict[str, Decision] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.recorded_time = time_of(self.now_ms)
 
     @property
     def is_full(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import Handler
@@ -16,7 +17,12 @@ from eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
 from eventlog.heartbeats import heartbeat_key
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, abort_on_error
 
-HEARTBEAT_S = 1.0
+HEARTBEAT_S: Final = 1.0
+"""How soon after a transaction a heartbeat comes; views and `after=` rely on it to pass the end of the transaction."""
+IDLE_HEARTBEAT_S: Final = 5.0
+"""Between the heartbeats of an idle partition. All partitions beat at the same multiples of this time, because each
+heartbeat that comes alone is a batch of every stream view over events. `replay status` and the supervisor expect some
+progress within 10 s."""
 
 
 class CommandTask:
@@ -44,7 +50,9 @@ class CommandTask:
         batch = self._handler.decide(records, timestamp_ms(now))
         if self.wait_s() <= 0:
             batch.heartbeat = heartbeat(self._partition, now)
-            self._next_beat = time.monotonic() + HEARTBEAT_S
+            self._next_beat = time.monotonic() + idle_s(now.timestamp())
+        if records:
+            self._next_beat = min(self._next_beat, time.monotonic() + HEARTBEAT_S)
         positions: dict[str, int] = {}
         with abort_on_error(writer.begin()) as transaction:
             offsets = transaction.append(batch.entries)
@@ -63,6 +71,11 @@ class CommandTask:
     def close(self) -> None:
         """See PartitionTask.close."""
         self._store.close()
+
+
+def idle_s(now_s: float) -> float:
+    """Seconds from `now_s`, since 1970, until the next heartbeat of an idle partition; at least HEARTBEAT_S."""
+    return HEARTBEAT_S + (-now_s - HEARTBEAT_S) % IDLE_HEARTBEAT_S
 
 
 def heartbeat(partition: int, now: datetime) -> Entry:

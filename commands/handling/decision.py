@@ -48,12 +48,16 @@ logger = logging.getLogger(__name__)
 
 
 class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
-    """A command from the log: its envelope, its time as text, its fingerprint, and its partition."""
+    """A command from the log: its envelope, its time as text, its fingerprint, and its partition.
+
+    recorded_time: of its events, as text: when their batch was begun.
+    """
 
     envelope: Envelope
     time: str
     fingerprint: str
     partition: int
+    recorded_time: str
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
@@ -233,7 +237,9 @@ def _entry(
 ) -> Entry:
     command, source = received.envelope, f"/headwater/{aggregate.name}"
     event_id = f"{command.stream}/{version}"
-    value = encode_event(command, received.time, source, event.type, event.version, version, body)
+    value = encode_event(
+        command, received.time, received.recorded_time, source, event.type, event.version, version, body
+    )
     if len(value) + len(event_id) > MAX_ENTRY_BYTES:  # the characters of the key suffice
         raise BadDecision(
             f'event "{event_id[:200]}" would have {len(value)} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '

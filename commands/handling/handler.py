@@ -106,7 +106,9 @@ class Handler:
             fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
         else:
             return  # another partition must answer it
-        received = ReceivedCommand(envelope, format_time(envelope.time), fingerprint, self._partition)
+        received = ReceivedCommand(
+            envelope, format_time(envelope.time), fingerprint, self._partition, batch.recorded_time
+        )
         pending = batch.decision(envelope.id)
         if pending is None and stored is None:
             self._answer(received, typed, error, batch)

@@ -110,7 +110,8 @@ class Past:
         version = self._versions[stream] = self._versions[stream] + 1
         cause = Envelope(COMMAND_ID, "", stream, time, {})
         source = f"/headwater/{aggregate.name}"
-        value = encode_event(cause, format_time(time), source, stored.kind.type, stored.version, version, stored.data)
+        text = format_time(time)
+        value = encode_event(cause, text, text, source, stored.kind.type, stored.version, version, stored.data)
         partition = partition_of(stream, self._partitions)
         offset = self._ends[partition]
         self._ends[partition] += 1

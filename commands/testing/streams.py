@@ -57,7 +57,8 @@ class GivenStream(Generic[State]):
         if self.stream not in (None, typed.stream):
             raise ValueError(f'the command is for "{typed.stream}", but the events before it are of "{self.stream}"')
         envelope = Envelope(COMMAND_ID, kind.type, typed.stream, self.now, {})
-        received = ReceivedCommand(envelope, format_time(self.now), fingerprint_of(kind.type, typed.body, None), 0)
+        now = format_time(self.now)
+        received = ReceivedCommand(envelope, now, fingerprint_of(kind.type, typed.body, None), 0, now)
         decision = attempt(received, typed, self._known, keep=True)
         events = tuple(read_event(self.aggregate, decode(entry.value)) for entry in decision.events)
         receipt = Receipt.from_json(receipt_json(decision.receipt, decision.recorded, range(len(decision.recorded))))

@@ -6,7 +6,7 @@ Records of captured tables get the same columns as events (`captured_rows.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from commands.declaring.aggregate import Event
@@ -43,27 +43,42 @@ class LogSchema:
     events: the event classes that any of the views handles, by type, with those of rows. tables: what they read of
     captured tables. parsed: the type that each field of `data` is
     parsed as, by name. A field that two events declare differently is parsed as text; `Field.spark` casts it. older:
-    the lineage of the changed fields in older versions; empty if no view reads one.
+    the lineage of the changed fields in older versions; empty if no view reads one. recorded: whether the time of
+    recording is read.
     """
 
     events: dict[str, type[Event]]
     parsed: dict[str, ColumnType]
     older: Older
     tables: Tables
+    recorded: bool = False
 
     @classmethod
     def of(cls, views: Sequence[TableView], *, every_field: bool = False) -> LogSchema:
         """The schema for all of `views`; every_field: include fields that they do not read of their events."""
         events: dict[str, type[Event]] = {}
-        kinds: dict[str, set[ColumnType]] = {}
         read: dict[str, set[str]] = {}
         for view in views:
             for event in view.plan.events.values():
                 events[event.type] = event
-                names = tuple(sorted(field_types(event))) if every_field else view.plan.lifts[event].fields
+                names = field_types(event) if every_field else view.plan.lifts[event].fields
                 read.setdefault(event.type, set()).update(names)
-                for name in names:
-                    kinds.setdefault(name, set()).add(field_types(event)[name])
+        return cls._of_fields(events, read)
+
+    @classmethod
+    def of_events(cls, classes: Sequence[type[Event]]) -> LogSchema:
+        """The schema for all fields of these events, with their time of recording."""
+        events = {event.type: event for event in classes}
+        fields = cls._of_fields(events, {name: set(field_types(event)) for name, event in events.items()})
+        return replace(fields, recorded=True)
+
+    @classmethod
+    def _of_fields(cls, events: dict[str, type[Event]], read: Mapping[str, set[str]]) -> LogSchema:
+        """read: the fields that are read of each event."""
+        kinds: dict[str, set[ColumnType]] = {}
+        for event_type, names in read.items():
+            for name in names:
+                kinds.setdefault(name, set()).add(field_types(events[event_type])[name])
         parsed = {name: kind.pop() if len(kind) == 1 else ColumnType.TEXT for name, kind in sorted(kinds.items())}
         older = {name: _older(event, tuple(sorted(read[name]))) for name, event in sorted(events.items())}
         tables = {
@@ -83,7 +98,8 @@ class LogSchema:
         """The schema of a record's document in Spark's syntax; fields that no view reads are skipped."""
         data = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in self.parsed.items())
         version = ("dataversion bigint",) if self.events else ()
-        return ", ".join((*ENVELOPE, *version, f"data struct<{data}>") if data else (*ENVELOPE, *version))
+        recorded = ("recordedtime string",) if self.recorded else ()
+        return ", ".join((*ENVELOPE, *version, *recorded, *((f"data struct<{data}>",) if data else ())))
 
 
 def _older(event: type[Event], names: tuple[str, ...]) -> dict[int, Lineages]:
@@ -109,15 +125,22 @@ end"""
 
 
 def parse(records: DataFrame, schema: LogSchema, settings: LogSettings) -> DataFrame:
+    """Kafka's records of several topics as events; see `parse_topic`."""
+    return parse_topic(records, schema, f"substring(topic, {len(settings.topic('')) + 1})")
+
+
+def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
     """Kafka's records as events: `id, type, stream, sequence, time, partition, offset, record, timestamp_ms, data`.
 
-    `data` has the fields of each event's current version; `data_version` is the recorded version. Further columns are
-    Kafka's `topic` (without the environment), `key` (text) and `value` (bytes), whether it is a `tombstone` of an event
-    or a `heartbeat`, and `refusal`: why the record is not an event. If a captured table is read, `unfit` and
-    `unchanged` are the names of columns without a value.
+    topic: Spark SQL of the topic without the environment.
+
+    `data` has the fields of each event's current version; `data_version` is the recorded version; `recorded` is when it
+    was recorded, if the schema has that. Further columns are Kafka's `topic` (without the environment), `key` (text)
+    and `value` (bytes), whether it is a `tombstone` of an event or a `heartbeat`, and `refusal`: why the record is not
+    an event. If a captured table is read, `unfit` and `unchanged` are the names of columns without a value.
     """
     raw = records.selectExpr(
-        f"substring(topic, {len(settings.topic('')) + 1}) as topic",
+        f"{topic} as topic",
         "cast(key as string) as key",
         "value",
         "cast(value as string) as record",
@@ -176,6 +199,7 @@ def _of_events(schema: LogSchema, data: str) -> dict[str, str]:
         "stream": "document.subject",
         "sequence": "document.sequence",
         **({"data_version": "coalesce(document.dataversion, 0)"} if schema.events else {}),
+        **({"recorded": "try_cast(document.recordedtime as timestamp)"} if schema.recorded else {}),
         **({"data": data} if schema.parsed else {}),
     }
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from projections.stream.durations import duration
-from projections.stream.sources import Observed
+from projections.stream.sources import Observed, check_source
 from projections.table.checks import check_columns, check_name
 from projections.table.types import ColumnType
 
@@ -70,10 +70,10 @@ def _check_deleted_by(view: StreamView) -> None:
 
 def _check_sources(view: StreamView) -> None:
     if not view.sources:
-        raise ValueError("it has no source: add sources={…: observations(…)}")
+        raise ValueError("it has no source: add sources={…: observations(…)} or sources={…: events(…)}")
     for name, source in view.sources.items():
         try:
-            source.check()
+            check_source(source)
         except ValueError as error:
             raise ValueError(f'source "{name}": {error}') from error
     try:

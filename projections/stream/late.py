@@ -66,8 +66,8 @@ def late_view(view: StreamView) -> StreamView | None:
 
 def _sources(view: StreamView) -> dict[str, LateObserved]:
     strictest: dict[type[Observation], Observed] = {}
-    for source in view.sources.values():
-        for kind in source.classes if isinstance(source, Observed) else ():
+    for source in (each for each in view.sources.values() if isinstance(each, Observed)):
+        for kind in source.classes:
             known = strictest.setdefault(kind, source)
             strictest[kind] = min(known, source, key=lambda each: each.late_by)
     return {kind.type: LateObserved((kind,), source.late_after) for kind, source in strictest.items()}

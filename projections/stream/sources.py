@@ -1,65 +1,88 @@
-"""What a stream view reads: observations of some types, each as a row of a DataFrame."""
+"""What a stream view reads: observations or events of some types, each as a row of a DataFrame."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import ClassVar, Final
 
+from commands.declaring.aggregate import Event
 from commands.declaring.observation import Observation
-from eventlog.topics import OBSERVATIONS
+from eventlog.capturing.declaring import Captured
+from eventlog.topics import EVENTS, OBSERVATIONS
 from projections.stream.durations import duration
 from projections.table.declared import storage_word
+from projections.table.rows import Row
 from projections.table.types import ColumnType, field_types, is_required
 
+Kind = type[Observation] | type[Event]
+
+TIMES: Final = {"time": ColumnType.TIME, "recordedtime": ColumnType.TIME}
 GIVEN: Final[Mapping[str, ColumnType]] = {
     "id": ColumnType.TEXT,
     "source": ColumnType.TEXT,
-    "time": ColumnType.TIME,
-    "recordedtime": ColumnType.TIME,
+    **TIMES,
     "type": ColumnType.TEXT,
 }
-"""Columns of every source, beside the fields of its classes; `type` only if it has several classes."""
+"""Columns of observations, beside the fields of their classes; `type` only if there are several classes."""
+GIVEN_OF_EVENTS: Final[Mapping[str, ColumnType]] = {
+    "id": ColumnType.TEXT,
+    "stream": ColumnType.TEXT,
+    "sequence": ColumnType.INTEGER,
+    **TIMES,
+    "type": ColumnType.TEXT,
+}
+"""Columns of events, likewise."""
+NO_HISTORY: Final = (
+    "is a captured table: its topic keeps only the last change of each row, so a replay would give other rows. Use a "
+    "Lookup for what is true now; for what was true then, let a process turn its rows into events, and read these"
+)
 
 
-@storage_word("Observed")
 @dataclass(frozen=True)
-class Observed:
-    """Observations of some classes. late_after: an observation that is accepted later than this is late."""
+class StreamSource(ABC):
+    """Records of some classes. late_after: a record that is accepted later than this after its time is late."""
 
-    classes: tuple[type[Observation], ...]
+    classes: tuple[Kind, ...]
     late_after: str
+
+    function: ClassVar[str]
+    """The name of the function that declares it."""
+    topic: ClassVar[str]
+    """The topic that it reads."""
+    given: ClassVar[Mapping[str, ColumnType]]
+    """Its columns beside the fields of its classes; `type` only if there are several classes."""
+
+    @abstractmethod
+    def check_class(self, kind: object) -> None:
+        """Raise ValueError if it cannot read this."""
 
     def check(self) -> None:
         """Check the declaration; raises ValueError that says what to change."""
         if not self.classes:
-            raise ValueError("observations() needs at least one class of observations")
+            raise ValueError(f"{self.function}() needs at least one class of {self.function}")
         for kind in self.classes:
-            if not (isinstance(kind, type) and issubclass(kind, Observation) and kind.type):
-                name = getattr(kind, "__name__", repr(kind))
-                raise ValueError(f'"{name}" is not a class of observations with a type')
+            if isinstance(kind, type) and issubclass(kind, Captured | Row):
+                raise ValueError(f'"{_name(kind)}" {NO_HISTORY}')
+            self.check_class(kind)
         duration(self.late_after)
         found: dict[str, ColumnType] = {}
         for kind in self.classes:
             for name, column in field_types(kind).items():
-                if name in GIVEN:
+                if name in self.given:
                     raise ValueError(f'field "{name}" of "{kind.type}" has the name of a column that every source has')
                 if found.setdefault(name, column) is not column:
                     raise ValueError(f'classes declare field "{name}" with different types: read them as two sources')
 
     @property
-    def topic(self) -> str:
-        """The topic that it reads."""
-        return OBSERVATIONS
-
-    @property
     def late_by(self) -> timedelta:
-        """How much later than it was observed an observation may be accepted without being late."""
+        """How much later than its time a record may be accepted without being late."""
         return duration(self.late_after)
 
     @property
-    def types(self) -> Mapping[str, type[Observation]]:
+    def types(self) -> Mapping[str, Kind]:
         """The classes by type."""
         return {kind.type: kind for kind in self.classes}
 
@@ -71,10 +94,10 @@ class Observed:
     @property
     def columns(self) -> Mapping[str, ColumnType]:
         """The columns of its DataFrame."""
-        given = {name: kind for name, kind in GIVEN.items() if name != "type" or len(self.classes) > 1}
+        given = {name: kind for name, kind in self.given.items() if name != "type" or len(self.classes) > 1}
         return {**self.fields, **given}
 
-    def required(self, kind: type[Observation]) -> list[str]:
+    def required(self, kind: Kind) -> list[str]:
         """The fields of a class that must not be null."""
         return [name for name in field_types(kind) if is_required(kind, name)]
 
@@ -85,7 +108,41 @@ class Observed:
             f"{kind.type} {kind.version} {sorted((name, column.value) for name, column in field_types(kind).items())}"
             for kind in self.classes
         ]
-        return f"observations({', '.join(classes)}; late after {self.late_after})"
+        return f"{self.function}({', '.join(classes)}; late after {self.late_after})"
+
+
+@storage_word("Observed")
+@dataclass(frozen=True)
+class Observed(StreamSource):
+    """Observations of some classes."""
+
+    classes: tuple[type[Observation], ...]
+
+    function = "observations"
+    topic = OBSERVATIONS
+    given = GIVEN
+
+    def check_class(self, kind: object) -> None:
+        """See StreamSource.check_class."""
+        if not (isinstance(kind, type) and issubclass(kind, Observation) and kind.type):
+            raise ValueError(f'"{_name(kind)}" is not a class of observations with a type')
+
+
+@storage_word("Events")
+@dataclass(frozen=True)
+class Events(StreamSource):
+    """Events of some classes."""
+
+    classes: tuple[type[Event], ...]
+
+    function = "events"
+    topic = EVENTS
+    given = GIVEN_OF_EVENTS
+
+    def check_class(self, kind: object) -> None:
+        """See StreamSource.check_class."""
+        if not (isinstance(kind, type) and issubclass(kind, Event) and hasattr(kind, "type")):
+            raise ValueError(f'"{_name(kind)}" is not a class of events with a type')
 
 
 def observations(*classes: type[Observation], late_after: str) -> Observed:
@@ -98,3 +155,28 @@ def observations(*classes: type[Observation], late_after: str) -> Observed:
     view's `late` says what happens then.
     """
     return Observed(classes, late_after)
+
+
+def events(*classes: type[Event], late_after: str) -> Events:
+    """Events of these classes, as a DataFrame with the fields of their current versions and:
+
+    `time` when the command was accepted, `recordedtime` when it was decided, `id` (`order/O1/7`), `stream`
+    (`order/O1`), `sequence` (7), and `type` (`order.placed`) if there are several classes.
+
+    late_after: such as "1h". An event is late if its command was decided later than this after it was accepted, for
+    example because no handler was running; the view's `late` says what happens then.
+    """
+    return Events(classes, late_after)
+
+
+def check_source(source: object) -> None:
+    """Check what a declaration has as a source; raises ValueError that says what to change."""
+    if isinstance(source, type) and issubclass(source, Captured | Row):
+        raise ValueError(f'"{_name(source)}" {NO_HISTORY}')
+    if not isinstance(source, StreamSource):
+        raise ValueError(f'"{_name(source)}" is not a source: use observations(…) or events(…)')
+    source.check()
+
+
+def _name(kind: object) -> str:
+    return kind.__name__ if isinstance(kind, type) else repr(kind)

@@ -9,13 +9,15 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Final
 
+from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
+from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
 from projections.stream.checks import Late, Query, check_stream
 from projections.stream.durations import duration
 from projections.stream.query_text import query_digest
-from projections.stream.sources import Observed
+from projections.stream.sources import Events, StreamSource
 from projections.table.checks import check_stores
 from projections.table.declared_stores import Store
 from projections.table.layout import Layout
@@ -36,7 +38,7 @@ class StreamView:
     name: of the table, index and API path. version: change it with the declaration or the query; a new version is a
     rebuild.
     key: the columns that identify a row. columns: the columns that the query returns, with their types.
-    sources: what the query reads, by the name of its argument: `observations(…)`.
+    sources: what the query reads, by the name of its argument: `observations(…)` or `events(…)`.
     query: a function from a DataFrame per source to a DataFrame with `columns`. A row that it returns replaces the
     row with the same key.
     late: what happens to a late observation. "drop" leaves it out, and counts it; "keep" also puts it in a view of its
@@ -52,7 +54,7 @@ class StreamView:
     name: str
     key: str | tuple[str, ...]
     columns: Mapping[str, ColumnType]
-    sources: Mapping[str, Observed]
+    sources: Mapping[str, StreamSource]
     query: Query
     stores: tuple[Store, ...]
     late: Late = "drop"
@@ -126,10 +128,19 @@ class StreamView:
     def topics(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(source.topic for source in self.sources.values()))
 
+    @cached_property
+    def classes(self) -> tuple[type[Event], ...]:
+        """Its events. A module that names a class of observations declares it."""
+        return tuple(dict.fromkeys(kind for source in self._events for kind in source.classes))
+
     @property
-    def classes(self) -> tuple[()]:
-        """None: a module that names a class of observations declares it."""
-        return ()
+    def beaten(self) -> tuple[str, ...]:
+        """The topics that need heartbeats of the process of stream views: in `events`, owners append their own."""
+        return tuple(topic for topic in self.topics if topic != EVENTS)
+
+    @property
+    def _events(self) -> list[Events]:
+        return [source for source in self.sources.values() if isinstance(source, Events)]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -156,8 +167,7 @@ class StreamView:
         return topic in self.topics
 
     def handles(self, event_type: str) -> bool:
-        """It reads observations only."""
-        return False
+        return any(event_type in source.types for source in self._events)
 
     def rows_of(self, envelope: Envelope) -> None:
         """They depend on the query."""
@@ -174,8 +184,8 @@ class StreamView:
         """Each generation has a query of its own."""
         return generation_tag(self.tag, generation)
 
-    def admitted(self, source: Observed) -> timedelta:
-        """How much later than it was observed an observation is taken in."""
+    def admitted(self, source: StreamSource) -> timedelta:
+        """How much later than its time a record is taken in."""
         return duration(self.keep_state) if self.late == "amend" else source.late_by
 
 

@@ -17,7 +17,7 @@ from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.frames import source_frame
 from projections.spark.streams.output import check_output, numbered, row_texts
 from projections.spark.streams.progress import ProgressSender
-from projections.stream.sources import Observed
+from projections.stream.sources import StreamSource
 from projections.stream.view import StreamView
 
 if TYPE_CHECKING:
@@ -33,19 +33,20 @@ _SOURCE: Final[Mapping[str, str]] = {
     # Spark would go on with what is left, and rows would silently lack the rest
     "failOnDataLoss": "true",
 }
+NO_DATA_BATCHES: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
 _SESSION: Final[Mapping[str, str]] = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # heartbeats come, so a batch without records is never needed to close windows
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    NO_DATA_BATCHES: "false",
 }
 
 TRIGGER_S: Final = 0.5
 """Seconds between the starts of two batches, at least."""
 
-Read = Callable[[str, Observed], "DataFrame"]
+Read = Callable[[str, StreamSource], "DataFrame"]
 """Kafka's records of a source, by its name in the view."""
 
 
@@ -59,13 +60,16 @@ class StreamQuery:
     settings: LogSettings
     checkpoint: Checkpoint
 
-    def start(self, trigger_s: float) -> StreamingQuery:
+    def start(self, trigger_s: float, *, without_heartbeats: bool = False) -> StreamingQuery:
         """Start the query at its checkpoint; a batch begins every `trigger_s` seconds if there are records.
+
+        without_heartbeats: rows that are final after a batch are sent in one without records, if none come.
 
         A batch reads all that there is: with a limit, one partition could run ahead of another, and the watermark with
         it. Raises ViewDeclarationError, and StreamQueryFailed if Spark refuses to start it.
         """
         session = stream_session(self.session)
+        session.conf.set(NO_DATA_BATCHES, without_heartbeats)
         rows = computed(self.view, lambda _, source: _records(session, self.settings, source))
         progress = ProgressSender(self.settings, self.tag)
 
@@ -131,7 +135,7 @@ def output_mode(view: StreamView) -> str:
     return "append" if view.final else "update"
 
 
-def _records(session: SparkSession, settings: LogSettings, source: Observed) -> DataFrame:
+def _records(session: SparkSession, settings: LogSettings, source: StreamSource) -> DataFrame:
     reader = session.readStream.format("kafka").options(**connection(settings), **_SOURCE)
     partitions = json.dumps({settings.topic(source.topic): list(range(settings.partitions))})
     return reader.option("assign", partitions).load()

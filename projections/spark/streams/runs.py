@@ -29,7 +29,8 @@ LOOK_S: Final = 0.1
 STOP_S: Final = 10.0
 """How long to wait for the end of a batch before the query is stopped."""
 BATCHES: Final = 2
-"""The first reads all records, and moves the watermark at its end; the second sends the rows that are final then."""
+"""The first reads all records, and moves the watermark at its end; the second sends the rows that are final then. If
+owners of `events` are down, no heartbeat causes the second: then Spark makes one without records if it sends rows."""
 
 
 @contextmanager
@@ -48,12 +49,15 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
                 target.tag,
                 f"its state is not on this machine: run `replay rebuild {view.name}`, which computes it again",
             )
-        with beating(settings, view.topics, partitions=1), _named(target.tag):
+        with beating(settings, view.beaten, partitions=1), _named(target.tag):
             before = checkpoint.committed()
-            query = StreamQuery(session, view, target.tag, settings, checkpoint).start(TRIGGER_S)
+            query = StreamQuery(session, view, target.tag, settings, checkpoint).start(
+                TRIGGER_S, without_heartbeats=not view.beaten
+            )
             watched = Watched(query, settings, target.tag)
+            idle = None if view.beaten else watched.when_idle()
             try:
-                while checkpoint.committed() < before + BATCHES:
+                while checkpoint.committed() < before + BATCHES and not (idle and idle.is_set()):
                     if (cause := watched.failure()) is not None:
                         raise StreamQueryFailed(target.tag, cause)
                     time.sleep(LOOK_S)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
 from projections.generations.stream_report import StreamReport, note_start, write_report
@@ -62,6 +66,21 @@ class Watched:
         self._report = replace(self._report, starting=False, failure=cause)
         write_report(self._settings, self._tag, self._report)
         return cause
+
+    def when_idle(self) -> threading.Event:
+        """Set as soon as it has looked for records, and has none to read and no rows to send."""
+        idle = threading.Event()
+
+        def wait() -> None:
+            try:
+                self._query.processAllAvailable()
+            except (PySparkException, Py4JError) as error:
+                log.debug("%s: not idle: %s", self._tag, error)  # `failure` says why
+            else:
+                idle.set()
+
+        threading.Thread(target=wait, name=f"{self._tag} until idle", daemon=True).start()
+        return idle
 
     def stop(self, within_s: float = 0.0) -> None:
         """Stop it, between two batches if there is such a moment within `within_s` seconds.

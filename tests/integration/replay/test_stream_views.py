@@ -14,18 +14,21 @@ import orjson
 import pytest
 
 from commands.sending.recorder import ObservationRecorder
-from eventlog.envelope import decode
+from eventlog.envelope import decode, partition_of, timestamp_ms
 from eventlog.heartbeats import is_heartbeat_key
-from eventlog.topics import OBSERVATIONS
+from eventlog.topics import EVENTS, OBSERVATIONS
 from projections.spark.streams.checkpoint import Checkpoint
+from projections.stream.view import StreamView
 from tests.background import running
+from tests.gate_events import event_of
 from tests.integration.replay.deployed import BOUND_S, START_S, Deployed
-from tests.integration.replay.gates import gates
+from tests.integration.replay.gates import entered, gates
 from tests.integration.replay.test_replay_under_traffic import kill, part, projections
 from tests.observed import REGISTRY, Report, rows_in_python
 from tests.waiting import eventually
 
 DAY = timedelta(days=1)
+VIEWS = (gates.name, entered.name)
 
 
 @pytest.fixture
@@ -35,13 +38,14 @@ def modules() -> tuple[str, ...]:
 
 @contextmanager
 def traffic(deployed: Deployed) -> Iterator[None]:
-    """Observations at a steady rate until the end of the block, some of them late or sent twice."""
+    """Observations and events at a steady rate until the end of the block, some of them late."""
     chance = random.Random(5)
 
     def append(stop: threading.Event) -> None:
         number = 0
         while not stop.wait(0.1):
             record(deployed, range(number, number + 10), chance)
+            decide(deployed, range(number, number + 10), chance)
             number += 10
 
     with running(append):
@@ -63,39 +67,52 @@ def record(deployed: Deployed, numbers: range, chance: random.Random) -> None:
     asyncio.run(ObservationRecorder(deployed.log).record(reports))
 
 
-def recorded(deployed: Deployed) -> list[Report]:
-    """The reports in the log."""
+def decide(deployed: Deployed, numbers: range, chance: random.Random) -> None:
+    """What a handler does with commands, some of which have waited for long; it appends no heartbeats."""
+    now, topic = datetime.now(UTC), deployed.settings.topic(EVENTS)
+    for number in numbers:
+        accepted = now - timedelta(seconds=chance.choice((0, 1, 60, 590, 700, 3_600)))
+        row = event_of(Report(number, chance.choice("ab"), chance.randrange(9), accepted, now))
+        partition = partition_of(f"gate/{number}", deployed.settings.partitions)
+        deployed.producer.produce(topic, row.value, row.key, partition, timestamp=timestamp_ms(accepted))
+    deployed.producer.flush(BOUND_S)
+
+
+def recorded(deployed: Deployed, topic: str = OBSERVATIONS) -> list[Report]:
+    """The reports in the log; those of EVENTS were decided."""
     found: list[Report] = []
     for partition in range(deployed.settings.partitions):
-        for each in deployed.log.read(OBSERVATIONS, partition, 0):
+        for each in deployed.log.read(topic, partition, 0):
             if not is_heartbeat_key(each.key):
                 envelope = decode(each.value)
                 assert envelope.recorded_time is not None
                 time = datetime.fromtimestamp(each.timestamp_ms / 1000, UTC)
                 data = envelope.data
-                found.append(Report(len(found), data["gate"], data["weight"], time, envelope.recorded_time))
+                weight = data["weight"] if "weight" in data else data["load"]
+                found.append(Report(len(found), data["gate"], weight, time, envelope.recorded_time))
     return found
 
 
-def rows(deployed: Deployed, store: str) -> dict[str, tuple[int, int]]:
-    return {key: (row["number"], row["weight"]) for key, row in deployed.servers[store].rows(gates).items()}
+def rows(deployed: Deployed, store: str, view: StreamView = gates) -> dict[str, tuple[int, int]]:
+    return {key: (row["number"], row["weight"]) for key, row in deployed.servers[store].rows(view).items()}
 
 
 def has_rows(deployed: Deployed) -> bool:
     """Fails if the process of stream views says that a query failed: waiting would not help."""
     said = (deployed.settings.state / "logs" / "projections-streams.log").read_text()
     assert " failed (" not in said, said
-    return bool(rows(deployed, "postgres"))
+    return bool(rows(deployed, "postgres")) and bool(rows(deployed, "postgres", entered))
 
 
 def rows_become_python_s(deployed: Deployed) -> None:
-    expected = rows_in_python(recorded(deployed), DAY)
+    for view, topic in ((gates, OBSERVATIONS), (entered, EVENTS)):
+        expected = rows_in_python(recorded(deployed, topic), DAY)
 
-    def same(store: str) -> bool:
-        return rows(deployed, store) == expected
+        def same(store: str, view: StreamView = view, expected: object = expected) -> bool:
+            return rows(deployed, store, view) == expected
 
-    for store in ("postgres", "valkey"):
-        eventually(partial(same, store), f"rows in {store}", BOUND_S)
+        for store in ("postgres", "valkey"):
+            eventually(partial(same, store), f"rows of {view.name} in {store}", BOUND_S)
 
 
 def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_traffic(deployed: Deployed) -> None:
@@ -103,20 +120,23 @@ def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_tr
         with traffic(deployed):
             eventually(lambda: has_rows(deployed), "the first rows", START_S)
             kill(part(supervisor, "projections", "streams"))
-            code, rebuilt, complaint = deployed.replay("rebuild", "gates")
+            code, rebuilt, complaint = deployed.replay("rebuild", *VIEWS)
             assert code == 0, complaint
-            assert [(each["events"] > 0, each["rows"]) for each in rebuilt["views"]] == [(True, None)]
+            assert [(each["events"] > 0, each["rows"]) for each in rebuilt["views"]] == [(True, None)] * 2
             killed_at = len(recorded(deployed))
             eventually(lambda: len(recorded(deployed)) > killed_at + 100)
         rows_become_python_s(deployed)
-        code, verified, complaint = deployed.replay("verify", "gates")
-        assert code == 0, complaint or verified
-        assert [each.state for each in deployed.generations.of("gates")] == ["retired", "live"]
-        code, _, complaint = deployed.replay("rollback", "gates")
-        assert code == 0, complaint
+        for name in VIEWS:
+            code, verified, complaint = deployed.replay("verify", name)
+            assert code == 0, complaint or verified
+            assert [each.state for each in deployed.generations.of(name)] == ["retired", "live"]
+            code, _, complaint = deployed.replay("rollback", name)
+            assert code == 0, complaint
         record(deployed, range(1_000_000, 1_000_050), random.Random(1))
+        decide(deployed, range(1_000_000, 1_000_050), random.Random(1))
         rows_become_python_s(deployed)
-        assert [each.state for each in deployed.generations.of("gates")] == ["live", "retired"]
-        code, found, _ = deployed.replay("status", "gates")
+        assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["live", "retired"] * 2
+        code, found, _ = deployed.replay("status", *VIEWS)
         assert (code, {each["standing"] for each in found}) == (0, {"caught up"})
-    assert [Checkpoint.of(deployed.settings, gates.patch_tag(number)).exists for number in (1, 2)] == [True, True]
+    tags = [view.patch_tag(number) for view in (gates, entered) for number in (1, 2)]
+    assert all(Checkpoint.of(deployed.settings, tag).exists for tag in tags)

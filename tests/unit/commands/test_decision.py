@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -234,8 +234,15 @@ def test_an_asynchronous_rule_is_refused_at_start() -> None:
 def test_events_of_a_command_are_encoded_as_any_envelope_is(stream: str, more: dict[str, Any]) -> None:
     cause = Envelope('c"1', "wild.do", stream, TIME, {}, **more)
     event = structs.replace(
-        cause, id=f"{stream}/7", type="wild.done", source="/headwater/wild", data_version=2, sequence=7
+        cause,
+        id=f"{stream}/7",
+        type="wild.done",
+        source="/headwater/wild",
+        data_version=2,
+        sequence=7,
+        recorded_time=TIME + timedelta(milliseconds=1),
     )
     event = structs.replace(event, causation_id=cause.id, correlation_id=cause.correlation_id or cause.id)
     body = b'{"a":[1]}'
-    assert encode_event(cause, format_time(TIME), "/headwater/wild", "wild.done", 2, 7, body) == encode(event, body)
+    times = format_time(TIME), format_time(TIME + timedelta(milliseconds=1))
+    assert encode_event(cause, *times, "/headwater/wild", "wild.done", 2, 7, body) == encode(event, body)

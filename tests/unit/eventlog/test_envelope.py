@@ -131,8 +131,10 @@ def test_data_is_read_as_it_was_written() -> None:
     assert decode(encode(FULL, body)).data == orjson.loads(body)
 
 
-@given(envelopes, texts, st.dictionaries(texts, counts, min_size=1))
-def test_an_event_is_written_like_any_envelope(command: Envelope, source: str, data: dict[str, int]) -> None:
+@given(envelopes, st.datetimes(timezones=st.just(UTC)), texts, st.dictionaries(texts, counts, min_size=1))
+def test_an_event_is_written_like_any_envelope(
+    command: Envelope, recorded: datetime, source: str, data: dict[str, int]
+) -> None:
     event = structs.replace(
         command,
         id=f"{command.stream}/7",
@@ -142,13 +144,12 @@ def test_an_event_is_written_like_any_envelope(command: Envelope, source: str, d
         sequence=7,
         data=data,
         expected_version=None,
-        recorded_time=None,
+        recorded_time=recorded,
         correlation_id=command.correlation_id or command.id,
         causation_id=command.id,
     )
-    assert encode_event(command, format_time(command.time), source, "thing.done", 2, 7, orjson.dumps(data)) == encode(
-        event
-    )
+    times = format_time(command.time), format_time(recorded)
+    assert encode_event(command, *times, source, "thing.done", 2, 7, orjson.dumps(data)) == encode(event)
 
 
 @given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1), timezones=st.timezones()))
