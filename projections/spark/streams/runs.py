@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
@@ -49,7 +49,8 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
                 target.tag,
                 f"its state is not on this machine: run `replay rebuild {view.name}`, which computes it again",
             )
-        with beating(settings, view.beaten, partitions=1), _named(target.tag):
+        with ExitStack() as heartbeats, _named(target.tag):
+            heartbeats.enter_context(beating(settings, view.beaten, partitions=1))
             before = checkpoint.committed()
             query = StreamQuery(session, view, target.tag, settings, checkpoint).start(
                 TRIGGER_S, without_heartbeats=not view.beaten
@@ -63,6 +64,7 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
                     time.sleep(LOOK_S)
                 yield
             finally:
+                heartbeats.close()  # with a batch per second, a slow machine is never between two batches
                 watched.look()
                 watched.stop(STOP_S)
 
