@@ -23,7 +23,7 @@ class KeyReaders:
     """The stores of one view, for look-ups by key: the cache first if the view has one, then in declared order."""
 
     def __init__(self, readers: Mapping[str, ViewReader], view: View) -> None:
-        names = sorted((store.name for store in view.stores), key=lambda name: name != "valkey")
+        names = sorted((store.name for store in view.stores if store.answers), key=lambda name: name != "valkey")
         self._view = view.name
         self._readers: Sequence[ViewReader] = [readers[name] for name in names]
         self._away_until: dict[str, float] = {}

@@ -13,9 +13,9 @@ from eventlog.modules import first_with
 
 if TYPE_CHECKING:
     from commands.declaring.aggregate import Aggregate, Command, Event
-    from commands.declaring.captured_inputs import RowDeleted
     from commands.declaring.observation import Observation
     from commands.declaring.process import Process, Reaction, Refused, TimedOut
+    from commands.declaring.row_inputs import RowDeleted
     from commands.declaring.steps import (
         after,
         convert,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         widened,
         written,
     )
+    from commands.declaring.view_rows import ViewRow
     from commands.errors import Rejected
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Rejected",
     "RowDeleted",
     "TimedOut",
+    "ViewRow",
     "after",
     "convert",
     "default",
@@ -59,10 +61,11 @@ __all__ = [
 
 _PLACES = (
     "commands.declaring.aggregate",
-    "commands.declaring.captured_inputs",
     "commands.declaring.observation",
     "commands.declaring.process",
+    "commands.declaring.row_inputs",
     "commands.declaring.steps",
+    "commands.declaring.view_rows",
     "commands.errors",
 )
 

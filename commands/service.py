@@ -21,10 +21,10 @@ from commands.local_state.slots import Slot
 from commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
 from commands.reacting.process_task import ProcessTask
 from commands.reacting.router import Router, Routes, RoutingTask
-from commands.reacting.row_router import RowRouter, process_topics, table_role
+from commands.reacting.row_router import RowRouter, process_topics, row_role
 from commands.reacting.starts import settle_starts
 from eventlog.admin import prepare
-from eventlog.capturing.declaring import Captured, Source, SourceRegistry
+from eventlog.capturing.declaring import Source, SourceRegistry
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.logs import log_to_stderr
@@ -99,14 +99,15 @@ def process_owners(log: KafkaLog, registry: CommandRegistry, processes: ProcessR
 
     routers = [
         _routers(log, ROUTER, lambda: Router(registry, processes), processes.processes),
-        *(_table_routers(log, processes, table) for table in processes.tables.values()),
+        *(_row_routers(log, processes, topic) for topic in processes.by_topic),
     ]
     return [*routers, PartitionOwner(log, PROCESSES, new_task)]
 
 
-def _table_routers(log: KafkaLog, processes: ProcessRegistry, table: type[Captured]) -> PartitionOwner:
-    handling = {each.name: each for each in processes.by_table[table.topic()]}
-    return _routers(log, table_role(table), lambda: RowRouter(log, processes, table), handling)
+def _row_routers(log: KafkaLog, processes: ProcessRegistry, topic: str) -> PartitionOwner:
+    handling = {each.name: each for each in processes.by_topic[topic]}
+    role = row_role(topic, log.settings.patch_partitions)
+    return _routers(log, role, lambda: RowRouter(log, processes, topic), handling)
 
 
 def _routers(

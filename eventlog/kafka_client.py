@@ -88,7 +88,14 @@ class _ConnectionLines(logging.Filter):
         return True
 
 
+def _is_no_fencing(record: logging.LogRecord) -> bool:
+    """Whether a line is about something else than a writer that was fenced: who has the writer gets Fenced."""
+    message = record.getMessage()
+    return "_FENCED" not in message and "has been fenced" not in message and "an old epoch" not in message
+
+
 client_logger.addFilter(_ConnectionLines())
+client_logger.addFilter(_is_no_fencing)
 
 
 class Contact:

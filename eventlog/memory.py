@@ -13,7 +13,7 @@ from enum import Enum
 from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.errors import Fenced, LogUnavailable
-from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Record, RevokedCallback, Role
+from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Record, RevokedCallback, Role, partitions_of_role
 
 
 class _State(Enum):
@@ -47,7 +47,7 @@ class MemoryLog:
         """See EventLog.join; the first member has all partitions until it leaves."""
         with self._changed:
             members = self._members.setdefault(role, [])
-            members.append(member := MemoryMembership(self, members))
+            members.append(member := MemoryMembership(self, members, role))
         return member
 
     def own(self, partition: int, role: Role = HANDLER) -> MemoryWriter:
@@ -236,14 +236,14 @@ class MemoryTail:
 class MemoryMembership:
     """A member of one role."""
 
-    def __init__(self, log: MemoryLog, members: list[MemoryMembership]) -> None:
-        self._log, self._members = log, members
+    def __init__(self, log: MemoryLog, members: list[MemoryMembership], role: Role) -> None:
+        self._log, self._members, self._role = log, members, role
 
     def poll(self, timeout_s: float) -> frozenset[int]:
         """See Membership.poll."""
         with self._log._changed:
             self._log._changed.wait(timeout_s)
-            return frozenset(range(self._log.partitions) if self._members[0] is self else ())
+            return frozenset(partitions_of_role(self._log, self._role) if self._members[0] is self else ())
 
     def close(self) -> None:
         """See Membership.close."""

@@ -41,12 +41,14 @@ class Role(NamedTuple):
     """A kind of partition owner, with its own group and transactional ids.
 
     name: used in `<env>.<name>`. reads: the topic whose partitions its members share. owns: the topics to which nobody
-    else appends; the first one is compacted, and keeps the next offset under NEXT_OFFSET.
+    else appends; the first one is compacted, and keeps the next offset under NEXT_OFFSET. partitions: of `reads` and
+    `owns`; None: as many as `commands` has.
     """
 
     name: str
     reads: str
     owns: tuple[str, ...]
+    partitions: int | None = None
 
 
 HANDLER = Role("handler", topics.COMMANDS, (topics.SNAPSHOTS, topics.EVENTS, topics.RECEIPTS))
@@ -136,6 +138,7 @@ class EventLog(Protocol):
     """Append and read, by partition and offset. Readers see only committed records."""
 
     partitions: int
+    """Of `commands`, and of all topics with as many; see Role.partitions for others."""
 
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> Membership:
         """Join the group that shares the partitions of what `role` reads."""
@@ -186,6 +189,11 @@ class EventLog(Protocol):
 
     def close(self) -> None:
         """Close all connections."""
+
+
+def partitions_of_role(log: EventLog, role: Role) -> range:
+    """The numbers of the partitions that `role` reads."""
+    return range(log.partitions if role.partitions is None else role.partitions)
 
 
 class RevokedCallback(Protocol):

@@ -36,6 +36,8 @@ BY_KEY = frozenset({COMMANDS, INBOX})
 OBSERVATIONS = "observations"
 CAPTURED = "cdc."
 """Topics of captured tables begin with this: `cdc.shop.public.customers`."""
+VIEWS = "views."
+"""Topics of views begin with this: `views.card_alerts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(DEAD_LETTERS, 1, compact),
         TopicSpec(OBSERVATIONS, settings.partitions, compact),
     )
+
+
+def view_topic(view: str, settings: LogSettings) -> TopicSpec:
+    """The topic with the rows of a view that is declared with `Topic()`, as its readers know it."""
+    return TopicSpec(f"{VIEWS}{view}", settings.patch_partitions, compact_settings(settings))
 
 
 def compact_settings(settings: LogSettings) -> dict[str, str]:

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from projections.stream.ordered import in_order
     from projections.stream.patterns import occurs, pattern
     from projections.stream.sources import events, observations
+    from projections.stream.steps import UNCHANGED
     from projections.stream.view import StreamView
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
-    from projections.table.declared_stores import Cache, Elasticsearch, Postgres
+    from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Topic
     from projections.table.expressions import envelope, field, minus, negative, point, value, when
     from projections.table.folds import (
         EVERY,
@@ -54,6 +55,7 @@ __all__ = [
     "POINT",
     "TEXT",
     "TIME",
+    "UNCHANGED",
     "Cache",
     "Deleted",
     "Elasticsearch",
@@ -61,6 +63,7 @@ __all__ = [
     "Postgres",
     "StreamView",
     "TableView",
+    "Topic",
     "above",
     "add",
     "all_of",
@@ -107,6 +110,7 @@ _PLACES = (
     "projections.stream.ordered",
     "projections.stream.patterns",
     "projections.stream.sources",
+    "projections.stream.steps",
     "projections.stream.view",
     "projections.table.conditions",
     "projections.table.declared_stores",

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
+from commands.declaring.process import ROOM as PROCESS_ROOM
+from commands.declaring.process import Process
 from commands.declaring.registry import CommandRegistry
 from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.modules import DEFAULT_MODULES, find
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.kinds import KINDS
+from projections.row_inputs import check_view_rows
 from projections.stream.late import late_view
 from projections.stream.view import StreamView
 from projections.table.lookups import looked_up_types
@@ -68,7 +71,7 @@ class ViewRegistry:
         """`streams` and the views of a deployment that loads `modules` (see `LogSettings.modules`).
 
         Raises ViewDeclarationError if a view reads an event of a shipped domain, or a table of a source, that is not in
-        `modules`.
+        `modules`, and DeclarationError if a process reads rows that no view has.
         """
         commands = CommandRegistry.load(modules)
         found = [each for kind in KINDS for each in find([*modules, SYSTEM], kind, ROOM)]
@@ -89,7 +92,10 @@ class ViewRegistry:
                         f'reads "{each.type}" of the shipped domain "{domain}", which this deployment does not have: '
                         f'add "{domain}" to HEADWATER_MODULES (declared in "{module}")',
                     )
-        return cls(found)
+        registry = cls(found)
+        for module, process in find(modules, Process, PROCESS_ROOM):
+            check_view_rows(process, module, registry.views)
+        return registry
 
     def view(self, name: str) -> View:
         """The view with this name; raises UnknownView."""

@@ -14,11 +14,11 @@ from eventlog.variables import Count, EnvironmentName, Variables
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """The addresses of the three stores, and the environment whose views they hold.
+    """The addresses of the stores, and the environment whose views they hold.
 
     The addresses may have passwords, so they are not in its text. patch_partitions: of `patches`; each has a ledger in
     every generation. loaders: processes per store; they share the partitions of `patches`, also with those of other
-    machines.
+    machines. log: has the topics of views.
     """
 
     environment: str = "headwater"
@@ -27,11 +27,12 @@ class StoreSettings:
     valkey: str = field(default="valkey://127.0.0.1:16379", repr=False)
     patch_partitions: int = LogSettings.patch_partitions
     loaders: int = 1
+    log: LogSettings = field(default_factory=LogSettings)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> StoreSettings:
-        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones."""
-        return cls(**StoreVariables.read(env).model_dump())
+        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones, or AmbiguousModule."""
+        return cls(**StoreVariables.read(env).model_dump(), log=LogSettings.from_environment(env))
 
 
 class StoreVariables(Variables):

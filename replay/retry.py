@@ -18,7 +18,7 @@ from commands.errors import CommandError, UnreadableProcess
 from commands.reacting.instance import read_instance
 from commands.reacting.outbox import SENT_BY, command_of
 from commands.reacting.router import ROUTED_BY, Router, Routes
-from commands.reacting.row_router import RowRouter, table_role
+from commands.reacting.row_router import RowRouter, row_role
 from commands.reacting.starts import read_starts
 from commands.receipt import Receipt
 from eventlog.envelope import decode, encode, partition_of, timestamp_ms
@@ -30,7 +30,7 @@ from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RE
 from replay.errors import CannotRetry
 
 TIMEOUT_S: Final = 30.0
-LOST: Final = re.compile(r"[a-z-]+/\d+/\d+-\d+")
+LOST: Final = re.compile(r"[\w.-]+/\d+/\d+-\d+")
 """Key of a letter about offsets that retention deleted."""
 
 
@@ -49,7 +49,7 @@ class Resender:
     """Sends the records of dead letters again, read by the current aggregates and processes of `settings`."""
 
     def __init__(self, settings: LogSettings, log: EventLog) -> None:
-        self._log = log
+        self._log, self._patch_partitions = log, settings.patch_partitions
         self._commands, self._processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
 
     def resend(self, key: str, letter: Letter) -> Receipt | None:
@@ -153,7 +153,6 @@ class Resender:
     def _router(self, key: str, topic: str) -> tuple[Routes, Role]:
         if topic == EVENTS:
             return Router(self._commands, self._processes), ROUTER
-        table = self._processes.tables.get(topic)
-        if table is None:
+        if topic not in self._processes.by_topic:
             raise CannotRetry(key, f'no process handles rows of "{topic}"')
-        return RowRouter(self._log, self._processes, table), table_role(table)
+        return RowRouter(self._log, self._processes, topic), row_role(topic, self._patch_partitions)

@@ -19,7 +19,7 @@ from commands.handling.ownership import PartitionTask
 from commands.local_state.state import MemoryStore
 from commands.reacting.process_task import ProcessTask
 from commands.reacting.router import COMMIT_IDLE_S, Router, Routes, RoutingTask
-from commands.reacting.row_router import RowRouter, table_role
+from commands.reacting.row_router import RowRouter, row_role
 from commands.reacting.starts import read_starts, settle_starts
 from commands.receipt import Receipt
 from eventlog import topics
@@ -28,11 +28,13 @@ from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of,
 from eventlog.errors import LogUnavailable
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
-from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, Record, Role
+from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, Record, Role, partitions_of_role
 from tests.domains import SHIPPED
 
 ROLES = (HANDLER, ROUTER, PROCESSES)
 TURNS = 50
+PATCH_PARTITIONS = 5
+"""Of topics of views: more than of all others."""
 START = datetime(2026, 1, 2, tzinfo=UTC)
 
 
@@ -90,8 +92,9 @@ class World:
             return CommandTask(self.log, self.commands, partition, MemoryStore())
         if role is PROCESSES:
             return ProcessTask(self.log, self.commands, self.processes, partition, lambda: self.now)
-        table = self.processes.tables.get(role.reads)
-        router: Routes = RowRouter(self.log, self.processes, table) if table else Router(self.commands, self.processes)
+        router: Routes = Router(self.commands, self.processes)
+        if role is not ROUTER:
+            router = RowRouter(self.log, self.processes, role.reads)
         # it may leave its place uncommitted for a while: in a world without time, it would look again for ever
         clock = count(0.0, COMMIT_IDLE_S).__next__
         return RoutingTask(self.log, router, partition, read_starts(self.log, role), role, clock)
@@ -137,7 +140,7 @@ class World:
         """Route every event and every change of a row again, as if the routers' places were lost."""
         for role in self.roles():
             if role not in (HANDLER, PROCESSES):
-                for partition in range(self.log.partitions):
+                for partition in partitions_of_role(self.log, role):
                     self.log.own(partition, role=role).begin().commit(0)
                     self.restart(role, partition)
 
@@ -197,16 +200,16 @@ class World:
     def restart_all(self) -> None:
         """Every partition has a new owner."""
         settle_starts(self.log, self.processes.processes)
-        for topic, processes in self.processes.by_table.items():
-            settle_starts(self.log, {each.name: each for each in processes}, table_role(self.processes.tables[topic]))
+        for topic, processes in self.processes.by_topic.items():
+            settle_starts(self.log, {each.name: each for each in processes}, row_role(topic, PATCH_PARTITIONS))
         self._tasks.clear()
         for role in self.roles():
-            for partition in range(self.log.partitions):
+            for partition in partitions_of_role(self.log, role):
                 self.restart(role, partition)
 
     def roles(self) -> list[Role]:
         """Everybody who owns partitions."""
-        return [*ROLES, *map(table_role, self.processes.tables.values())]
+        return [*ROLES, *(row_role(topic, PATCH_PARTITIONS) for topic in self.processes.by_topic)]
 
     def step_all_but(self, idle: Role) -> None:
         """Let everybody but one role work, once each."""
@@ -228,6 +231,28 @@ class World:
         entry = Entry(table.topic(), name, value, timestamp_ms(self.now))
         offset = self.log.submit(entry, partition).result()
         return Record(entry.topic, partition, offset, name, value, entry.timestamp_ms)
+
+    def show(self, view: str, key: str, row: dict[str, Any] | None, generation: int = 1, batch: int = 0) -> Record:
+        """Append what a view with Topic() writes about a row; None if it was deleted. Returns the record."""
+        value = None if row is None else encode(published(view, key, row, self.now, generation, batch))
+        partition = partition_of(key, PATCH_PARTITIONS)
+        entry = Entry(f"{topics.VIEWS}{view}", key, value, timestamp_ms(self.now))
+        offset = self.log.submit(entry, partition).result()
+        return Record(entry.topic, partition, offset, key, value, entry.timestamp_ms)
+
+
+def published(
+    view: str, key: str, row: dict[str, Any], time: datetime, generation: int = 1, batch: int = 0
+) -> Envelope:
+    """A row of a view as the record in its topic has it."""
+    return Envelope(
+        id=f"{view}@1.g{generation}/{key}@{batch}",
+        type=f"{topics.VIEWS}{view}",
+        stream=key or f"{view}@1",
+        time=time,
+        data={"key": key, **row},
+        source=f"/headwater/views/{view}",
+    )
 
 
 def _beats(record: Record) -> bool:

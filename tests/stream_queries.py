@@ -21,6 +21,7 @@ from projections.spark.streams.query import NO_DATA_BATCHES, computed, output_mo
 from projections.spark.streams.watched import Watched
 from projections.stream.sources import StreamSource
 from projections.stream.view import BATCH, StreamView
+from projections.table.shown import DELETED
 from tests.spark_rows import RECORDS, SETTINGS, session
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ class Ran:
     compiled: list[int] = field(default_factory=list)
     state_rows: list[int] = field(default_factory=list)
 
+    @property
+    def left(self) -> dict[str, dict[str, Any]]:
+        """The rows that are not deleted."""
+        return {key: row for key, row in self.rows.items() if DELETED not in row}
+
 
 def run(
     view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partitions: int = 1, *, until_idle: bool = False
@@ -84,7 +90,7 @@ def run(
     def take(batch: DataFrame, number: int) -> None:
         for made in numbered(batch, number, SETTINGS).collect():
             document, key = json.loads(made.value), made.key.removeprefix(f"{TAG}/")
-            assert made.partition == partition_of(made.key, SETTINGS.patch_partitions)
+            assert made.partition == partition_of(key, SETTINGS.patch_partitions)
             assert document["b"] == document["c"].pop(BATCH) == number
             ran.rows[key], ran.batch_of[key] = document["c"], number
             ran.sent.append(key)

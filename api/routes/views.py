@@ -71,7 +71,7 @@ class ViewRoutes:
     def __init__(self, service: Service, view: View) -> None:
         self.service, self.view = service, view
         self.by_key = KeyReaders(service.readers, view)
-        finders = [service.readers[store.name] for store in view.stores if store.name != "valkey"]
+        finders = [service.readers[store.name] for store in view.stores if store.answers and store.name != "valkey"]
         self.finder: Finder | None = finders[0] if finders else None  # type: ignore[assignment]
         searches = view.store("elasticsearch") is not None
         self.searcher: Searcher | None = service.readers["elasticsearch"] if searches else None  # type: ignore[assignment]

@@ -4,9 +4,9 @@
 
     fulfilment = Process(name="fulfilment", key="order_id", initial=Fulfilment(), starts=(Placed,), react=react)
 
-A process sees events, rows of captured tables, its own timers (`TimedOut`), and its own commands that were refused
-(`Refused`). It sees all of them with a delay. So its commands may be late, and their aggregates decide that a late
-command does nothing.
+A process sees events, rows of captured tables and of views, its own timers (`TimedOut`), and its own commands that were
+refused (`Refused`). It sees all of them with a delay. So its commands may be late, and their aggregates decide that a
+late command does nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import orjson
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
-from commands.declaring.captured_inputs import RowDeleted, RowInput, row_input
 from commands.declaring.registry import CommandRegistry
+from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.errors import DeclarationError
 from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.modules import DEFAULT_MODULES, find
@@ -33,7 +33,7 @@ from eventlog.modules import DEFAULT_MODULES, find
 ROOM = "commands.processes"
 
 State = TypeVar("State", bound=BaseModel)
-Input = type[Event] | type[Captured] | type[RowDeleted[Any]]
+Input = type[Event] | type[Row] | type[RowDeleted[Any]]
 """What can begin an instance."""
 
 
@@ -78,13 +78,13 @@ class Process(Generic[State]):
     """One kind of process. Register it by assigning it in a module of HEADWATER_MODULES.
 
     name: part of the ids of its commands, so it must not change. key: the field of all its events that names the
-    instance; of a captured row, the column of this name, or if its table has no such column, the key of the row.
+    instance; of a row, the column of this name, or if its class has no such column, the key of the row.
     initial: the state before the first event. starts: the inputs that begin an instance; others without an instance are
     ignored. react: `(event, state) -> Reaction`, pure; the inputs are read from its annotation: classes of events,
-    captured classes such as `Customer` for a row as it is now, `RowDeleted[Customer]`, `TimedOut` if it sets timers,
-    and `Refused` if it handles refused commands. begins: what a newly deployed process sees first: "now" is what
-    happens from its deployment on, "origin" is all events of the log and the last change of each captured row, and
-    timers that were due in the past fire at once.
+    captured classes such as `Customer` and classes derived from `ViewRow` for a row as it is now,
+    `RowDeleted[Customer]`, `TimedOut` if it sets timers, and `Refused` if it handles refused commands. begins: what a
+    newly deployed process sees first: "now" is what happens from its deployment on, "origin" is all events of the log
+    and the last change of each row, and timers that were due in the past fire at once.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Process(Generic[State]):
     begins: Literal["now", "origin"] = "now"
     events: Mapping[str, type[Event]] = field(init=False)
     rows: Mapping[str, RowInput] = field(init=False)
-    """What it handles of captured tables, by the type of the input."""
+    """What it handles of captured tables and views, by the type of the input."""
     starting: frozenset[str] = field(init=False)
     """The types of `starts`."""
     sees_refusals: bool = field(init=False, default=False)
@@ -133,10 +133,16 @@ class Process(Generic[State]):
             if member is Refused:
                 object.__setattr__(self, "sees_refusals", True)
             elif (row := row_input(self.name, self.key, member)) is not None:
-                rows[row.name] = row
+                if (other := rows.setdefault(row.name, row)) != row:
+                    raise DeclarationError(
+                        f'"{other.table.__name__}" and "{row.table.__name__}" in "react" of "{self.name}" are the same '
+                        "rows: declare one class with the columns of both"
+                    )
             else:
                 event = self._event(member)
                 events[event.type] = event
+        for name in rows.keys() & events.keys():
+            raise DeclarationError(f'"{name}" of "{self.name}" is both an event and a row: use two processes')
         object.__setattr__(self, "events", MappingProxyType(events))
         object.__setattr__(self, "rows", MappingProxyType(rows))
 
@@ -144,7 +150,7 @@ class Process(Generic[State]):
         if not (isinstance(member, type) and issubclass(member, Event) and hasattr(member, "type")):
             raise DeclarationError(
                 f'"react" of "{self.name}" needs an argument "event" annotated with Event classes, captured classes, '
-                f"RowDeleted[…], TimedOut and Refused; found {member!r}"
+                f"ViewRow classes, RowDeleted[…], TimedOut and Refused; found {member!r}"
             )
         if self.key not in member.model_fields:
             raise DeclarationError(f'"{member.type}" has no field "{self.key}", the key of process "{self.name}"')
@@ -161,8 +167,8 @@ AnyProcess = Process[Any]
 class ProcessRegistry:
     """The processes of a deployment.
 
-    processes: by name. by_event: those that handle an event type. by_table: those that handle rows of a captured table,
-    or their deletion, by the table's topic. tables: by their topics.
+    processes: by name. by_event: those that handle an event type. by_topic: those that handle rows of a captured table
+    or a view, or their deletion, by the topic of the rows. tables: the captured ones among these, by their topics.
     """
 
     def __init__(self, found: Iterable[tuple[str, AnyProcess]]) -> None:
@@ -170,7 +176,7 @@ class ProcessRegistry:
         modules: dict[str, str] = {}
         processes: dict[str, AnyProcess] = {}
         by_event: dict[str, list[AnyProcess]] = {}
-        by_table: dict[str, list[AnyProcess]] = {}
+        by_topic: dict[str, list[AnyProcess]] = {}
         tables: dict[str, type[Captured]] = {}
         for module, process in found:
             if process.name in processes:
@@ -180,13 +186,12 @@ class ProcessRegistry:
             modules[process.name], processes[process.name] = module, process
             for event_type in process.events:
                 by_event.setdefault(event_type, []).append(process)
-            own = {row.table.topic(): row.table for row in process.rows.values()}
-            for topic in own:
-                by_table.setdefault(topic, []).append(process)
-            tables |= own
+            for topic in dict.fromkeys(row.topic for row in process.rows.values()):
+                by_topic.setdefault(topic, []).append(process)
+            tables |= {row.topic: row.table for row in process.rows.values() if issubclass(row.table, Captured)}
         self.processes: Mapping[str, AnyProcess] = MappingProxyType(processes)
         self.by_event: Mapping[str, Sequence[AnyProcess]] = MappingProxyType(by_event)
-        self.by_table: Mapping[str, Sequence[AnyProcess]] = MappingProxyType(by_table)
+        self.by_topic: Mapping[str, Sequence[AnyProcess]] = MappingProxyType(by_topic)
         self.tables: Mapping[str, type[Captured]] = MappingProxyType(tables)
 
     @classmethod
@@ -199,7 +204,7 @@ class ProcessRegistry:
         found, commands = find(modules, Process, ROOM), CommandRegistry.load(modules)
         captured = {table for source in SourceRegistry.load(modules).sources.values() for table in source.tables}
         for module, process in found:
-            for table in {row.table for row in process.rows.values()} - captured:
+            for table in {row.table for row in process.rows.values() if issubclass(row.table, Captured)} - captured:
                 raise DeclarationError(
                     f'process "{process.name}" handles rows of "{table.table}" of the source "{table.source_name}", '
                     f'which this deployment does not have: add the module "{table.__module__}" to HEADWATER_MODULES '

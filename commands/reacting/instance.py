@@ -12,12 +12,12 @@ import orjson
 from pydantic import ValidationError
 
 from commands.declaring.aggregate import Command, Event
-from commands.declaring.captured_inputs import RowDeleted
 from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
+from commands.declaring.row_inputs import Row, RowDeleted
 from commands.errors import BadReaction, UnreadableProcess
 from commands.handling.refusals import return_address
+from commands.reacting.row_changes import RowSeen
 from eventlog import topics
-from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
 from eventlog.ports import Entry
 
@@ -29,7 +29,7 @@ MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
 """Of all commands of one reaction, which are one transaction."""
 
 
-Seen = Event | Captured | RowDeleted[Any] | Refused
+Seen = Event | Row | RowDeleted[Any] | Refused
 """What `react` gets, except its timers."""
 
 
@@ -65,7 +65,8 @@ class Instance:
 
     seen: the last event of each stream; events that are not later were handled. missed: ids of events that earlier
     versions of Headwater skipped because `react` failed; they are handled if they come again. stopped: digest of the id
-    of the event (or timer) at which `react` failed; until it is handled, all later events and timers wait.
+    of the event (or timer) at which `react` failed; until it is handled, all later events and timers wait. rows: the
+    last change of each row of a view, which is not a change if it comes again.
     """
 
     process: AnyProcess
@@ -75,6 +76,7 @@ class Instance:
     timers: Mapping[str, Timer] = field(default_factory=dict)
     missed: frozenset[str] = frozenset()
     stopped: str | None = None
+    rows: Mapping[str, RowSeen] = field(default_factory=dict)
 
     @property
     def record_key(self) -> str:
@@ -86,15 +88,23 @@ class Instance:
         last = self.seen.get(envelope.stream, 0)
         if envelope.sequence <= last and envelope.id not in self.missed:
             return None
+        cause_id, rows = envelope.id, self.rows
+        handled = self.process.rows.get(envelope.type)
+        if handled is not None and handled.is_of_view:
+            row, change = RowSeen.after(self.rows, envelope.id)
+            if change is None:
+                return None
+            rows = {**self.rows, row: change}
+            cause_id = change.cause_id(envelope.id)
         cause = Cause(
-            envelope.id,
+            cause_id,
             envelope.time,
             envelope.causation_id or envelope.id if isinstance(event, Refused) else envelope.id,
             envelope.correlation_id or envelope.id,
             envelope.traceparent,
         )
         seen = {**self.seen, envelope.stream: max(last, envelope.sequence)}
-        noted = replace(self, seen=seen, missed=self.missed - {envelope.id}, stopped=None)
+        noted = replace(self, seen=seen, rows=rows, missed=self.missed - {envelope.id}, stopped=None)
         return noted._after(self.process.react(event, self.state), cause, now)
 
     def fire(self, name: str, now: datetime) -> Step:
@@ -196,6 +206,8 @@ def write_instance(instance: Instance) -> bytes:
         document["missed"] = sorted(instance.missed)
     if instance.stopped is not None:
         document["stopped"] = instance.stopped
+    if instance.rows:
+        document["rows"] = {row: list(seen) for row, seen in instance.rows.items()}
     return orjson.dumps(document | {"state": orjson.Fragment(state)})
 
 
@@ -206,7 +218,8 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
         state = type(process.initial).model_validate_json(orjson.dumps(document["state"]))
         timers = {name: Timer(**timer) for name, timer in document["timers"].items()}
         missed = frozenset(document.get("missed", ()))
-        return Instance(process, key, state, document["seen"], timers, missed, document.get("stopped"))
+        rows = {row: RowSeen(*seen) for row, seen in document.get("rows", {}).items()}
+        return Instance(process, key, state, document["seen"], timers, missed, document.get("stopped"), rows)
     except Exception as error:  # a user's validators may raise anything
         raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error}") from error
 

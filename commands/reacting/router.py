@@ -2,8 +2,8 @@
 
 An instance needs events of several partitions; for example, an order needs those of its stock. So events are copied
 under the key of their instance, and the owner of that partition handles them (`process_task`). Copies and the offset in
-`events` are one transaction. The partitions of captured tables are routed in the same way, each table by a role of its
-own (`row_router`).
+`events` are one transaction. The partitions of captured tables and of views are routed in the same way, each table and
+each view by a role of its own (`row_router`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ ROUTED_BY: Final = "router"
 logger = logging.getLogger(__name__)
 
 
-def role_reading(topic: str, name: str) -> Role:
-    """A role that reads a topic of a captured database, with a topic of its own for its offsets. name: what it does."""
-    return Role(f"{name}.{topic}", topic, (f"{topics.ROUTED}.{topic}",))
+def role_reading(topic: str, name: str, partitions: int | None = None) -> Role:
+    """A role that reads one topic, with a topic of its own for its offsets.
+
+    name: what it does. partitions: see Role.
+    """
+    return Role(f"{name}.{topic}", topic, (f"{topics.ROUTED}.{topic}",), partitions)
 
 
 class Routes(Protocol):
@@ -105,7 +108,7 @@ class RoutingTask:
 
     Events are routed to all processes together, except those that are behind: new processes that begin at the origin,
     and processes that were not declared for a while. These catch up in order, while the others continue. Changes of
-    captured rows are routed likewise.
+    rows are routed likewise.
     """
 
     def __init__(

@@ -1,63 +1,107 @@
-"""Changes of captured rows as what an instance of a process sees: an envelope of `process-inbox`."""
+"""Changes of rows as what an instance of a process sees: an envelope of `process-inbox`."""
 
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
-from typing import Any, Final
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 import orjson
-from pydantic import ValidationError
 
-from commands.declaring.captured_inputs import RowDeleted, RowInput
-from eventlog.capturing.changes import Change, Operation
-from eventlog.capturing.declaring import Captured
+from commands.declaring.row_inputs import Row, RowDeleted, RowInput, described
+from commands.declaring.view_rows import ViewRow
+from eventlog.capturing.changes import key_as_text
 from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
-from eventlog.ports import Record
 
 ROW: Final = "row"
 KEY: Final = "key"
+DELETED: Final = "deleted"
+"""Start of the place of a deleted row of a view."""
 
 
-def change_envelope(row: RowInput, change: Change, record: Record, incarnation: str | None) -> Envelope:
-    """The envelope of a change that is the input `row`. incarnation: of the topic, from which `record` is.
+class RowChange(NamedTuple):
+    """A change of one row, as a record says it.
 
-    Its id, which becomes part of the ids of commands, is the place of the change in the database. The offset in the
-    topic only says what an instance has seen: Kafka may get the same change again at another offset.
+    key: of the row, as text. row: its columns; None if it was deleted. key_values: the values of the key's columns as
+    texts, by name, as far as they are known. place: what distinguishes the change from others of the row, the same if
+    it is read again; None: what the row says. offset: of the record.
     """
-    time_ms = change.time_ms or record.timestamp_ms
+
+    key: str
+    row: Mapping[str, Any] | None
+    key_values: Mapping[str, str]
+    place: str | None
+    time: datetime
+    offset: int
+
+    def instance_key(self, row: RowInput) -> str | None:
+        """The instance that sees the change; None if the column that names it is null."""
+        if row.column is None:
+            return self.key
+        if self.row is None:
+            return self.key_values[row.column]
+        value = self.row.get(row.column)
+        return None if value is None else key_as_text([value])
+
+
+class RowSeen(NamedTuple):
+    """What an instance remembers of a row of a view.
+
+    content: the end of the id of the last change. number: how many changes of the row it has seen, so that a row that
+    has earlier values again is a cause of its own.
+    """
+
+    content: str
+    number: int
+
+    @classmethod
+    def after(cls, known: Mapping[str, RowSeen], envelope_id: str) -> tuple[str, RowSeen | None]:
+        """The row that an envelope is about, and what is known of it then; None if the row came again unchanged."""
+        row, _, content = envelope_id.rpartition("@")
+        last = known.get(row)
+        if last is not None and last.content.partition(":")[0] == content.partition(":")[0]:
+            return row, None
+        return row, cls(content, 1 if last is None else last.number + 1)
+
+    def cause_id(self, envelope_id: str) -> str:
+        """The part of the ids of commands that names this change."""
+        return envelope_id if self.number == 1 else f"{envelope_id}:{self.number}"
+
+
+def change_envelope(row: RowInput, change: RowChange, incarnation: str | None) -> Envelope:
+    """The envelope of a change that is the input `row`. incarnation: of the topic.
+
+    Its id, which becomes part of the ids of commands, does not depend on the place in Kafka: Kafka may get the same
+    change again at another offset. The offset only says what an instance has seen.
+    """
     return Envelope(
-        id=_change_id(row.table.topic(), change, record),
+        id=f"{row.topic}/{change.key}@{change.place or _content(row, change)}",
         type=row.name,
         # a topic that was deleted and made again has lower offsets
-        stream=f"{row.table.topic()}@{incarnation}/{change.key}",
-        sequence=record.offset + 1,
-        time=datetime.fromtimestamp(time_ms / 1000, UTC),
+        stream=f"{row.topic}@{incarnation}/{change.key}",
+        sequence=change.offset + 1,
+        time=change.time,
         data={KEY: change.key} if row.is_deletion else {ROW: change.row},
-        source=f"/headwater/{row.table.topic()}",
+        source=f"/headwater/{row.topic}",
     )
 
 
-def _change_id(topic: str, change: Change, record: Record) -> str:
-    """Stable if the same change is read again, also at another offset; another snapshot of a row is another change."""
-    position = change.position
-    if position is None:
-        place = f"{record.partition}:{record.offset}"  # a tombstone whose delete was removed by compaction
-    elif change.operation is Operation.SNAPSHOT:
-        # a snapshot may have the position of the change before it, so the values are in the id
-        content = hashlib.blake2b(orjson.dumps(change.row, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
-        place = f"{position}:{content}"
-    else:
-        place = f"{position}:{position.transaction}:{position.order}"
-    return f"{topic}/{change.key}@{place}"
+def _content(row: RowInput, change: RowChange) -> str:
+    """Digest of what the class reads of the row: other columns make no other change."""
+    values = {} if change.row is None else {name: change.row.get(name) for name in row.table.columns}
+    return hashlib.blake2b(orjson.dumps(values, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
-def read_row(row: RowInput, envelope: Envelope) -> Captured | RowDeleted[Any]:
+def read_row(row: RowInput, envelope: Envelope) -> Row | RowDeleted[Any]:
     """What `react` gets for an envelope; raises NotAnEnvelope if it does not fit the class."""
     try:
         if row.is_deletion:
             return RowDeleted(row.table, envelope.data[KEY])
+        if issubclass(row.table, ViewRow):
+            return row.table.read(envelope.data[ROW])
         return row.table.model_validate_json(orjson.dumps(envelope.data[ROW]))
-    except (KeyError, ValidationError) as error:
-        raise NotAnEnvelope(f'a row of "{row.table.table}" does not match "{row.table.__name__}": {error}') from error
+    except (KeyError, ValueError) as error:  # pydantic's ValidationError is one
+        name = described(row.table)
+        raise NotAnEnvelope(f'a row of {name} does not match "{row.table.__name__}": {error}') from error

@@ -1,4 +1,4 @@
-"""Where in `events` and captured tables each process begins: stored once, before a handler that knows it starts.
+"""Where in `events` and in topics of rows each process begins: stored once, before a handler that knows it starts.
 
 Handlers that start at the same time may each propose an offset; the first record of a process counts.
 """
@@ -17,13 +17,13 @@ from commands.declaring.process import AnyProcess
 from commands.handling.deleted_unread import begin_at
 from eventlog import topics
 from eventlog.errors import LogUnavailable
-from eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error
+from eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error, partitions_of_role
 
 TIMEOUT_S: Final = 30.0
 PLACES_KEY: Final = "processes"
 """Key of the record, beside a role's offsets, with the offsets of processes that are behind; null: it is not behind."""
 INCARNATION: Final = "@topic"
-"""In that record, of a captured table, the id of the topic that the offsets belong to; no process has this name."""
+"""In that record, of a topic of rows, the id of the topic that the offsets belong to; no process has this name."""
 
 Starts = Mapping[str, Mapping[int, int]]
 """By process and partition, the offset of its first event."""
@@ -40,14 +40,14 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
         _begin_again(log, role)
     known = read_starts(log, role)
     new = [process for name, process in processes.items() if name not in known]
-    routed = {partition: log.next_offset(partition, role) for partition in range(log.partitions)} if new else {}
+    routed = {partition: log.next_offset(partition, role) for partition in partitions_of_role(log, role)} if new else {}
     earlier_version = role is ROUTER and not known and any(routed.values())
     for process in new:
         # if nothing is stored yet, the deployment's processes are those whose events were routed until now
         offsets = routed if earlier_version else _proposed(log, process, role)
         value: dict[str, Any] = {
             "begins": process.begins,
-            "offsets": [offsets[partition] for partition in range(log.partitions)],
+            "offsets": [offsets[partition] for partition in partitions_of_role(log, role)],
         }
         if role is not ROUTER:
             value["topic"] = log.incarnation(role.reads)
@@ -84,14 +84,14 @@ def _suffix(role: Role) -> str:
 
 def _proposed(log: EventLog, process: AnyProcess, role: Role) -> dict[int, int]:
     if process.begins == "origin":
-        return dict.fromkeys(range(log.partitions), 0)
-    return {partition: log.end(role.reads, partition) for partition in range(log.partitions)}
+        return dict.fromkeys(partitions_of_role(log, role), 0)
+    return {partition: log.end(role.reads, partition) for partition in partitions_of_role(log, role)}
 
 
 def _begin_again(log: EventLog, role: Role) -> None:
     """Let the routers of a topic that was deleted and made again read it from the start."""
     incarnation = log.incarnation(role.reads)
-    for partition in range(log.partitions):
+    for partition in partitions_of_role(log, role):
         if _noted(log, partition, role) == incarnation:
             continue
         with closing(log.own(partition, role)) as writer:
@@ -107,11 +107,11 @@ def _begin_again(log: EventLog, role: Role) -> None:
 
 
 def _noted(log: EventLog, partition: int, role: Role) -> object:
-    """The id of the topic that the offsets of a captured table belong to; None if there are none."""
+    """The id of the topic of rows that the offsets belong to; None if there are none."""
     return orjson.loads(log.last(role.owns[0], partition, PLACES_KEY) or b"{}").get(INCARNATION)
 
 
 def _skip(log: EventLog, starts: Starts, role: Role) -> None:
     """Let routers that have never run begin where the first process begins: they need not read earlier events."""
-    for partition in range(log.partitions) if starts else ():
+    for partition in partitions_of_role(log, role) if starts else ():
         begin_at(log, role, partition, min(offsets[partition] for offsets in starts.values()))

@@ -1,29 +1,58 @@
-"""Rows in the tests of processes: as changes that Debezium has captured."""
+"""Rows in the tests of processes: as changes that Debezium has captured, and as records of the topics of views."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-from commands.declaring.captured_inputs import RowDeleted
+from commands.declaring.row_inputs import Row, RowDeleted
+from commands.declaring.view_rows import ViewRow
+from commands.reacting.captured_rows import CapturedRows
+from commands.reacting.published_rows import PublishedRows
+from commands.reacting.row_changes import RowChange
 from eventlog.capturing.changes import Change, Operation, key_as_text
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.postgres.positions import WalPosition
-from eventlog.envelope import timestamp_ms
-from eventlog.ports import Record
+from eventlog.envelope import Envelope, encode, timestamp_ms
+from eventlog.ports import EventLog, Record
+
+ROW: Final = "row"
+"""The key of rows of a view whose class does not say it."""
+KEY_COLUMN: Final = "key"
 
 
-def change_of(seen: Captured | RowDeleted[Any], time: datetime, number: int) -> tuple[Change, Record]:
-    """The change that says this of a row, and its record, of which only the key is there. number: counts changes."""
+def change_of(log: EventLog, seen: Row | RowDeleted[Any], time: datetime, number: int, key: str = ROW) -> RowChange:
+    """The change that says this of a row. number: counts changes. key: of a row of a view without a column `key`."""
+    table = seen.table if isinstance(seen, RowDeleted) else type(seen)
+    if issubclass(table, Captured):
+        return _captured(log, table, seen, time, number)
+    return PublishedRows().read(_published(table, seen, time, number, key))
+
+
+def _captured(
+    log: EventLog, table: type[Captured], seen: Row | RowDeleted[Any], time: datetime, number: int
+) -> RowChange:
     if isinstance(seen, RowDeleted):
-        table, row, operation = seen.table, None, Operation.DELETE
+        row, operation = None, Operation.DELETE
         key = [seen.key] if len(table.key) == 1 else orjson.loads(seen.key)
     else:
-        table, row, operation = type(seen), seen.model_dump(mode="json", by_alias=True), Operation.UPDATE
+        row, operation = seen.model_dump(mode="json", by_alias=True), Operation.UPDATE
         key = [row[column] for column in table.key]
     at, position = timestamp_ms(time), WalPosition(number, number, order=1, transaction=1)
     record_key = orjson.dumps(dict(zip(table.key, key, strict=True))).decode()
     change = Change(operation, key_as_text(key), row, position=position, time_ms=at)
-    return change, Record(table.topic(), 0, number, record_key, None, at)
+    return CapturedRows(log, table).changed(change, Record(table.topic(), 0, number, record_key, None, at))
+
+
+def _published(table: type[ViewRow], seen: Row | RowDeleted[Any], time: datetime, number: int, key: str) -> Record:
+    topic, at = table.topic(), timestamp_ms(time)
+    if isinstance(seen, RowDeleted):
+        return Record(topic, 0, number, seen.key, None, at)
+    row = seen.model_dump(mode="json", by_alias=True)
+    for column in table.json_columns:
+        row[column] = None if row[column] is None else orjson.dumps(row[column]).decode()
+    key = str(row.get(KEY_COLUMN, key))
+    envelope = Envelope(f"{table.view}@1.g1/{key}@{number}", topic, key, time, row)
+    return Record(topic, 0, number, key, encode(envelope), at)

@@ -13,9 +13,10 @@ from pydantic import BaseModel
 
 from commands.codec import read_command
 from commands.declaring.aggregate import Command, Event
-from commands.declaring.captured_inputs import RowDeleted
 from commands.declaring.process import AnyProcess, Process, ProcessRegistry, Refused, TimedOut
 from commands.declaring.registry import CommandRegistry, CommandType
+from commands.declaring.row_inputs import Row, RowDeleted, described
+from commands.declaring.view_rows import ViewRow
 from commands.errors import BadReaction
 from commands.handling.refusals import refusals
 from commands.reacting.instance import Instance, Step, read_instance
@@ -23,7 +24,7 @@ from commands.reacting.router import Router
 from commands.reacting.row_router import RowRouter
 from commands.reacting.turn import next_step, timed_out
 from commands.receipt import Receipt, ReceiptError
-from commands.testing.changed_rows import change_of
+from commands.testing.changed_rows import ROW, change_of
 from commands.testing.differences import difference
 from commands.testing.past import Happened, Past, Recorded, aggregate_of, is_declared
 from eventlog import topics
@@ -34,7 +35,7 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
 
 State = TypeVar("State", bound=BaseModel)
-Seen = Happened | Captured | RowDeleted[Any] | TimedOut | Refused
+Seen = Happened | Row | RowDeleted[Any] | TimedOut | Refused
 """What an instance of a process can see."""
 
 
@@ -153,7 +154,7 @@ class _Play:
                 envelope = self._refused(seen)
                 declared = aggregate_of(type(seen.command))
                 registry = CommandRegistry([(declared.name, declared)])
-            case Captured() | RowDeleted():
+            case Captured() | ViewRow() | RowDeleted():
                 envelope = self._changed(seen)
             case _:
                 envelope = self._happened(seen)
@@ -176,13 +177,13 @@ class _Play:
             raise BadReaction(Letter.from_json(entry.value or b"").reason)
         return self._for_instance(entry, f'"{kind.type}"')
 
-    def _changed(self, seen: Captured | RowDeleted[Any]) -> Envelope:
-        table = seen.table if isinstance(seen, RowDeleted) else type(seen)
-        change, record = change_of(seen, self._past.now, next(self._offsets))
-        handled = [row for row in self.process.rows.values() if (row.table, row.is_deletion) == (table, change.deletes)]
+    def _changed(self, seen: Row | RowDeleted[Any]) -> Envelope:
+        is_deletion, table = (True, seen.table) if isinstance(seen, RowDeleted) else (False, type(seen))
+        handled = [row for row in self.process.rows.values() if (row.table, row.is_deletion) == (table, is_deletion)]
         if not handled:
             raise TypeError(f'"{self.process.name}" does not handle {seen!r}: add it to the annotation of "event"')
-        copies = list(RowRouter(self._log, self._processes, table).copies(self.process, change, record))
+        change = change_of(self._log, seen, self._past.now, next(self._offsets), self._key or ROW)
+        copies = list(RowRouter(self._log, self._processes, handled[0].topic).copies(self.process, change))
         if not copies:
             raise ValueError(f'{_named(seen)} is for no instance: its column "{handled[0].column}" is None')
         return self._for_instance(copies[0], _named(seen))
@@ -270,9 +271,9 @@ def _named(seen: Any) -> str:
             return f'"{seen.type}"'
         case Refused():
             return f'the refusal of "{seen.command.type}"'
-        case Captured():
-            return f'a row of "{seen.table}"'
+        case Captured() | ViewRow():
+            return f"a row of {described(type(seen))}"
         case RowDeleted():
-            return f'the deletion of a row of "{seen.table.table}"'
+            return f"the deletion of a row of {described(seen.table)}"
         case _:
             return f'the timer "{seen.timer}"'

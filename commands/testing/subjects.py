@@ -24,8 +24,8 @@ def given(subject: Any, *happened: Any) -> Any:
 
     subject: the Aggregate or Process. happened: for an aggregate, the events of one stream; for a process, what one
     instance has seen: events of any streams, rows of captured tables (`Customer(id=1, …)`, and `RowDeleted(Customer,
-    "1")` for a deleted one), `TimedOut(…)` for a timer that fired, and `Refused(…)` for a command that changed nothing.
-    Use `recorded(…)` for an event of an older version of the code, and `at(…)` to set its time.
+    "1")` for a deleted one) and of stream views, `TimedOut(…)` for a timer that fired, and `Refused(…)` for a command
+    that changed nothing. Use `recorded(…)` for an event of an older version of the code, and `at(…)` to set its time.
 
     Everything is stored and read back as in production. Raises the errors that are `failed` or a dead letter in
     production, TypeError for an event that the subject does not handle, and ValueError for events of several streams or

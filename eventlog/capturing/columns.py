@@ -117,10 +117,13 @@ class Column:
     mask: Mask | None = None
 
 
-def column_of(table: str, name: str, info: FieldInfo) -> Column:
-    """The column that a pydantic field declares; raises SourceDeclarationError with what to write instead."""
+def column_of(owner: str, name: str, info: FieldInfo) -> Column:
+    """The column that a pydantic field declares; raises SourceDeclarationError with what to write instead.
+
+    owner: what has the column, such as `table "public.customers"`.
+    """
     column = info.alias or name
-    where = f'column "{column}" of table "{table}"'
+    where = f'column "{column}" of {owner}'
     annotation, nullable = _without_none(info.annotation)
     kind, item, choices = _kind(annotation, where)
     mask = _mask(info.metadata, where)

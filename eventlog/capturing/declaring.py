@@ -68,7 +68,7 @@ class Captured(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, *, table: str = "", key: str | Sequence[str] = (), **kwargs: Any) -> None:
         # pydantic knows the fields only at this point
-        columns = [column_of(cls.table, name, info) for name, info in cls.model_fields.items()]
+        columns = [column_of(f'table "{cls.table}"', name, info) for name, info in cls.model_fields.items()]
         for column in columns:
             if not COLUMN_NAME.fullmatch(column.name):
                 raise SourceDeclarationError(

@@ -111,11 +111,12 @@ def _patch(tag: str, case: Lifted, settings: LogSettings) -> str:
     source = SOURCE if is_row(case.event) else "`partition`"
     head = f"{source} as p, `offset` as o, {number} as i, timestamp_ms as t"
     value = f"to_json(struct({head}, struct({fields}) as c))"
-    made = _record(PATCHES, key, value, _partition(key, settings), settings)
+    made = _record(PATCHES, key, value, partition_sql(key, settings), settings)
     return made if case.condition is None else f"if({case.condition}, {made}, null)"
 
 
-def _partition(key: str, settings: LogSettings) -> str:
+def partition_sql(key: str, settings: LogSettings) -> str:
+    """The partition of `patches` by the CRC-32 of a text. key: an expression of it."""
     return f"cast(crc32(cast({key} as binary)) % {settings.patch_partitions} as int)"
 
 

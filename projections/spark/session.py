@@ -30,7 +30,10 @@ _LATE_OPTIMISING = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-_JAVA_OPTIONS = (_HUGE_METHODS, "-XX:+UseParallelGC", "-XX:-UsePerfData")
+# To tell a stop from a failure, Spark matches the message of what it interrupted with a regular expression that
+# recurses per character. The default stack overflows, with a thousand lines in the log. Unused stack is not memory.
+_DEEP_STACKS = "-Xss16m"
+_JAVA_OPTIONS = (_HUGE_METHODS, _DEEP_STACKS, "-XX:+UseParallelGC", "-XX:-UsePerfData")
 
 # Each batch query reads with its own consumers, which Spark keeps for 5 minutes, with fetched records: 120 MB per
 # replay of 2,000,000 events. After about fifteen replays in that time the heap was full.
@@ -38,6 +41,14 @@ _CONSUMER_POOLS = {
     f"spark.kafka.consumer.{pool}.{setting}": "5s"
     for pool in ("cache", "fetchedData.cache")
     for setting in ("timeout", "evictorThreadRunInterval")
+}
+
+# What Python workers print goes to the JVM's standard error. This makes it messages of the logger `stderr`, so that the
+# configuration of log4j decides which ones are shown.
+_PRINTED = {
+    "spark.plugins": "org.apache.spark.deploy.RedirectConsolePlugin",
+    "spark.driver.log.redirectConsoleOutputs": "stderr",
+    "spark.executor.log.redirectConsoleOutputs": "",
 }
 
 TASK_ATTEMPTS = 4
@@ -90,6 +101,7 @@ class SparkSettings:
             # Kafka's second reader counts what it reads, for progress
             "spark.sql.sources.useV1SourceList": "",
             **_CONSUMER_POOLS,
+            **_PRINTED,
             "spark.executor.heartbeatInterval": "1s",
             # a constant may contain "${…}": it is text
             "spark.sql.variable.substitute": "false",

@@ -6,7 +6,7 @@ from projections.settings import StoreSettings
 from projections.stores.row_reader import RowReader
 from projections.stores.store import ViewStore
 
-STORES = ("postgres", "elasticsearch", "valkey")
+STORES = ("postgres", "elasticsearch", "valkey", "topic")
 
 
 def open_store(name: str, settings: StoreSettings) -> ViewStore:
@@ -24,6 +24,10 @@ def open_store(name: str, settings: StoreSettings) -> ViewStore:
             from projections.stores.valkey import ValkeyStore  # noqa: PLC0415
 
             return ValkeyStore(settings)
+        case "topic":
+            from projections.stores.topic import TopicStore  # noqa: PLC0415
+
+            return TopicStore(settings)
         case _:
             raise _unknown(name)
 
@@ -43,6 +47,10 @@ def open_reader(name: str, settings: StoreSettings) -> RowReader:
             from projections.stores.valkey_rows import ValkeyRows  # noqa: PLC0415
 
             return ValkeyRows(settings)
+        case "topic":
+            from projections.stores.topic_rows import TopicRows  # noqa: PLC0415
+
+            return TopicRows(settings)
         case _:
             raise _unknown(name)
 

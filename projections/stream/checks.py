@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from projections.stream.durations import duration
-from projections.stream.sources import Observed, check_source
+from projections.stream.sources import check_source
 from projections.table.checks import check_columns, check_name
 from projections.table.types import ColumnType
 
@@ -105,8 +105,6 @@ def _check_kept(view: StreamView) -> None:
         check_name(view.late_name)
     except ValueError as error:
         raise ValueError(f'late="keep" makes a view "{view.late_name}": {error}') from error
-    if not any(isinstance(source, Observed) for source in view.sources.values()):
-        raise ValueError('late="keep" keeps observations, and no source has any: use late="drop"')
 
 
 def _names(kinds: Sequence[ColumnType]) -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from commands.declaring.aggregate import Event
 from projections.stream.late_rows import late_rows
-from projections.stream.sources import Observed
+from projections.stream.sources import Events, Kind, Observed, StreamSource
 from projections.stream.view import StreamView
 from projections.table.declared import storage_word
 from projections.table.declared_stores import Elasticsearch, Postgres, Store
 from projections.table.types import ColumnType
-
-if TYPE_CHECKING:
-    from commands.declaring.observation import Observation
 
 COLUMNS: Final[Mapping[str, ColumnType]] = {
     "id": ColumnType.TEXT,
@@ -25,13 +23,17 @@ COLUMNS: Final[Mapping[str, ColumnType]] = {
     "late_s": ColumnType.FLOAT,
     "data": ColumnType.JSON,
 }
-"""Of the view, and of each of its sources. late_s: seconds from `time` to `recordedtime`. data: as it was reported."""
+"""Of the view, and of each of its sources.
+
+source: who reported an observation, or the stream of an event. late_s: seconds from `time` to `recordedtime`. data: as
+it was recorded.
+"""
 
 
-@storage_word("LateObserved")
-@dataclass(frozen=True)
-class LateObserved(Observed):
-    """The late ones among observations of some classes."""
+class _Late(StreamSource):
+    """A source of late records."""
+
+    is_of_late = True
 
     @property
     def columns(self) -> Mapping[str, ColumnType]:
@@ -43,10 +45,22 @@ class LateObserved(Observed):
         return f"late {super().declaration}"
 
 
-def late_view(view: StreamView) -> StreamView | None:
-    """The view of the observations that are late for `view`, by their ids; None if it does not keep them.
+@storage_word("LateObserved")
+@dataclass(frozen=True)
+class LateObserved(_Late, Observed):
+    """The late ones among observations of some classes."""
 
-    Each class is a source of its own: reports with the same id are of one class, so one task sends them, in the order
+
+@storage_word("LateEvents")
+@dataclass(frozen=True)
+class LateEvents(_Late, Events):
+    """The late ones among events of some classes."""
+
+
+def late_view(view: StreamView) -> StreamView | None:
+    """The view of what is late for `view`, by the ids of the records; None if it does not keep them.
+
+    Each class is a source of its own: records with the same id are of one class, so one task sends them, in the order
     of the log, and the last one is the row. If several sources of `view` read a class, it is late as soon as one of
     them leaves it out.
     """
@@ -60,17 +74,22 @@ def late_view(view: StreamView) -> StreamView | None:
         sources=_sources(view),
         query=late_rows,
         stores=tuple(_store(store, view) for store in view.stores),
-        doc=f"observations that were too late for {view.name}",
+        doc=f"what was too late for {view.name}",
     )
 
 
-def _sources(view: StreamView) -> dict[str, LateObserved]:
-    strictest: dict[type[Observation], Observed] = {}
-    for source in (each for each in view.sources.values() if isinstance(each, Observed)):
+def _sources(view: StreamView) -> dict[str, StreamSource]:
+    """By the type of the class: those of events have a dot, so no observation has the same."""
+    strictest: dict[Kind, StreamSource] = {}
+    for source in view.sources.values():
         for kind in source.classes:
             known = strictest.setdefault(kind, source)
             strictest[kind] = min(known, source, key=lambda each: each.late_by)
-    return {kind.type: LateObserved((kind,), source.late_after) for kind, source in strictest.items()}
+    return {kind.type: _of_late(kind, source.late_after) for kind, source in strictest.items()}
+
+
+def _of_late(kind: Kind, late_after: str) -> StreamSource:
+    return LateEvents((kind,), late_after) if issubclass(kind, Event) else LateObserved((kind,), late_after)
 
 
 def _store(store: Store, view: StreamView) -> Store:

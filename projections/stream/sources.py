@@ -54,6 +54,8 @@ class StreamSource(ABC):
     """The topic that it reads."""
     given: ClassVar[Mapping[str, ColumnType]]
     """Its columns beside the fields of its classes; `type` only if there are several classes."""
+    is_of_late: ClassVar[bool] = False
+    """Whether it has only the records that are late."""
 
     @abstractmethod
     def check_class(self, kind: object) -> None:

@@ -6,6 +6,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from projections.table.types import ColumnType
 
 Step = Callable[[Any, Any], tuple[Any, Sequence[Mapping[str, Any]]]]
 """From the state and a row to the new state and the rows to send."""
+Made = tuple[dict[str, Any], str]
+"""A row that a step made: its values as Spark reads them, and the same as JSON."""
 
 MAX_STATE_BYTES: Final = 1_000_000
 """Of one key, as JSON: it is read and written whenever a row of the key comes."""
@@ -22,6 +25,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MAX_INTEGER: Final = 2**63 - 1
 _STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
+class Unchanged(Enum):
+    """See UNCHANGED."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+"""What a step returns in place of a state that it has not changed; a large one need not be written and read then."""
 
 
 class StepFailed(Exception):
@@ -51,13 +64,18 @@ class Steps:
         records: the members are the columns, and times are microseconds since 1970. Raises StepFailed.
         """
         state, last_us, made = memory.state, memory.last_us, list[str]()
-        for record in _ordered(records):
-            if last_us is not None and record["time"] - last_us > self.forget_after_us:
+        for record in ordered(records):
+            if self.is_forgotten(last_us, record["time"]):
                 state = None
-            state, rows = self._one(state, record)
-            made += rows
+            state, rows = self.one(state, record)
+            made += [text for _, text in rows]
             last_us = record["time"]
+        self.check_unchanged()
         return Memory(state, last_us), made
+
+    def is_forgotten(self, last_us: int | None, time_us: int) -> bool:
+        """Whether a row at `time_us` finds no state, because the row before it was at `last_us`."""
+        return last_us is not None and time_us - last_us > self.forget_after_us
 
     @cached_property
     def forget_after_us(self) -> int:
@@ -68,46 +86,91 @@ class Steps:
         return namedtuple("Row", self.given)
 
     @cached_property
+    def _last(self) -> _LastRead:
+        return _LastRead()
+
+    @cached_property
     def _times(self) -> list[str]:
         return [name for name, kind in self.given.items() if kind is ColumnType.TIME]
 
-    def _one(self, state: bytes | None, record: Mapping[str, Any]) -> tuple[bytes | None, list[str]]:
-        """One row. The state is always read from JSON: otherwise a step that keeps a tuple could see it again or not,
-        depending on what came in between."""
+    def one(self, state: bytes | None, record: Mapping[str, Any]) -> tuple[bytes | None, list[Made]]:
+        """One row: the state after it, and the rows that it made. Raises StepFailed.
+
+        The state is always read from JSON: otherwise a step that keeps a tuple could see it again or not, depending on
+        what came in between. Only after UNCHANGED it is not read again."""
         values = {**record, **{name: _time(record[name]) for name in self._times}}
         try:
-            returned = self.step(None if state is None else orjson.loads(state), self._row(**values))
-            after, rows = _pair(returned)
-            return _dumped(after), [self._sent(row) for row in rows]
+            before = self._last.take(state)
+            after, rows = _pair(self.step(before, self._row(**values)))
+            if after is UNCHANGED:
+                self._last.keep(state, before)
+            return state if after is UNCHANGED else _dumped(after), [self._sent(row) for row in rows]
         except Exception as error:  # a user's function may raise anything
-            name = getattr(self.step, "__name__", type(self.step).__name__)
             problem = str(error) if isinstance(error, _Wrong) else f"{type(error).__name__}: {error}"
-            raise StepFailed(f'step "{name}" failed at row "{record["id"]}": {" ".join(problem.split())}') from error
+            raise StepFailed(
+                f'step "{self._name}" failed at row "{record["id"]}": {" ".join(problem.split())}'
+            ) from error
 
-    def _sent(self, row: Any) -> str:
+    def check_unchanged(self) -> None:
+        """Raise StepFailed if the step has changed the last state after which it returned UNCHANGED."""
+        if not self._last.is_as_read:
+            raise StepFailed(f'step "{self._name}" changed its state and returned UNCHANGED: return the new state')
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.step, "__name__", type(self.step).__name__)
+
+    def _sent(self, row: Any) -> Made:
         if not isinstance(row, Mapping) or row.keys() != self.made.keys():
             found = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
             raise _Wrong(f"a row must be a dict with {', '.join(self.made)}, not {found}")
-        return orjson.dumps({name: _value(name, kind, row[name]) for name, kind in self.made.items()}).decode()
+        values = {name: _value(name, kind, row[name]) for name, kind in self.made.items()}
+        return values, orjson.dumps(values).decode()
+
+
+class _LastRead:
+    """The state that was read last, so that many rows that do not change it need not read it again."""
+
+    def __init__(self) -> None:
+        self._text: bytes | None = None
+        self._state: Any = None
+
+    def take(self, text: bytes | None) -> Any:
+        """A state from its JSON; the caller may change it."""
+        kept, found = self._text, self._state
+        self._text = self._state = None
+        if text is None:
+            return None
+        return found if kept is text else orjson.loads(text)
+
+    @property
+    def is_as_read(self) -> bool:
+        """Whether what is kept is what its JSON says."""
+        return self._text is None or orjson.dumps(self._state) == self._text
+
+    def keep(self, text: bytes | None, state: Any) -> None:
+        """Say that `state` is still what this JSON says."""
+        self._text, self._state = text, state
 
 
 class _Wrong(Exception):
     """What a step returned is not what it must be."""
 
 
-def _ordered(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def ordered(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """In the order of time and id; of several with the same, the one that was recorded last.
 
     Compaction keeps the last one too. Their text decides if that time is unknown.
     """
-
-    def rank(record: Mapping[str, Any]) -> tuple[int, str, int, bytes]:
-        recorded = record.get("recordedtime")
-        text = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
-        return record["time"], record["id"], recorded if isinstance(recorded, int) else 0, text
-
     last = {(each["time"], each["id"]): each for each in sorted(records, key=rank)}
     return list(last.values())
+
+
+def rank(record: Mapping[str, Any]) -> tuple[int, str, int, bytes]:
+    """By which records are sorted; of those with equal time and id, the last one counts."""
+    recorded = record.get("recordedtime")
+    text = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
+    return record["time"], record["id"], recorded if isinstance(recorded, int) else 0, text
 
 
 def _time(microseconds: int | None) -> datetime | None:

@@ -41,7 +41,7 @@ class StreamView:
     sources: what the query reads, by the name of its argument: `observations(…)` or `events(…)`.
     query: a function from a DataFrame per source to a DataFrame with `columns`. A row that it returns replaces the
     row with the same key.
-    late: what happens to a late observation. "drop" leaves it out, and counts it; "keep" also puts it in a view of its
+    late: what happens to a late record. "drop" leaves it out, and counts it; "keep" also puts it in a view of its
     own, `<name>_late`; "amend" takes it in for as long as `keep_state`, so that the row is sent again.
     final: send a row once, when no admitted observation can change it any more, instead of after each change.
     every: such as "30s", the time between two batches of its query: rows come later, and cost less. Empty: at once.
@@ -85,7 +85,7 @@ class StreamView:
 
     @property
     def late_name(self) -> str:
-        """The name of the view of its late observations, if it keeps them."""
+        """The name of the view of its late records, if it keeps them."""
         return f"{self.name}_late"
 
     @property

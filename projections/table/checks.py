@@ -40,6 +40,11 @@ def check_stores(stores: Sequence[Store], types: Mapping[str, ColumnType]) -> No
     """Check the stores of a view with these columns."""
     if not stores:
         raise ValueError("it has no store: add stores=(Postgres(),)")
+    if not stores[0].answers:
+        raise ValueError(
+            f"{type(stores[0]).__name__}() cannot be its first store, which answers queries: "
+            f"write stores=(Postgres(), {type(stores[0]).__name__}())"
+        )
     for store in stores:
         named = [*getattr(store, "text", ()), *getattr(store, "facets", ())]
         named += [column for index in getattr(store, "indexes", ()) for column in index]
@@ -49,6 +54,16 @@ def check_stores(stores: Sequence[Store], types: Mapping[str, ColumnType]) -> No
         lists = [column for column in named if types[column] is ColumnType.LIST]
         if lists:
             raise ValueError(f'{store.name} cannot index "{lists[0]}": it is a list')
+
+
+def check_folded_stores(stores: Sequence[Store]) -> None:
+    """Check that these stores can hold rows that are folded, event by event."""
+    for store in stores:
+        if not store.answers:
+            raise ValueError(
+                f"{type(store).__name__}() takes whole rows, as a StreamView computes them: declare a StreamView with "
+                "it, or read the changes of this view at /views/{view}/changes"
+            )
 
 
 def check_plan(plan: FoldPlan) -> None:

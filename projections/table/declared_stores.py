@@ -1,4 +1,4 @@
-"""The stores that a view can declare."""
+"""The stores that a view can declare. `answers`: whether the API reads views from it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ class Postgres:
 
     indexes: tuple[tuple[str, ...], ...] = ()
     name = "postgres"
+    answers = True
 
     @property
     def declaration(self) -> str:
@@ -25,6 +26,7 @@ class Elasticsearch:
     text: tuple[str, ...] = ()
     facets: tuple[str, ...] = ()
     name = "elasticsearch"
+    answers = True
 
     @property
     def declaration(self) -> str:
@@ -37,6 +39,7 @@ class Cache:
     """The view is a Valkey hash per key, for look-ups by key only."""
 
     name = "valkey"
+    answers = True
 
     @property
     def declaration(self) -> str:
@@ -44,4 +47,20 @@ class Cache:
         return "Cache()"
 
 
-Store = Postgres | Elasticsearch | Cache
+@dataclass(frozen=True)
+class Topic:
+    """The rows of a stream view as a Kafka topic, `<environment>.views.<view>`, for programs that follow it.
+
+    It is compacted: the last record of a key is the row, a tombstone a deleted row. Another store answers queries.
+    """
+
+    name = "topic"
+    answers = False
+
+    @property
+    def declaration(self) -> str:
+        """Its text in a fingerprint."""
+        return "Topic()"
+
+
+Store = Postgres | Elasticsearch | Cache | Topic

@@ -14,7 +14,7 @@ from eventlog.envelope import Envelope
 from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
 from projections.table import event_data
-from projections.table.checks import check_columns, check_name, check_plan, check_stores
+from projections.table.checks import check_columns, check_folded_stores, check_name, check_plan, check_stores
 from projections.table.declared import described
 from projections.table.declared_stores import Store
 from projections.table.expressions import Expression, FromEnvelope
@@ -157,4 +157,5 @@ class TableView:
             raise ValueError(f'the key "{self.key_name}" is already a column: remove it')
         check_plan(self.plan)
         by_column(self.lookups, self.types)
+        check_folded_stores(self.stores)
         check_stores(self.stores, self.types)

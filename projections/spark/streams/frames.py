@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from projections.spark.streams.lateness import event_time, lateness_ms, milliseconds, watermark_delay
 from projections.spark.streams.records import Records, records_of
-from projections.stream.late import LateObserved
 from projections.stream.sources import StreamSource
 from projections.table.expressions import identifier, literal
 
@@ -21,11 +20,6 @@ COUNTED: Final = (TAKEN, AMENDING, DROPPED, UNREADABLE)
 
 _VERDICT: Final = "_headwater_verdict"
 """A column with what becomes of a record; a field of a class may be called "verdict"."""
-_OF_LATE: Final = {
-    "late_s": f"{lateness_ms('observed', 'recorded')} / 1000.0D",
-    "data": "get_json_object(record, '$.data')",
-}
-"""What only sources of late observations have."""
 _BARRIER: Final = "spark_partition_id() >= 0"
 """Always true. Spark moves no filter across one that is not deterministic, so all records, heartbeats among them, reach
 the watermark first, and move it when nothing else comes. A test reads the optimised plan. Unlike `rand()`, it is the
@@ -51,13 +45,22 @@ def judged(records: DataFrame, source: StreamSource, admitted: timedelta) -> Dat
     read = records_of(records, source)
     columns = {
         **read.columns,
+        **(_of_late(read) if source.is_of_late else {}),
         "time": event_time(read.time, read.recorded, read.is_heartbeat, datetime.now(UTC)),
         "recordedtime": read.recorded,
         "type": read.type,
         _VERDICT: _verdict(read, source, admitted),
-        **(_OF_LATE if isinstance(source, LateObserved) else {}),
     }
     return read.frame.selectExpr(*(f"{text} as {identifier(name)}" for name, text in columns.items()))
+
+
+def _of_late(read: Records) -> dict[str, str]:
+    """What only sources of late records have."""
+    return {
+        "source": read.reporter,
+        "late_s": f"{lateness_ms(read.time, read.recorded)} / 1000.0D",
+        "data": f"get_json_object({read.document}, '$.data')",
+    }
 
 
 def _verdict(read: Records, source: StreamSource, admitted: timedelta) -> str:
@@ -66,7 +69,7 @@ def _verdict(read: Records, source: StreamSource, admitted: timedelta) -> str:
     unreadable = " or ".join(
         f"({read.type} = {literal(name)} and ({condition}))" for name, condition in read.unreadable.items()
     )
-    early_enough, too_late = (FOREIGN, AMENDING) if isinstance(source, LateObserved) else (TAKEN, DROPPED)
+    early_enough, too_late = (FOREIGN, AMENDING) if source.is_of_late else (TAKEN, DROPPED)
     return (
         f"case when {read.is_heartbeat} or {read.is_empty} then '{FOREIGN}' "
         f"when {read.is_refused} then '{UNREADABLE}' "

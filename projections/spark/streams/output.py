@@ -11,7 +11,7 @@ from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.errors import ViewDeclarationError
 from projections.loading.decoding import BATCH as BATCH_MEMBER
-from projections.spark.patch_sql import sendable
+from projections.spark.patch_sql import partition_sql, sendable
 from projections.stream.view import BATCH, StreamView
 from projections.table.expressions import identifier, literal
 from projections.table.shown import DELETED
@@ -77,11 +77,12 @@ def row_texts(rows: DataFrame, view: StreamView, tag: str, settings: LogSettings
     if len(parts) == 1:
         rows = rows.where(f"{identifier(view.key_columns[0])} is not null")
     keyed = rows.selectExpr(
-        f"concat({literal(tag + '/')}, concat_ws('/', {', '.join(parts)})) as key",
+        f"concat_ws('/', {', '.join(parts)}) as row",
         f"substring(to_json(struct({', '.join(fields)})), {len(_UNNUMBERED) + 1}) as fields",
     )
-    partition = f"cast(crc32(cast(key as binary)) % {settings.patch_partitions} as int) as `partition`"
-    return keyed.selectExpr("key", "fields", partition)
+    # without the tag: a row has the same partition in every generation, for stores that share a topic
+    partition = f"{partition_sql('row', settings)} as `partition`"
+    return keyed.selectExpr(f"concat({literal(tag + '/')}, row) as key", "fields", partition)
 
 
 def numbered(texts: DataFrame, batch: int, settings: LogSettings) -> DataFrame:

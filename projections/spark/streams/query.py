@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +17,7 @@ from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.frames import source_frame
 from projections.spark.streams.output import check_output, numbered, row_texts
 from projections.spark.streams.progress import ProgressSender
+from projections.stream.completeness import early_declared
 from projections.stream.sources import StreamSource
 from projections.stream.view import StreamView
 
@@ -106,12 +107,30 @@ def computed(view: StreamView, read: Read) -> DataFrame:
         for name, source in view.sources.items()
     }
     try:
-        rows = view.query(**frames)
+        with early_declared() as early_keys:
+            rows = view.query(**frames)
     except Exception as error:  # a user's function may raise anything
         raise ViewDeclarationError(view.name, f"its query fails: {type(error).__name__}: {error}") from error
     check_output(view, rows)
+    _check_early(view, early_keys)
     _check_supported(view, rows)
     return rows
+
+
+def _check_early(view: StreamView, early_keys: Sequence[tuple[str, ...]]) -> None:
+    """Raise ViewDeclarationError if its query sends early rows of another key than the view's, or in a final view."""
+    for key in early_keys:
+        if view.final:
+            raise ViewDeclarationError(
+                view.name,
+                "its query uses in_order with early, which sends rows before they are final: leave out final or early",
+            )
+        if set(key) != set(view.key_columns):
+            raise ViewDeclarationError(
+                view.name,
+                f"its query uses in_order with early={key}, but the key of the view is {view.key_columns}: "
+                "name the same columns",
+            )
 
 
 def _check_supported(view: StreamView, rows: DataFrame) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TIME: Final = "observed"
+_REPORTER: Final = "substring(document.subject, length(document.type) + 2)"
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,9 @@ class Records:
     """Parsed records, and Spark SQL over them.
 
     columns: of the source, by name, without the times and the type. time: of Kafka's record, never null. recorded: when
-    it was accepted; null if that is not known. is_empty: whether it has no value. is_refused: whether it is no document
-    of any type. unreadable: by type, whether a record of that type cannot be read.
+    it was accepted; null if that is not known. document: the whole record, as text. reporter: who reported it, or the
+    stream of an event. is_empty: whether it has no value. is_refused: whether it is no document of any type.
+    unreadable: by type, whether a record of that type cannot be read.
     """
 
     frame: DataFrame
@@ -34,6 +36,8 @@ class Records:
     time: str
     recorded: str
     type: str
+    document: str
+    reporter: str
     is_heartbeat: str
     is_empty: str
     is_refused: str
@@ -62,6 +66,8 @@ def _events(records: DataFrame, source: Events) -> Records:
         time="time",
         recorded="recorded",
         type="`type`",
+        document="record",
+        reporter="stream",
         is_heartbeat="heartbeat",
         is_empty="tombstone",
         is_refused="refusal is not null",
@@ -77,11 +83,13 @@ def _observations(records: DataFrame, source: Observed) -> Records:
         columns={
             **{name: f"document.data.{identifier(name)}" for name in source.fields},
             "id": "document.id",
-            "source": "substring(document.subject, length(document.type) + 2)",
+            "source": _REPORTER,
         },
         time=_TIME,
         recorded="recorded",
         type="document.type",
+        document="record",
+        reporter=_REPORTER,
         is_heartbeat=f"startswith(key, {literal(PREFIX)})",
         is_empty="record is null",
         is_refused=f"coalesce(document.specversion, '') <> '{SPEC_VERSION}'",

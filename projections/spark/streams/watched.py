@@ -26,6 +26,17 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 0.02
 RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """A line that names an exception, behind its traceback."""
+INTERRUPTED: Final = ("java.lang.InterruptedException", "SPARK_JOB_CANCELLED")
+"""What a batch fails with that a stop interrupts."""
+
+
+def _is_no_stop(record: logging.LogRecord) -> bool:
+    """Whether py4j logs something else than what a stop has interrupted."""
+    error = str(record.exc_info[1]) if record.exc_info else ""
+    return not any(each in error for each in INTERRUPTED)
+
+
+logging.getLogger("py4j.clientserver").addFilter(_is_no_stop)
 
 
 class Watched:
@@ -85,7 +96,7 @@ class Watched:
     def stop(self, within_s: float = 0.0) -> None:
         """Stop it, between two batches if there is such a moment within `within_s` seconds.
 
-        Of a batch that a stop interrupts, Spark writes the tracebacks to the log.
+        A batch that it interrupts is repeated when the query continues.
         """
         until = time.monotonic() + within_s
         while time.monotonic() < until and self._is_in_batch():

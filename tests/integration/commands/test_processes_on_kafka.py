@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter, defaultdict
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import orjson
 
 from commands.codec import fold
 from commands.processes.orders.order_fulfilment import PAY_WITHIN
-from eventlog.envelope import HEARTBEAT, Envelope, decode
+from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.kafka import KafkaLog
-from eventlog.ports import NEXT_OFFSET
+from eventlog.ports import NEXT_OFFSET, Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
-from tests.integration.commands.handler_process import REGISTRY, output, send, start_handler
+from tests.integration.commands.handler_process import REGISTRY, handler, output, send, start_handler
+from tests.process_world import published
 from tests.waiting import eventually
 
 ORDERS, IN_STOCK = 24, 15
@@ -41,6 +43,25 @@ def react(event: order.Placed | order.Paid | Refused, state: Told) -> Reaction[T
 underpaying = Process(name="underpaying", key="order_id", initial=Told(), starts=(order.Placed,), react=react)
 """
 """A process whose commands are all rejected."""
+ALERTS = "views.rapid_payments"
+CARDS = 10
+ALARMS = """
+from pydantic import BaseModel, ConfigDict
+from commands import Process, Reaction, RowDeleted, ViewRow
+
+class Alert(ViewRow, view="rapid_payments"):
+    ids: list[str]
+
+class Told(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    seen: tuple[str, ...] = ()
+
+def react(event: Alert | RowDeleted[Alert], state: Told) -> Reaction[Told]:
+    return Reaction(Told(seen=(*state.seen, event.ids[0] if isinstance(event, Alert) else "deleted")))
+
+alarms = Process(name="alarms", key="alert", initial=Told(), starts=(Alert,), react=react)
+"""
+"""A process that begins now, and whose instances are named by the keys of rows."""
 
 
 def states(log: KafkaLog) -> dict[str, Any]:
@@ -111,7 +132,61 @@ def living(log: KafkaLog) -> dict[str, bytes]:
     return {key: value for key, value in latest.items() if value is not None and key != NEXT_OFFSET}
 
 
-def outcomes(log: KafkaLog) -> dict[str, list[str]]:
-    """What the instances of UNDERPAYING know."""
-    found = {key: value for key, value in living(log).items() if key.startswith("underpaying/")}
-    return {key: orjson.loads(value)["state"]["outcomes"] for key, value in found.items()}
+def outcomes(log: KafkaLog, process: str = "underpaying/", field: str = "outcomes") -> dict[str, list[str]]:
+    """What the instances of a process know, in a field of their state."""
+    found = {key: value for key, value in living(log).items() if key.startswith(process)}
+    return {key: orjson.loads(value)["state"][field] for key, value in found.items()}
+
+
+def show(log: KafkaLog, key: str, row: dict[str, Any] | None, batch: int = 0) -> None:
+    """Append what the view `rapid_payments` writes about a row; None if it was deleted."""
+    value = None if row is None else encode(published("rapid_payments", key, row, datetime.now(UTC), batch=batch))
+    entry = Entry(ALERTS, key, value, timestamp_ms(datetime.now(UTC)))
+    log.submit(entry, partition_of(key, log.settings.patch_partitions)).result(30)
+
+
+def blocked(log: KafkaLog) -> dict[str, bool]:
+    return {stream: state.blocked_by is not None for stream, state in states(log).items() if stream.startswith("card/")}
+
+
+def test_cards_are_blocked_by_the_rows_of_a_view(log_settings: LogSettings, tmp_path: Path) -> None:
+    """The topic of the view has other partitions than the log; the handlers make it."""
+    log = KafkaLog(log_settings)
+    (tmp_path / "alarms.py").write_text(ALARMS)
+    cards = [f"card {number}" for number in range(CARDS)]
+    alerts = {f"{card}/{part}": {"card": card, "ids": f'["{card}-{part}"]'} for card in cards for part in range(3)}
+    partitions = log_settings.patch_partitions
+    assert partitions > log.partitions
+    with handler(log_settings, "payments"):
+        eventually(lambda: len(log.stored_ends(ALERTS)) == partitions, "the handler has made the topic")
+        for key, row in alerts.items():
+            show(log, key, row)
+        eventually(lambda: blocked(log) == dict.fromkeys((f"card/{card}" for card in cards), True))
+        evidence = {event["card"]: event["evidence"] for event in blockings(log)}
+        assert all(alerts[f"{card}/{ids[0][-1]}"]["ids"] == f'["{ids[0]}"]' for card, ids in evidence.items())
+        send(log, "card.unblock", card=cards[0])
+        eventually(lambda: not blocked(log)[f"card/{cards[0]}"])
+    with handler(log_settings, "payments,alarms", tmp_path):
+        eventually(lambda: f'process "alarms" begins in "{ALERTS}"' in output(log_settings))
+        for key, row in alerts.items():  # a rebuilt generation, or a repeated batch
+            show(log, key, row | {"payments": 2}, batch=7)
+        show(log, f"{cards[0]}/0", None)
+        show(log, "nobody", {"card": None, "ids": "[]"})
+        show(log, "last/0", {"card": "last", "ids": '["last"]'})
+        eventually(lambda: blocked(log).get("card/last", False))
+        told = {f"alarms/{key}": [f"{row['card']}-{key[-1]}"] for key, row in alerts.items()}
+        told[f"alarms/{cards[0]}/0"].append("deleted")
+        told |= {"alarms/last/0": ["last"]}
+        eventually(lambda: outcomes(log, "alarms/", "seen") == told, "it sees what comes after it began, once")
+        letters = [record.key for record in log.read(DEAD_LETTERS, 0, 0)]
+        assert len(letters) == 1
+        assert letters[0].startswith(f"{ALERTS}/{partition_of('nobody', partitions)}/")
+    assert {stream for stream, is_blocked in blocked(log).items() if not is_blocked} == {f"card/{cards[0]}"}
+    assert len(blockings(log)) == CARDS + 1
+    log.close()
+
+
+def blockings(log: KafkaLog) -> list[Mapping[str, Any]]:
+    """What the events `card.blocked` say."""
+    read = (decode(each.value) for p in range(log.partitions) for each in log.read(EVENTS, p, 0))
+    return [event.data for event in read if event.type == "card.blocked"]

@@ -28,7 +28,7 @@ def modules() -> tuple[str, ...]:
 def deployed(stack: StackSettings, tmp_path: Path, modules: tuple[str, ...]) -> Iterator[Deployed]:
     at, name = stack.endpoints, f"t_{uuid.uuid4().hex[:12]}"
     settings = LogSettings(name, at.kafka, 2, 2, state=tmp_path, modules=modules)
-    stores = StoreSettings(name, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions)
+    stores = StoreSettings(name, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions, log=settings)
     admin.prepare(settings)
     log = KafkaLog(settings)
     producer = Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 5, "enable.idempotence": True})

@@ -17,18 +17,19 @@ from commands.sending.recorder import ObservationRecorder
 from eventlog.envelope import decode, partition_of, timestamp_ms
 from eventlog.heartbeats import is_heartbeat_key
 from eventlog.topics import EVENTS, OBSERVATIONS
+from eventlog.topics import VIEWS as VIEWS_TOPIC
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.stream.view import StreamView
 from tests.background import running
 from tests.gate_events import event_of
 from tests.integration.replay.deployed import BOUND_S, START_S, Deployed
-from tests.integration.replay.gates import entered, gates
+from tests.integration.replay.gates import entered, gates, stepped
 from tests.integration.replay.test_replay_under_traffic import kill, part, projections
 from tests.observed import REGISTRY, Report, rows_in_python
 from tests.waiting import eventually
 
 DAY = timedelta(days=1)
-VIEWS = (gates.name, entered.name)
+VIEWS = (gates.name, entered.name, stepped.name)
 
 
 @pytest.fixture
@@ -97,6 +98,18 @@ def rows(deployed: Deployed, store: str, view: StreamView = gates) -> dict[str, 
     return {key: (row["number"], row["weight"]) for key, row in deployed.servers[store].rows(view).items()}
 
 
+def followed(deployed: Deployed) -> dict[str, tuple[int, int]]:
+    """The rows of `gates` as a program has them that follows their topic."""
+    records = [
+        record
+        for partition in range(deployed.settings.patch_partitions)
+        for record in deployed.log.read(f"{VIEWS_TOPIC}{gates.name}", partition, 0)
+    ]
+    last = {record.key: record.value for record in records}
+    found = {key: decode(value).data for key, value in last.items() if value is not None}
+    return {key: (row["number"], row["weight"]) for key, row in found.items()}
+
+
 def has_rows(deployed: Deployed) -> bool:
     """Fails if the process of stream views says that a query failed: waiting would not help."""
     said = (deployed.settings.state / "logs" / "projections-streams.log").read_text()
@@ -105,7 +118,7 @@ def has_rows(deployed: Deployed) -> bool:
 
 
 def rows_become_python_s(deployed: Deployed) -> None:
-    for view, topic in ((gates, OBSERVATIONS), (entered, EVENTS)):
+    for view, topic in ((gates, OBSERVATIONS), (stepped, OBSERVATIONS), (entered, EVENTS)):
         expected = rows_in_python(recorded(deployed, topic), DAY)
 
         def same(store: str, view: StreamView = view, expected: object = expected) -> bool:
@@ -113,6 +126,8 @@ def rows_become_python_s(deployed: Deployed) -> None:
 
         for store in ("postgres", "valkey"):
             eventually(partial(same, store), f"rows of {view.name} in {store}", BOUND_S)
+    expected = rows_in_python(recorded(deployed), DAY)
+    eventually(lambda: followed(deployed) == expected, "rows of gates in their topic", BOUND_S)
 
 
 def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_traffic(deployed: Deployed) -> None:
@@ -122,20 +137,20 @@ def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_tr
             kill(part(supervisor, "projections", "streams"))
             code, rebuilt, complaint = deployed.replay("rebuild", *VIEWS)
             assert code == 0, complaint
-            assert [(each["events"] > 0, each["rows"]) for each in rebuilt["views"]] == [(True, None)] * 2
+            assert [(each["events"] > 0, each["rows"]) for each in rebuilt["views"]] == [(True, None)] * 3
             killed_at = len(recorded(deployed))
             eventually(lambda: len(recorded(deployed)) > killed_at + 100)
         rows_become_python_s(deployed)
         code, verified, complaint = deployed.replay("verify", *VIEWS)
         assert code == 0, complaint or verified
-        assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["retired", "live"] * 2
+        assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["retired", "live"] * 3
         code, _, complaint = deployed.replay("rollback", *VIEWS)
         assert code == 0, complaint
         record(deployed, range(1_000_000, 1_000_050), random.Random(1))
         decide(deployed, range(1_000_000, 1_000_050), random.Random(1))
         rows_become_python_s(deployed)
-        assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["live", "retired"] * 2
+        assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["live", "retired"] * 3
         code, found, _ = deployed.replay("status", *VIEWS)
         assert (code, {each["standing"] for each in found}) == (0, {"caught up"})
-    tags = [view.patch_tag(number) for view in (gates, entered) for number in (1, 2)]
+    tags = [view.patch_tag(number) for view in (gates, entered, stepped) for number in (1, 2)]
     assert all(Checkpoint.of(deployed.settings, tag).exists for tag in tags)

@@ -28,7 +28,7 @@ from eventlog.settings import LogSettings
 from eventlog.sources.shop.shop import shop
 from projections.generations.registry import Generations
 from projections.settings import StoreSettings
-from projections.stores.open import STORES, open_reader
+from projections.stores.open import open_reader
 from projections.stores.store import Target
 from projections.table.shown import DELETED
 from tests.background import running
@@ -45,6 +45,7 @@ from tests.waiting import eventually
 MODULES = "shop,tests.integration.sources.mirrors"
 CHANGES, KILLS, REBUILT = 12, 3, 2
 """Transactions that are followed, kills of the seven, and views of the four; in a long run there are more."""
+STORES = ("postgres", "elasticsearch", "valkey")
 FOUND_S = 420.0
 """The upkeep restarts a live query that hangs after a minute, and Spark starts slowly on a busy machine."""
 

@@ -209,6 +209,7 @@ def test_commands_in_the_outbox_are_sent_once_if_their_transaction_is_committed(
                 servers.kill("connect")
         for written in ("no command", receive("1"), receive("last")):
             connection.execute(EMIT, (written,))
+    imported.connector.wait_running()
     eventually(lambda: "last" in imported.events("payment"), "the last command is decided", SETTLED_S)
     committed = [str(number) for number in range(WRITTEN) if number % 3]
     payments = imported.events("payment")

@@ -1,0 +1,54 @@
+"""Checks the rows of views that processes read: only here are both known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from commands.declaring.process import Process
+from commands.declaring.view_rows import ViewRow
+from commands.errors import DeclarationError
+from eventlog.capturing.columns import WORDS, Kind
+from projections.table.declared_stores import Topic
+from projections.table.types import ColumnType
+from projections.view import View
+
+_TEXTS: Final = frozenset(
+    {Kind.TEXT, Kind.ENUM, Kind.UUID, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE, Kind.TIME, Kind.INTERVAL, Kind.BYTES}
+)
+FITTING: Final[Mapping[ColumnType, frozenset[Kind]]] = {
+    ColumnType.TEXT: _TEXTS,
+    ColumnType.INTEGER: frozenset({Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL}),
+    ColumnType.FLOAT: frozenset({Kind.FLOAT, Kind.DECIMAL}),
+    ColumnType.BOOLEAN: frozenset({Kind.BOOLEAN}),
+    ColumnType.TIME: frozenset({Kind.TIMESTAMP, Kind.TEXT}),
+    ColumnType.POINT: frozenset({Kind.JSON}),
+    ColumnType.JSON: frozenset({Kind.TEXT, Kind.JSON, Kind.ARRAY}),
+}
+"""What a field of a ViewRow may be; whether the values themselves fit, only the rows show."""
+
+
+def check_view_rows(process: Process[Any], module: str, views: Mapping[str, View]) -> None:
+    """Raise DeclarationError if `process` reads rows that no view has. module: where it is declared."""
+    for table in dict.fromkeys(row.table for row in process.rows.values() if issubclass(row.table, ViewRow)):
+        problem = _problem(table, views.get(table.view))
+        if problem:
+            raise DeclarationError(
+                f'process "{process.name}" reads rows of the view "{table.view}", {problem} (declared in "{module}")'
+            )
+
+
+def _problem(table: type[ViewRow], view: View | None) -> str:
+    if view is None:
+        return "which this deployment does not have: add its module to HEADWATER_MODULES"
+    if view.store(Topic.name) is None:
+        return "which has no topic: add Topic() to its stores, and raise its version"
+    for name, column in table.columns.items():
+        kind = view.types.get(name)
+        if kind is None:
+            return f'which has no column "{name}": it has {", ".join(view.types)}'
+        is_anything = column.kind is Kind.JSON and name not in table.json_columns
+        if not is_anything and column.kind not in FITTING[kind]:
+            words = ", ".join(sorted(WORDS[each] for each in FITTING[kind]))
+            return f'whose column "{name}" is {kind.name}: declare it in "{table.__name__}" as {words}'
+    return ""

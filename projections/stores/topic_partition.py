@@ -1,0 +1,230 @@
+"""One partition of one generation in Kafka, as its only writer has it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from eventlog.envelope import decode, timestamp_ms
+from eventlog.errors import LogUnavailable, NotAnEnvelope
+from eventlog.ports import Entry, EventLog, abort_on_error
+from eventlog.topics import MAX_RECORD_BYTES
+from projections.errors import GenerationMissing, Unloadable
+from projections.stores import ledgers
+from projections.stores.store import Batch, Ledger, Target
+from projections.stores.topic_publications import Publication, Publications
+from projections.stores.topic_records import (
+    LEDGER,
+    ROW,
+    Progress,
+    PublicRows,
+    building_role,
+    generation_topic,
+    progress_from_json,
+    progress_to_json,
+    public_topic,
+    read_public,
+    read_rows,
+    row_to_json,
+    showing_role,
+)
+from projections.table.patch import Patch
+
+NAME: Final = "Kafka"
+LEDGER_EVERY_S: Final = 1.0
+"""Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""
+MAX_ROW_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
+"""Kafka counts the key and framing too."""
+TRANSACTION_ROWS: Final = 2_000
+TRANSACTION_BYTES: Final = 8 * 1024 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+class OwnedPartition:
+    """Writes the rows of a partition of `patches` to the topic of a generation, and to the public one if it is shown.
+
+    Rows and ledger are one transaction. Whoever takes the partition over fences this writer: then its next write raises
+    Fenced, and it must be opened again.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        publications: Publications,
+        target: Target,
+        partition: int,
+        fault: Callable[[str], None],
+    ) -> None:
+        """Take the partition over. Raises EventLogError, and GenerationMissing if the generation has no ledger."""
+        self._log, self._target, self._partition, self._fault = log, target, partition, fault
+        self._topic, self._public = generation_topic(target), public_topic(target.view.name)
+        self._rows = PublicRows(target)
+        if not log.stored_ends(self._topic):
+            raise GenerationMissing(target.view.name, target.generation)
+        published = publications.of(target.view.name, fresh=True)
+        self._shows = _shown(published, target)
+        self._writer = log.own(partition, building_role(target) if self._shows is None else showing_role(target))
+        try:
+            if self._shows is not None:  # a builder that does not know yet that it is published must end
+                log.own(partition, building_role(target)).close()
+            # whoever shows a later publication has fenced this writer already, or it would be known here
+            if publications.of(target.view.name, fresh=True) != published:
+                raise LogUnavailable(f'taking over "{self._topic}"', "another generation was published meanwhile")
+            self._progress = self._noted = self._read_progress()
+            self._noted_at = time.monotonic()
+            if self._shows is not None and self._progress.shown != self._shows.offset:
+                self._show_all(self._shows)
+        except BaseException:
+            self._writer.close()
+            raise
+
+    def is_current(self, publication: Publication | None) -> bool:
+        """Whether it shows what it should, now that this is the publication of its view."""
+        return self._shows == _shown(publication, self._target)
+
+    def apply(self, batch: Batch) -> None:
+        """Write the new rows of `batch`, and advance the ledger. See ViewStore.apply."""
+        before = self._progress
+        ledgers.check(NAME, self._target, {self._partition: before.ledger}, {self._partition: batch})
+        ledger = Ledger(before.ledger.next_offset, dict(before.ledger.applied))
+        patches = ledgers.take_new(ledger, batch, self._target.tag)
+        # batches come in order, but may be read again: a row never goes back to an earlier one
+        rows = {patch.key: patch for patch in patches if _number(patch) >= before.batch}
+        parts = _parts([self._written(patch) for patch in sorted(rows.values(), key=_number)])
+        for part in parts:
+            self._progress = before._replace(
+                batch=part[-1].batch, ledger=ledger if part is parts[-1] else before.ledger
+            )
+            self._write(part)
+        if not parts:
+            self._progress = before._replace(ledger=ledger)
+            self.settle()
+
+    def settle(self) -> None:
+        """Write the ledger if that is due."""
+        if time.monotonic() - self._noted_at >= LEDGER_EVERY_S:
+            self.note()
+
+    def note(self) -> None:
+        """Write the ledger if it is ahead of the written one."""
+        if self._progress != self._noted:
+            self._write([])
+
+    def close(self) -> None:
+        """Give the partition up."""
+        self._writer.close()
+
+    def _read_progress(self) -> Progress:
+        value = self._log.last(self._topic, self._partition, LEDGER)
+        if value is None:
+            raise GenerationMissing(self._target.view.name, self._target.generation)
+        return progress_from_json(value)
+
+    def _written(self, patch: Patch) -> _Written:
+        """The records of a row. Raises Unloadable if it is too large, or does not fit its columns."""
+        batch, now_ms = _number(patch), time.time_ns() // 1_000_000
+        entries = [Entry(self._topic, ROW + patch.key, row_to_json(batch, patch.fields), now_ms)]
+        if self._shows is not None:
+            with ledgers.loadable(NAME):
+                data = self._rows.data(patch.key, patch.fields)
+            entries.append(self._public_entry(patch.key, data, batch))
+        if (largest := max(len(entry.value or b"") for entry in entries)) > MAX_ROW_BYTES:
+            raise Unloadable(NAME, f"a record of the row has {largest} bytes, more than {MAX_ROW_BYTES}")
+        return _Written(batch, entries)
+
+    def _public_entry(self, key: str, data: dict[str, Any] | None, batch: int) -> Entry:
+        now = datetime.now(UTC)
+        value = None if data is None else self._rows.value(key, data, batch, now)
+        return Entry(self._public, key, value, timestamp_ms(now))
+
+    def _write(self, rows: Sequence[_Written]) -> None:
+        """Write rows and the ledger in one transaction."""
+        ledger = Entry(self._topic, LEDGER, progress_to_json(self._progress), time.time_ns() // 1_000_000)
+        entries = [ledger, *(entry for row in rows for entry in row.entries)]
+        with abort_on_error(self._writer.begin()) as begun:
+            begun.append(sorted(entries, key=_topic))
+            self._fault("rows written")
+            begun.commit()
+        self._noted, self._noted_at = self._progress, time.monotonic()
+
+    def _show_all(self, publication: Publication) -> None:
+        """Bring the public topic to this generation: write rows that differ, delete those that it does not have."""
+        began = time.monotonic()
+        known = {
+            key: _digest_of(value) for key, value in read_public(self._log, self._target.view.name, self._partition)
+        }
+        changed = []
+        for key, (batch, state) in read_rows(self._log, self._target, self._partition).items():
+            data = self._rows.data(key, state)
+            if data is not None and known.pop(key, None) != _digest(data):
+                changed.append(_Written(batch, [self._public_entry(key, data, batch)]))
+        gone = [key for key, digest in known.items() if digest is not None]
+        changed += [_Written(0, [self._public_entry(key, None, 0)]) for key in gone]
+        for part in _parts(changed):
+            self._write(part)
+        self._progress = self._progress._replace(shown=publication.offset)
+        self._write([])
+        logger.info(
+            "%s g%d: partition %d of its topic got %d changes in %.2f s",
+            self._target.view.name, self._target.generation, self._partition, len(changed), time.monotonic() - began,
+        )  # fmt: skip
+
+
+class _Written(NamedTuple):
+    """The records of a row, as a batch computed it."""
+
+    batch: int
+    entries: list[Entry]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(entry.value or b"") for entry in self.entries)
+
+
+def _parts(rows: Sequence[_Written]) -> list[list[_Written]]:
+    """The rows in order, divided into transactions."""
+    parts: list[list[_Written]] = []
+    room, size_bytes = 0, 0
+    for row in rows:
+        size_bytes += row.size_bytes
+        if room == 0 or size_bytes > TRANSACTION_BYTES:
+            parts.append([])
+            room, size_bytes = TRANSACTION_ROWS, row.size_bytes
+        parts[-1].append(row)
+        room -= 1
+    return parts
+
+
+def _number(patch: Patch) -> int:
+    """The number of the batch that computed the row."""
+    return patch.place.offset
+
+
+def _topic(entry: Entry) -> str:
+    return entry.topic
+
+
+def _shown(publication: Publication | None, target: Target) -> Publication | None:
+    """The publication, if it is of this generation."""
+    return publication if publication is not None and publication.generation == target.generation else None
+
+
+def _digest(data: dict[str, Any]) -> bytes:
+    return hashlib.blake2b(orjson.dumps(data, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+
+def _digest_of(value: bytes | None) -> bytes | None:
+    """Of the row in a record; None for a tombstone, b"" if somebody else wrote it."""
+    if value is None:
+        return None
+    try:
+        return _digest(dict(decode(value).data))
+    except NotAnEnvelope:
+        return b""

@@ -1,0 +1,88 @@
+"""Rows of views that processes read: the deployment does not start if no view has them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from commands import Process, Reaction, RowDeleted, ViewRow
+from commands.errors import DeclarationError
+from projections import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, Postgres, Topic
+from projections.registry import ViewRegistry
+from projections.row_inputs import FITTING, check_view_rows
+from tests.observed import gate_view
+
+COLUMNS = {"gate": TEXT, "start": TIME, "people": INTEGER, "share": FLOAT, "ok": BOOLEAN, "place": POINT, "ids": JSON}
+
+
+class Nothing(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Gate(ViewRow, view="gates"):
+    gate: str
+    start: datetime
+    people: int | None
+    share: float
+    ok: bool
+    place: dict[str, float]
+    ids: list[str]
+
+
+def reading(fields: Mapping[str, Any], view: str = "gates") -> Process[Nothing]:
+    """A process that reads rows with these columns, and their deletion."""
+    row = type("Row", (ViewRow,), {"__annotations__": dict(fields), "__module__": __name__}, view=view)
+
+    def react(event: Any, state: Nothing) -> Reaction[Nothing]:
+        return Reaction(state)
+
+    react.__annotations__["event"] = row | RowDeleted[row]  # type: ignore[valid-type]
+    return Process(name="reading", key="row", initial=Nothing(), starts=(row,), react=react)
+
+
+def gates(**changes: Any) -> Any:
+    declared = {"name": "gates", "key": ("gate", "start"), "columns": COLUMNS, "stores": (Postgres(), Topic())}
+    return gate_view(**{**declared, **changes})
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_rows_that_the_view_has_are_accepted(name: str) -> None:
+    views = {"gates": gates()}
+    for fields in ({name: Gate.__annotations__[name], "key": "str"}, {name: Any}):
+        check_view_rows(reading(fields), "here", views)
+    assert FITTING.keys() >= set(COLUMNS.values())
+
+
+@pytest.mark.parametrize(
+    ("process", "views", "says"),
+    [
+        (reading({"gate": str}), [], r'"reading" reads rows of the view "gates", which this deployment does not have'),
+        (reading({"gate": str}), [gates(stores=(Postgres(),))], r'has no topic: add Topic\(\) to its stores'),
+        (reading({"lane": str}), [gates()], 'has no column "lane": it has key, gate, start, people, share, ok, place'),
+        (reading({"people": str}), [gates()], 'column "people" is INTEGER: declare it in "Row" as Decimal, float, int'),
+        (reading({"gate": int}), [gates()], 'column "gate" is TEXT: declare it in "Row" as Decimal, UUID, an Enum, by'),
+        (reading({"ok": str}), [gates()], 'column "ok" is BOOLEAN: declare it in "Row" as bool'),
+        (reading({"share": int}), [gates()], 'column "share" is FLOAT: declare it in "Row" as Decimal, float'),
+        (reading({"place": str}), [gates()], 'column "place" is POINT: declare it in "Row" as dict'),
+        (reading({"ids": int}), [gates()], 'column "ids" is JSON: declare it in "Row" as dict, list'),
+        (reading({"start": int}), [gates()], r'column "start" is TIME: .* as datetime, str \(declared in "here"\)'),
+    ],
+)  # fmt: skip
+def test_rows_that_no_view_has_are_refused(process: Process[Nothing], views: list[Any], says: str) -> None:
+    with pytest.raises(DeclarationError, match=says):
+        check_view_rows(process, "here", {view.name: view for view in views})
+
+
+def test_a_deployment_without_the_view_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("acting")
+    monkeypatch.setitem(sys.modules, "acting", module)
+    module.__dict__.update(process=reading({"card": str}, "rapid_payments"))
+    with pytest.raises(DeclarationError, match=r'the view "rapid_payments", which this deployment.*"acting"'):
+        ViewRegistry.load(["acting"])
+    assert "rapid_payments" in ViewRegistry.load(["acting", "payments"]).views
