@@ -27,12 +27,15 @@ from compose.observed.buses import BUS_DOMAIN
 from compose.observed.checkouts import CHECKOUT_DOMAIN
 from compose.observed.payments import PAYMENT_DOMAIN
 from compose.observed.sample import ObservedSample
+from compose.observed.saved_searches import SavedSearches
 from compose.observed.sensors import SENSOR_DOMAIN
 from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
 from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
+from compose.observed.timelines import TIMELINE_DOMAIN
 from compose.observed.web import WEB_DOMAIN
 from compose.orders import Orders
 from compose.ports import free_port, free_ports
+from compose.sales.sample import Sales
 from compose.sample import Client, Deployment, Sample, open_http
 from compose.services import required, service_specs
 from compose.settings import HOST, StackSettings
@@ -47,10 +50,13 @@ SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {
     "listings": Listings,
     "orders": Orders,
     "payments": partial(ObservedSample, PAYMENT_DOMAIN),
+    "sales": Sales,
+    "saved_searches": SavedSearches,
     "sensors": partial(ObservedSample, SENSOR_DOMAIN),
     "shop": Shop,
     "shop_floor": partial(ObservedSample, SHOP_FLOOR_DOMAIN),
     "ski_lifts": partial(ObservedSample, SKI_LIFT_DOMAIN),
+    "timelines": partial(ObservedSample, TIMELINE_DOMAIN),
     "web": partial(ObservedSample, WEB_DOMAIN),
 }
 """The sample of each shipped domain."""

@@ -6,31 +6,20 @@ The domain has no view, so the events are read from the view `streams`.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
-import psycopg
-
+from compose.happened import Happened, happened
 from compose.sample import SETTLE_S, Client, Deployment, Request
 
 PLENTY, SCARCE = "tea", "saffron"
 CENTS: Mapping[str, int] = {PLENTY: 250, SCARCE: 900}
 RECEIVED: Mapping[str, int] = {PLENTY: 100_000, SCARCE: 20}
 ORDERS, LOADED = 200, 20
+AGGREGATES = ("order", "stock", "refund")
 LOOK_AGAIN_S = 0.2
-
-
-class Happened(NamedTuple):
-    """An event, as the view `streams` has it."""
-
-    stream: str
-    sequence: int
-    type: str
-    data: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,7 @@ class Orders:
         await client.settle(self.rows)
         deadline = time.monotonic() + SETTLE_S
         # wait for the process: it has finished when every order has its final event
-        while found := differences(self._wishes, await asyncio.to_thread(_read, deployment)):
+        while found := differences(self._wishes, await asyncio.to_thread(happened, deployment, AGGREGATES)):
             if time.monotonic() > deadline:
                 return found
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -128,14 +117,14 @@ class Orders:
         return Request("order.pay", {"order_id": name, "amount_cents": self._wishes[name].cents})
 
 
-def differences(wishes: Mapping[str, Wish], happened: Iterable[Happened]) -> list[str]:
+def differences(wishes: Mapping[str, Wish], events: Iterable[Happened]) -> list[str]:
     """Every difference between the events of orders, stock and refunds and those that `wishes` require; empty if none.
 
     A paid order is confirmed if there is stock for it, else cancelled and refunded. Stock is reserved only for
     confirmed orders. Every stream has each version once.
     """
     streams: dict[str, list[Happened]] = defaultdict(list)
-    for event in sorted(happened, key=lambda event: (event.stream, event.sequence)):
+    for event in sorted(events, key=lambda event: (event.stream, event.sequence)):
         streams[event.stream].append(event)
     found = [
         f"{stream} has the versions {versions}"
@@ -176,15 +165,6 @@ def _ends(wish: Wish) -> tuple[str, ...]:
     if wish.paid:
         return ("order.confirmed", "order.cancelled") if SCARCE in wish.skus else ("order.confirmed",)
     return ("order.cancelled",) if wish.called_off else ("order.placed",)
-
-
-def _read(deployment: Deployment) -> list[Happened]:
-    query = psycopg.sql.SQL(
-        "SELECT stream, sequence, type, record FROM {} WHERE split_part(stream, '/', 1) = ANY(%s)"
-    ).format(psycopg.sql.Identifier(deployment.environment, "streams"))
-    with psycopg.connect(deployment.endpoints.postgres) as connection:
-        rows = connection.execute(query, [["order", "stock", "refund"]]).fetchall()
-    return [Happened(stream, sequence, kind, json.loads(record)["data"]) for stream, sequence, kind, record in rows]
 
 
 def _key(request: Request) -> str:

@@ -77,6 +77,20 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("change the database by ordinary SQL", "{bin}/python -m compose.shop traffic --transactions 500"),
         ("how far it is captured", "{bin}/python -m eventlog.sources status"),
     ),
+    "sales": (
+        ("the sales of each category", "curl -sS '{api}/views/category_sales?sort=-cents'"),
+        (
+            "sell something",
+            "curl -sS -X POST {api}/commands/sale.make -H 'content-type: application/json' "
+            '-d \'{{"sale_id": "mine", "customer": "me", "country": "AT", "category": "books", "cents": 1250}}\'',
+        ),
+        ("who bought most per minute", "curl -sS '{api}/views/sales_per_minute?sort=-sales&limit=5'"),
+        ("which tiers a customer was in, and when", "curl -sS '{api}/views/membership_tiers?sort=-valid_from&limit=5'"),
+        (
+            "sales with the tier and the tax rate of their time: reported after four minutes",
+            "curl -sS '{api}/views/taxed_sales?sort=-made_at&limit=5'",
+        ),
+    ),
     "sensors": (
         ("what the sensors measured, per 5 seconds", "curl -sS '{api}/views/sensor_averages?sort=-start&limit=5'"),
         (
@@ -123,6 +137,38 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ),
         ("the fastest legs, after four minutes", "curl -sS '{api}/views/bus_legs?sort=-kmh&limit=5'"),
     ),
+    "saved_searches": (
+        ("homes that saved searches have found", "curl -sS '{api}/views/search_alerts?sort=-offered_at&limit=3'"),
+        (
+            "save a search",
+            "curl -sS -X POST {api}/commands/saved_search.save -H 'content-type: application/json' "
+            '-d \'{{"search_id": "mine", "city": "Linz", "max_price": 300000, "words": "balcony"}}\'',
+        ),
+        (
+            "offer a home",
+            "curl -sS -X POST {api}/observations/home_offered -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-1", "source": "me", "data": {{"home": "mine", "city": "Linz", "price": 250000, '
+            '"beds": 2, "description": "With a balcony.", "latitude": 48.3, "longitude": 14.29}}}}\'',
+        ),
+        ("what the search has found", "curl -sS '{api}/views/search_alerts?search=mine&limit=3'"),
+    ),
+    "timelines": (
+        (
+            "the timeline of a reader",
+            "curl -sS '{api}/views/home_timelines?reader=eve&sort=-written_at&limit=3'",
+        ),
+        (
+            "write a post, which you see",
+            "curl -sS -X POST {api}/observations/post_written -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-1", "source": "me", "data": {{"post": "mine-1", "author": "me", "text": "Hello."}}}}\'',
+        ),
+        (
+            "follow another author",
+            "curl -sS -X POST {api}/observations/author_followed -H 'content-type: application/json' "
+            '-d \'{{"id": "mine-2", "source": "me", "data": {{"reader": "me", "author": "ada"}}}}\'',
+        ),
+        ("your timeline", "curl -sS '{api}/views/home_timelines?reader=me&sort=-written_at&limit=3'"),
+    ),
     "shop_floor": (
         ("the three best sellers", "curl -sS '{api}/views/top_sellers?sort=-cents,product&limit=3'"),
         (
@@ -154,6 +200,12 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             '-d \'{{"id": "mine-1", "source": "me", '
             '"data": {{"card": "mine", "cents": 2500, "latitude": 48.21, "longitude": 16.37}}}}\'',
         ),
+        ("what happened to one of these cards: an alert blocks it", "curl -sS {api}/streams/card/card-1"),
+        (
+            "open it again",
+            "curl -sS -X POST {api}/commands/card.unblock -H 'content-type: application/json' "
+            '-d \'{{"card": "card-1"}}\'',
+        ),
         ("payments far from the holder's phone", "curl -sS '{api}/views/distant_payments?sort=-paid_at&limit=3'"),
         (
             "payments above all earlier ones of the card",
@@ -165,8 +217,11 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 TO_REBUILD: Final[Mapping[str, str]] = {
     "listings": "listings",
     "shop": "customer_360",
+    "sales": "category_sales",
+    "saved_searches": "search_alerts",
     "sensors": "sensor_averages",
     "ski_lifts": "lift_rides",
+    "timelines": "home_timelines",
     "web": "page_views",
     "payments": "rapid_payments",
     "checkouts": "suspect_checkouts",

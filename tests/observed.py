@@ -15,6 +15,7 @@ from commands.declaring.observation import ObservationRegistry, to_entry
 from eventlog.heartbeats import heartbeat_key
 from eventlog.topics import OBSERVATIONS
 from projections import INTEGER, TEXT, TIME, Cache, Postgres, StreamView, observations
+from projections.stream.late import late_view
 from tests.spark_rows import SETTINGS
 
 if TYPE_CHECKING:
@@ -35,6 +36,14 @@ class Closed(Observation, type="closed"):
     """A gate closed."""
 
     gate: str
+
+
+class Weighed(Observation, type="weighed"):
+    """Declares the weight as a text, and has fields with the names of columns of late views."""
+
+    weight: str
+    data: str
+    late_s: str
 
 
 REGISTRY = ObservationRegistry([("here", Passed), ("here", Closed)])
@@ -74,6 +83,13 @@ def gate_view(**changes: Any) -> StreamView:
         "stores": (Postgres(), Cache()),
     }
     return StreamView(**(fields | changes))
+
+
+def kept(**changes: Any) -> StreamView:
+    """The view of the late observations of `gate_view`."""
+    found = late_view(gate_view(**{"late": "keep"} | changes))
+    assert found is not None
+    return found
 
 
 def reports(seed: int, number: int) -> list[Report]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from math import asin, cos, radians, sin, sqrt
 from typing import Any, Final
 
-from compose.observed.report import Report, admitted, row_key
+from compose.observed.report import Delays, Report, admitted, row_key
 from compose.observed.sample import Checked, Domain
 from compose.stored_rows import Rows
 
@@ -26,8 +25,7 @@ PLANNED_S: Final = {
 }
 UNPLANNED: Final = ("18", "Depot")
 PAUSES_S: Final = (0.0, 1.0, 5.0, 15.0, 599.0, 600.0, 600.001)
-DELAYS_S: Final = (0.0, 0.0, 0.5, 60.0)
-LATE_S: Final = (60.001, 599.0, 600.0, 600.001)
+DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0), late_s=(60.001, 599.0, 600.0, 600.001), late_share=0.05)
 PLACES_LATE_AFTER, LEGS_LATE_AFTER = timedelta(minutes=10), timedelta(minutes=1)
 FORGOTTEN_AFTER: Final = timedelta(minutes=10)
 FINAL_AFTER: Final = timedelta(seconds=5 + 30) + LEGS_LATE_AFTER + timedelta(minutes=2)
@@ -50,12 +48,8 @@ def drives(chance: random.Random, start: datetime, length: timedelta) -> list[Re
                 latitude += chance.uniform(-0.01, 0.01)
                 longitude += chance.uniform(-0.01, 0.01)
                 data, kind = {"vehicle": vehicle, "latitude": latitude, "longitude": longitude}, "bus_located"
-            delay_s = chance.choice(LATE_S if chance.random() < 0.05 else DELAYS_S)
             name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
-            report = Report(kind, name, vehicle, time, time + timedelta(seconds=delay_s), data)
-            found.append(report)
-            if chance.random() < 0.05:
-                found.append(replace(report, recorded=report.recorded + timedelta(seconds=1)))
+            found += DELAYS.accepted(chance, Report(kind, name, vehicle, time, time, data))
             time += timedelta(seconds=chance.choice(PAUSES_S))
     return sorted(found, key=lambda each: each.recorded)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from compose.observed.report import Report, admitted
+from compose.observed.report import Delays, Report, admitted
 from compose.observed.sample import Checked, Domain
 from compose.stored_rows import Rows
 
@@ -17,8 +16,7 @@ PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 3.0, 60.0, 299.5, 300.0)
 COURSES: Final = ("+---$", "+--$", "+-----$$", "+--?-$", "+?---$", "++---$", "---$", "+---$---$", "+-+--$", "+--+-$-$")
 """Added, declined, confirmed ("?") and paid."""
 TYPES: Final = {"+": "device_added", "-": "checkout_declined", "?": "device_confirmed", "$": "checkout_paid"}
-DELAYS_S: Final = (0.0, 0.0, 0.1, 5.0, 30.0)
-LATE_S: Final = (30.001, 600.0)
+DELAYS: Final = Delays((0.0, 0.0, 0.1, 5.0, 30.0), late_s=(30.001, 600.0), late_share=0.03)
 LATE_AFTER: Final = timedelta(seconds=30)
 WITHIN: Final = timedelta(minutes=10)
 TRIES: Final = 3
@@ -35,12 +33,8 @@ def checkouts(chance: random.Random, start: datetime, length: timedelta) -> list
             if time >= start + length:
                 break
             data = who | ({"cents": chance.randrange(100, 50_000)} if sign in "-$" else {})
-            delay_s = chance.choice(LATE_S if chance.random() < 0.03 else DELAYS_S)
             name, source = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"web-{chance.randrange(3)}"
-            report = Report(TYPES[sign], name, source, time, time + timedelta(seconds=delay_s), data)
-            found.append(report)
-            if chance.random() < 0.05:
-                found.append(replace(report, recorded=report.recorded + timedelta(seconds=1)))
+            found += DELAYS.accepted(chance, Report(TYPES[sign], name, source, time, time, data))
             time += timedelta(seconds=chance.choice(PAUSES_S))
     return sorted(found, key=lambda each: each.recorded)
 

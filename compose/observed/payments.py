@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import asin, cos, radians, sin, sqrt
 from typing import Any, Final
 
-from compose.observed.report import Report, admitted, row_key
-from compose.observed.sample import Checked, Domain
+from compose.happened import Happened
+from compose.observed.report import Delays, Report, admitted, row_key
+from compose.observed.sample import SENT_WITHIN, Checked, Domain, Followed
 from compose.stored_rows import Rows
 
 PLACES: Final = {"Vienna": (48.21, 16.37), "Schwechat": (48.14, 16.47), "Graz": (47.07, 15.44), "Linz": (48.31, 14.29)}
 PAUSES_S: Final = (0.0, 1.0, 9.999, 10.0, 10.001, 15.0, 30.0)
 SEEN_AFTER_S: Final = (-60.001, -60.0, -20.0, -0.5, 0.0, 0.5, 20.0, 60.0, 60.001)
-DELAYS_S: Final = (0.0, 0.0, 0.1, 5.0, 30.0)
-LATE_S: Final = (30.001, 600.0)
+DELAYS: Final = Delays((0.0, 0.0, 0.1, 5.0, 30.0), late_s=(30.001, 600.0), late_share=0.03)
 CLOSE, NEAR_IN_TIME = timedelta(seconds=10), timedelta(minutes=1)
 LATE_AFTER: Final = timedelta(seconds=30)
 IN_ORDER: Final = timedelta(seconds=5)
 WATERMARK: Final = LATE_AFTER + timedelta(minutes=2)
 FAR_KM, EARTH_KM = 100, 6_371.0
+EVIDENCE: Final = 100
+"""So many payments of a series are named when its card is blocked."""
 
 
 def charges(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
@@ -34,12 +35,8 @@ def charges(chance: random.Random, start: datetime, length: timedelta) -> list[R
     found: list[Report] = []
 
     def add(kind: str, time: datetime, data: Mapping[str, Any]) -> None:
-        delay_s = chance.choice(LATE_S if chance.random() < 0.03 else DELAYS_S)
-        name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
-        report = Report(kind, name, f"{kind[:4]}-{chance.randrange(3)}", time, time + timedelta(seconds=delay_s), data)
-        found.append(report)
-        if chance.random() < 0.05:
-            found.append(replace(report, recorded=report.recorded + timedelta(seconds=1)))
+        name, source = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"{kind[:4]}-{chance.randrange(3)}"
+        found.extend(DELAYS.accepted(chance, Report(kind, name, source, time, time, data)))
 
     for card in (f"card-{number}" for number in range(8)):
         time = start + timedelta(milliseconds=chance.randrange(10_000))
@@ -140,6 +137,28 @@ def record_is_final(row: Mapping[str, Any]) -> datetime:
     return paid + IN_ORDER + WATERMARK
 
 
+def wrongly_blocked(reports: Sequence[Report], events: Sequence[Happened], now: datetime) -> Iterator[str]:
+    """How the cards differ from those with a series of payments, each of which is blocked once for one of its series.
+
+    A series that has just become final may have blocked its card, or not yet.
+    """
+    evidence: dict[str, list[list[str]]] = defaultdict(list)
+    due = set[str]()
+    for row in rapid(reports).values():
+        evidence[row["card"]].append(row["ids"][:EVIDENCE])
+        if series_is_final(row) + SENT_WITHIN <= now:
+            due.add(row["card"])
+    blocked = Counter(event.data["card"] for event in events)
+    for card in sorted(due - blocked.keys()):
+        yield f"card/{card} is open, but Python says that it has alerts"
+    for card, number in sorted(blocked.items()):
+        if number > 1:
+            yield f"card/{card} has {number} events, not one"
+    for event in events:
+        if event.type != "card.blocked" or event.data["evidence"] not in evidence[event.data["card"]]:
+            yield f"{event.stream} has {event.type} with {event.data}, which no series of payments explains"
+
+
 def _of(kind: str, reports: Sequence[Report]) -> list[Report]:
     return [each for each in admitted(reports, LATE_AFTER) if each.type == kind]
 
@@ -167,4 +186,5 @@ PAYMENT_DOMAIN: Final = Domain(
         Checked("distant_payments", "id", distant, payment_is_final),
         Checked("record_payments", "id", records, record_is_final),
     ),
+    followed=Followed(("card",), wrongly_blocked),
 )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from compose.sample import Request
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SENT_TWICE: Final = 0.05
+"""The share of reports that are sent again, a second later."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,22 @@ class Report:
         """The request that reports it."""
         body = {"id": self.id, "source": self.source, "time": self.time.isoformat(), "data": dict(self.data)}
         return Request(self.type, body, is_observation=True)
+
+
+@dataclass(frozen=True)
+class Delays:
+    """How long after its time a report is accepted, in seconds. late_share: of reports with one of `late_s`."""
+
+    usual_s: Sequence[float]
+    late_s: Sequence[float]
+    late_share: float
+
+    def accepted(self, chance: random.Random, report: Report) -> list[Report]:
+        """The report with the time of its acceptance; twice if it is sent again."""
+        delay_s = chance.choice(self.late_s if chance.random() < self.late_share else self.usual_s)
+        found = replace(report, recorded=report.time + timedelta(seconds=delay_s))
+        again = replace(found, recorded=found.recorded + timedelta(seconds=1))
+        return [found, again] if chance.random() < SENT_TWICE else [found]
 
 
 def admitted(reports: Iterable[Report], limit: timedelta) -> Iterator[Report]:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from rich.console import Console
 
+from compose.happened import Happened, happened
 from compose.observed.report import EPOCH, Report
 from compose.sample import SETTLE_S, Client, Deployment, Request
 from compose.stored_rows import Rows, cached, differences, is_equal, table
@@ -53,12 +54,23 @@ class Checked:
 
 
 @dataclass(frozen=True)
+class Followed:
+    """What a process makes of rows, checked in the events of aggregates.
+
+    aggregates: their names. wrong: how the events differ at a time from those that must follow from some reports.
+    """
+
+    aggregates: tuple[str, ...]
+    wrong: Callable[[Sequence[Report], Sequence[Happened], datetime], Iterator[str]]
+
+
+@dataclass(frozen=True)
 class Domain:
     """A sample domain of observations.
 
     length: of the traffic; shorter than any view's `late_after`. traffic: the reports from a time on, for a length of
     time. one: one report, by its name and time. late_by: how much later some reports are sent. checked: its views;
-    freshness is measured with the first, if its rows are not final.
+    freshness is measured with the first, if its rows are not final. followed: the work of its processes, if it has any.
     """
 
     things: str
@@ -67,6 +79,7 @@ class Domain:
     one: Callable[[str, datetime], Report]
     late_by: Sequence[timedelta]
     checked: Sequence[Checked]
+    followed: Followed | None = None
 
 
 class ObservedSample:
@@ -163,3 +176,6 @@ class ObservedSample:
             for stored in (table(deployment, each.view, each.key), cached(deployment, each.view)):
                 expected = each.expected(self._sent, stored, datetime.now(UTC))
                 yield from differences(each.view, expected, stored, "Python")
+        if (followed := self._domain.followed) is not None:
+            events = happened(deployment, followed.aggregates)
+            yield from followed.wrong(self._sent, events, datetime.now(UTC))

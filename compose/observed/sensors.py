@@ -6,13 +6,12 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
 from typing import Any, Final
 
-from compose.observed.report import Report, admitted, floor, row_key
+from compose.observed.report import Delays, Report, admitted, floor, row_key
 from compose.observed.sample import Checked, Domain
 from compose.stored_rows import Rows
 
@@ -20,9 +19,8 @@ SENSORS: Final = ("hall", "roof", "cellar/boiler", "cellar/50 %", "kitchen", "se
 PAUSES_S: Final = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5)
 LONG_PAUSES_S: Final = (29.9, 30.0, 30.001, 45.0)
 """At most 30 s are no silence."""
-DELAYS_S: Final = (0.0, 0.0, 0.1, 3.0, 20.0, 59.0)
-LATE_S: Final = (61.0, 600.0, 7_200.0)
-"""Later than a minute, and the last one later than an hour."""
+DELAYS: Final = Delays((0.0, 0.0, 0.1, 3.0, 20.0, 59.0), late_s=(61.0, 600.0, 7_200.0), late_share=0.03)
+"""Late is later than a minute, and the last one is later than an hour."""
 LENGTH: Final = timedelta(seconds=5)
 SILENT_AFTER: Final = timedelta(seconds=30)
 AMENDED_WITHIN, LATE_AFTER = timedelta(hours=1), timedelta(minutes=1)
@@ -41,12 +39,8 @@ def readings(chance: random.Random, start: datetime, length: timedelta) -> list[
         time, value = start + timedelta(milliseconds=chance.randrange(1_000)), chance.uniform(-20, 90)
         while time < start + length:
             value += chance.uniform(-1, 1)
-            delay_s = chance.choice(LATE_S if chance.random() < 0.03 else DELAYS_S)
             name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
-            report = _reading(name, sensor, round(value, 2), time, time + timedelta(seconds=delay_s))
-            found.append(report)
-            if chance.random() < 0.05:
-                found.append(replace(report, recorded=report.recorded + timedelta(seconds=1)))
+            found += DELAYS.accepted(chance, _reading(name, sensor, round(value, 2), time))
             pause_s = chance.choice(LONG_PAUSES_S if chance.random() < 0.03 else PAUSES_S)
             time += timedelta(seconds=pause_s)
     return sorted(found, key=lambda each: each.recorded)
@@ -54,7 +48,7 @@ def readings(chance: random.Random, start: datetime, length: timedelta) -> list[
 
 def one_reading(name: str, now: datetime) -> Report:
     """One reading of a sensor of its own, named after `name`."""
-    return _reading(name, f"sensor {name}", 20.5, now, now)
+    return _reading(name, f"sensor {name}", 20.5, now)
 
 
 def averages(reports: Sequence[Report]) -> Rows:
@@ -112,9 +106,8 @@ def silence_is_final(row: Mapping[str, Any]) -> datetime:
     return time + FINAL_AFTER
 
 
-def _reading(name: str, sensor: str, value: float, time: datetime, recorded: datetime) -> Report:
-    data = {"sensor": sensor, "value": value}
-    return Report("sensor_read", name, f"gateway-{len(sensor) % 3}", time, recorded, data)
+def _reading(name: str, sensor: str, value: float, time: datetime) -> Report:
+    return Report("sensor_read", name, f"gateway-{len(sensor) % 3}", time, time, {"sensor": sensor, "value": value})
 
 
 SENSOR_DOMAIN: Final = Domain(

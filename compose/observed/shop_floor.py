@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from compose.observed.report import Report, admitted, floor, row_key
+from compose.observed.report import Delays, Report, admitted, floor, row_key
 from compose.observed.sample import Checked, Domain
 from compose.stored_rows import Rows
 
 PRICES: Final = {"tea": 450, "coffee": 450, "milk": 150, "bread": 300, "50% off/soap": 225, "rice": 200, "salt": 100}
-DELAYS_S: Final = (0.0, 0.0, 0.5, 60.0, 3_600.0)
 LATE_S: Final = (3_600.001, 40_000.0, 86_400.0, 86_400.001)
+DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0, 3_600.0), LATE_S, late_share=0.05)
 AMENDED_WITHIN: Final = timedelta(days=1)
 DAY: Final = timedelta(days=1)
 
@@ -25,13 +24,9 @@ def purchases(chance: random.Random, start: datetime, length: timedelta) -> list
     time = start
     while time < start + length:
         product, pieces = chance.choice(list(PRICES)), chance.randrange(1, 6)
-        delay_s = chance.choice(LATE_S if chance.random() < 0.05 else DELAYS_S)
         name, till = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"till-{chance.randrange(4)}"
         data = {"product": product, "pieces": pieces, "cents": pieces * PRICES[product]}
-        report = Report("item_sold", name, till, time, time + timedelta(seconds=delay_s), data)
-        found.append(report)
-        if chance.random() < 0.05:
-            found.append(replace(report, recorded=report.recorded + timedelta(seconds=1)))
+        found += DELAYS.accepted(chance, Report("item_sold", name, till, time, time, data))
         time += timedelta(milliseconds=chance.choice((0, 200, 1_000, 20_000)))
     return sorted(found, key=lambda each: each.recorded)
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from compose.observed.report import Report, admitted, floor, row_key, time_text
+from compose.observed.report import Delays, Report, admitted, floor, row_key, time_text
 from compose.observed.sample import Checked, Domain
 from compose.stored_rows import Rows
 
 LIFTS: Final = ("nursery", "glacier", "summit", "north/south", "sunrise")
 WEIGHTS: Final = (2, 5, 5, 3, 1)
-DELAYS_S: Final = (0.0, 0.0, 0.5, 60.0, 1_799.0, 1_800.0)
-LATE_S: Final = (1_801.0, 7_200.0, 21_601.0)
-"""Later than 30 minutes, and the last one later than 6 hours."""
+DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0, 1_799.0, 1_800.0), late_s=(1_801.0, 7_200.0, 21_601.0), late_share=0.03)
+"""Late is later than 30 minutes, and the last one is later than 6 hours."""
 LENGTH, SLIDE = timedelta(minutes=10), timedelta(minutes=5)
 AMENDED_WITHIN: Final = timedelta(hours=6)
 
@@ -27,20 +25,16 @@ def rides(chance: random.Random, start: datetime, length: timedelta) -> list[Rep
     found: list[Report] = []
     time = start
     while time < start + length:
-        delay_s = chance.choice(LATE_S if chance.random() < 0.03 else DELAYS_S)
         name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
         (lift,) = chance.choices(LIFTS, WEIGHTS)
-        report = _ride(name, lift, f"pass-{chance.randrange(200)}", time, time + timedelta(seconds=delay_s))
-        found.append(report)
-        if chance.random() < 0.05:
-            found.append(replace(report, recorded=report.recorded + timedelta(seconds=1)))
+        found += DELAYS.accepted(chance, _ride(name, lift, f"pass-{chance.randrange(200)}", time))
         time += timedelta(milliseconds=chance.choice((0, 200, 1_000, 3_000, 15_000)))
     return sorted(found, key=lambda each: each.recorded)
 
 
 def one_ride(name: str, now: datetime) -> Report:
     """One ride on a lift of its own, named after `name`."""
-    return _ride(name, f"lift {name}", f"pass-{name}", now, now)
+    return _ride(name, f"lift {name}", f"pass-{name}", now)
 
 
 def rides_per_lift(reports: Sequence[Report]) -> Rows:
@@ -73,9 +67,9 @@ def _windows(reports: Sequence[Report]) -> dict[datetime, Counter[str]]:
     return found
 
 
-def _ride(name: str, lift: str, ski_pass: str, time: datetime, recorded: datetime) -> Report:
+def _ride(name: str, lift: str, ski_pass: str, time: datetime) -> Report:
     data = {"lift": lift, "ski_pass": ski_pass}
-    return Report("lift_ridden", name, f"turnstile-{len(lift) % 4}", time, recorded, data)
+    return Report("lift_ridden", name, f"turnstile-{len(lift) % 4}", time, time, data)
 
 
 SKI_LIFT_DOMAIN: Final = Domain(

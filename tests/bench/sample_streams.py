@@ -27,6 +27,7 @@ from compose.observed.sample import Domain
 from compose.observed.sensors import SENSOR_DOMAIN
 from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
 from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
+from compose.observed.timelines import TIMELINE_DOMAIN
 from compose.observed.web import WEB_DOMAIN
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
@@ -56,6 +57,7 @@ DOMAINS = {
     "sensors": SENSOR_DOMAIN,
     "shop_floor": SHOP_FLOOR_DOMAIN,
     "ski_lifts": SKI_LIFT_DOMAIN,
+    "timelines": TIMELINE_DOMAIN,
     "web": WEB_DOMAIN,
 }
 OBSERVATIONS_READ = 200_000

@@ -108,9 +108,9 @@ ONLY_WEB: Names = (
     {"streams", "page_views", "visits", "click_through"},
 )
 ONLY_PAYMENTS: Names = (
-    set(),
+    {"card"},
     {"card_charged", "phone_located"},
-    set(),
+    {"card_blocking"},
     {"streams", "rapid_payments", "distant_payments", "record_payments"},
 )
 ONLY_CHECKOUTS: Names = (
@@ -119,11 +119,42 @@ ONLY_CHECKOUTS: Names = (
     set(),
     {"streams", "suspect_checkouts"},
 )
+ONLY_SAVED_SEARCHES: Names = ({"saved_search"}, {"home_offered"}, set(), {"streams", "search_alerts"})
+ONLY_TIMELINES: Names = (
+    set(),
+    {"author_followed", "author_unfollowed", "post_written", "post_deleted"},
+    set(),
+    {"streams", "home_timelines"},
+)
 ONLY_BUSES: Names = (set(), {"bus_located", "bus_stopped"}, set(), {"streams", "bus_positions", "bus_legs"})
+ONLY_SALES: Names = (
+    {"sale", "membership", "tax_rate"},
+    set(),
+    set(),
+    {
+        "streams",
+        "category_sales",
+        "membership_tiers",
+        "sales_per_minute",
+        "sales_per_minute_late",
+        "taxed_sales",
+        "taxed_sales_late",
+    },
+)
 ONLY_SHOP_FLOOR: Names = (set(), {"item_sold"}, set(), {"streams", "top_sellers", "daily_sellers"})
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
-OBSERVED = (ONLY_BUSES, ONLY_SHOP_FLOOR, ONLY_CHECKOUTS, ONLY_PAYMENTS, ONLY_SENSORS, ONLY_SKI_LIFTS, ONLY_WEB)
-ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, *OBSERVED, strict=True))
+OBSERVED = (
+    ONLY_SAVED_SEARCHES,
+    ONLY_TIMELINES,
+    ONLY_BUSES,
+    ONLY_SHOP_FLOOR,
+    ONLY_CHECKOUTS,
+    ONLY_PAYMENTS,
+    ONLY_SENSORS,
+    ONLY_SKI_LIFTS,
+    ONLY_WEB,
+)
+ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, ONLY_SALES, *OBSERVED, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -135,8 +166,11 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, *O
         ("orders", ONLY_ORDERS),
         ("orders,listings", BOTH),
         ("shop", ONLY_SHOP),
+        ("sales", ONLY_SALES),
         ("sensors", ONLY_SENSORS),
         ("ski_lifts", ONLY_SKI_LIFTS),
+        ("saved_searches", ONLY_SAVED_SEARCHES),
+        ("timelines", ONLY_TIMELINES),
         ("web", ONLY_WEB),
         ("payments", ONLY_PAYMENTS),
         ("checkouts", ONLY_CHECKOUTS),
@@ -189,7 +223,7 @@ def test_two_aggregates_of_one_name_stay_an_error() -> None:
 def test_an_unknown_name_is_told_the_shipped_domains_by_each_registry(registry: type[CommandRegistry]) -> None:
     with pytest.raises(
         UnknownModule,
-        match=r'"order".*HEADWATER_MODULES.*buses, checkouts, listings, orders, payments, sensors, shop, shop_floor',
+        match=r'"order".*HEADWATER_MODULES.*buses, checkouts, listings, orders, payments, sales, saved_searches',
     ):
         registry.load(["listings", "order"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from commands.observations.payments.card_charged import CardCharged
-from projections import INTEGER, JSON, TEXT, TIME, Cache, Postgres, StreamView, observations
+from projections import INTEGER, JSON, TEXT, TIME, Cache, Postgres, StreamView, Topic, observations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,7 +36,8 @@ rapid_payments = StreamView(
     columns={"card": TEXT, "start": TIME, "last": TIME, "payments": INTEGER, "cents": INTEGER, "ids": JSON},
     sources={"charges": observations(CardCharged, late_after="30s")},
     final=True,
-    stores=(Postgres(indexes=(("start",),)), Cache()),
+    version=2,
+    stores=(Postgres(indexes=(("start",),)), Cache(), Topic()),
     query=in_quick_succession,
     doc="cards that were charged twice or more within 10 seconds",
 )

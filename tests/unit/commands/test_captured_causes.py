@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict
 
 from commands.aggregates.shop import customer, payment
 from commands.aggregates.shop.customer import Details
-from commands.declaring.captured_inputs import RowDeleted
 from commands.declaring.process import Process, ProcessRegistry, Reaction
+from commands.declaring.row_inputs import RowDeleted
 from commands.errors import DeclarationError
 from commands.processes.shop.customer_import import customer_import
-from commands.reacting.row_router import table_role
+from commands.reacting.row_router import row_role
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.values import PLACEHOLDER
 from eventlog.heartbeats import heartbeat_key
@@ -124,7 +124,7 @@ def test_an_instance_sees_each_change_once_and_a_delete_with_its_tombstone_is_on
 def test_a_tombstone_that_another_owner_reads_is_still_the_same_delete(beats: int) -> None:
     world = World(random.Random(1), partitions=1)
     world.deploy(noting(starts=(Customer, RowDeleted[Customer])))
-    role = table_role(Customer)
+    role = row_role(Customer.topic(), 1)
     world.change(Customer, {"id": 7}, record(op="d"))
     world.step(role, 0, 100)
     world.restart(role, 0)

@@ -14,7 +14,7 @@ from commands.aggregates.shop.customer import (
     RemoveCustomer,
     customer,
 )
-from commands.declaring.captured_inputs import RowDeleted
+from commands.declaring.row_inputs import RowDeleted
 from commands.processes.shop.customer_import import customer_import
 from commands.testing import given
 from eventlog.sources.shop.shop import Customer, Product

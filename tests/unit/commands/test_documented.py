@@ -6,12 +6,14 @@ import json
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from commands.aggregates.orders import order
+from commands.aggregates.payments.card import BlockCard
 from commands.aggregates.shop.customer import ImportCustomer, RemoveCustomer
 from commands.declaring.aggregate import Event
-from commands.declaring.captured_inputs import RowDeleted
 from commands.declaring.process import Process, TimedOut
+from commands.declaring.row_inputs import RowDeleted
 from commands.testing import given
 from eventlog.sources.shop.shop import Customer
 from tests.captured_customers import ADA
@@ -53,6 +55,15 @@ def test_the_documented_process_expires_an_unpaid_order() -> None:
     placed = order.Placed(order_id="O", customer="Ada", lines=(), total_cents=0)
     waiting = given(expiry).when(placed).then().then_timers({"unpaid": timedelta(minutes=30)})
     waiting.when(TimedOut("unpaid")).then(order.Expire(order_id="O")).then_ended()
+
+
+def test_the_documented_process_blocks_cards() -> None:
+    names: dict[str, Any] = {"__name__": "documented"}
+    exec(compile(blocks("python", (DOCS / "processes.md").read_text())[2], "processes.md", "exec"), names)  # noqa: S102
+    alert = names["RapidPayments"](card="A", payments=4, ids=["1", "2", "3", "4"])
+    block = BlockCard(card="A", rule="three_at_once", evidence=("1", "2", "3"))
+    blocked = given(names["three_at_once"]).when(alert).then(block).then_ended()
+    blocked.when(alert.model_copy(update={"payments": 2})).then().then_ended()
 
 
 def test_the_documented_process_imports_customers() -> None:

@@ -16,7 +16,10 @@ from compose.run import TO_TRY
 from eventlog.modules import shipped_domains
 
 ROOT = Path(__file__).parents[3]
-ALL = "buses, checkouts, listings, orders, payments, sensors, shop, shop_floor, ski_lifts, web"
+ALL = (
+    "buses, checkouts, listings, orders, payments, sales, saved_searches, sensors, shop, shop_floor, ski_lifts, "
+    "timelines, web"
+)
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,16 @@ import pytest
 
 from commands.declaring.observation import ObservationRegistry
 from compose.demo import SAMPLES
+from compose.happened import Happened
 from compose.observed.buses import legs, positions
 from compose.observed.checkouts import suspect
-from compose.observed.payments import distant, rapid, records
+from compose.observed.payments import EVIDENCE, distant, rapid, records, wrongly_blocked
 from compose.observed.report import Report
 from compose.observed.sample import SENT_WITHIN, ObservedSample
 from compose.observed.sensors import SENSOR_DOMAIN, averages, silences
 from compose.observed.shop_floor import daily, totals
 from compose.observed.ski_lifts import busiest_lifts, rides_per_lift
+from compose.observed.timelines import timelines
 from compose.observed.web import click_through, views_per_page, visits
 from compose.stored_rows import is_equal
 
@@ -98,6 +100,27 @@ def test_payments_are_rapid_at_most_10_seconds_apart() -> None:
     ]
 
 
+def test_a_card_is_blocked_once_for_one_of_its_series_when_that_is_final() -> None:
+    reports = [charged(0), charged(10), charged(40), charged(45)]
+    first, second = ([f"card_charged/s/{each}" for each in pair] for pair in ((0, 10), (40, 45)))
+    final = START + timedelta(seconds=10 + 10 + 150) + SENT_WITHIN
+
+    def blocked(ids: list[str], card: str = "c", kind: str = "card.blocked") -> Happened:
+        return Happened(f"card/{card}", 1, kind, {"card": card, "evidence": ids})
+
+    def wrong(*events: Happened, now: datetime = final) -> list[str]:
+        return [text.partition(",")[0] for text in wrongly_blocked(reports, events, now)]
+
+    assert wrong(blocked(first)) == wrong(blocked(second)) == wrong(now=final - timedelta(milliseconds=1)) == []
+    assert wrong() == ["card/c is open"]
+    assert wrong(blocked(first), blocked(second)) == ["card/c has 2 events"]
+    assert len(wrong(blocked(first), blocked(first, card="d"))) == 1
+    assert len(wrong(blocked(first[:1]))) == len(wrong(blocked(first, kind="card.unblocked"))) == 1
+    many = [charged(number) for number in range(EVIDENCE + 1)]
+    (row,) = rapid(many).values()
+    assert list(wrongly_blocked(many, [blocked(row["ids"][:-1])], final)) == []
+
+
 def test_a_payment_is_a_record_if_it_is_above_each_earlier_one() -> None:
     paid = [charged(5, cents=9), charged(0, cents=4), charged(6, cents=9), charged(7, late_s=31), charged(9, cents=10)]
     assert {name: (row["previous_cents"], row["previous_id"]) for name, row in records(paid).items()} == {
@@ -167,6 +190,23 @@ def test_a_final_row_may_come_a_moment_after_it_is_final() -> None:
     assert set(checked.expected(reports, {}, final + SENT_WITHIN)) == {key}
 
 
+def test_a_follower_sees_earlier_posts_until_they_are_deleted_or_the_follow_ends() -> None:
+    def names(*reports: Report) -> list[str]:
+        return sorted(timelines(reports))
+
+    posts = [at(n, "post_written", author="a/b", post=f"p{n}", text="Hello.") for n in (1, 2)]
+    follow, unfollow = (
+        at(s, f"author_{kind}", author="a/b", reader="r") for s, kind in ((3, "followed"), (4, "unfollowed"))
+    )
+    own = ["a%2Fb/a%2Fb/p1", "a%2Fb/a%2Fb/p2"]
+    assert names(follow, *posts) == [*own, "r/a%2Fb/p1", "r/a%2Fb/p2"]
+    assert names(*posts, unfollow, follow) == own
+    assert names(*posts, follow, at(5, "post_deleted", author="a/b", post="p1")) == [own[1], "r/a%2Fb/p2"]
+    assert names(*posts, at(6, "post_written", late_s=60.001, author="a/b", post="late", text="")) == own
+    many = [at(n, "post_written", author="a", post=f"p{n:02}", text="") for n in range(51)]
+    assert names(*reversed(many))[0] == "a/a/p01"
+
+
 @pytest.mark.parametrize("domain", OBSERVED)
 def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> None:
     sample, registry = SAMPLES[domain](), ObservationRegistry.load([domain])
@@ -185,7 +225,7 @@ def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> 
 
 
 def test_the_samples_of_observations() -> None:
-    assert OBSERVED == ["buses", "checkouts", "payments", "sensors", "shop_floor", "ski_lifts", "web"]
+    assert OBSERVED == ["buses", "checkouts", "payments", "sensors", "shop_floor", "ski_lifts", "timelines", "web"]
 
 
 @pytest.mark.parametrize(

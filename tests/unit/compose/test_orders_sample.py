@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from compose.orders import RECEIVED, SCARCE, Happened, Orders, Wish, differences
+from compose.happened import Happened
+from compose.orders import RECEIVED, SCARCE, Orders, Wish, differences
 from eventlog import topics
 from eventlog.envelope import HEARTBEAT, decode
 from tests.process_world import World

@@ -46,7 +46,7 @@ def commands(text: str) -> list[str]:
         ("shop",),
         ("sensors", "ski_lifts"),
         ("web", "payments"),
-        ("checkouts", "buses", "shop_floor"),
+        ("checkouts", "buses", "shop_floor", "saved_searches", "timelines"),
     ],
 )
 def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch, modules: Sequence[str]) -> None:

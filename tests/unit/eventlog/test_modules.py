@@ -50,8 +50,8 @@ def test_a_single_module_may_be_named(package: Path) -> None:
 def test_a_name_of_nothing_is_told_with_the_variable_and_the_shipped_domains(package: Path, name: str) -> None:
     said = (
         re.escape(f'there is no module "{name}"')
-        + r".*HEADWATER_MODULES.*\(buses, checkouts, listings, orders, payments, sensors, shop, shop_floor, "
-        + r"ski_lifts, web\)"
+        + r".*HEADWATER_MODULES.*\(buses, checkouts, listings, orders, payments, sales, saved_searches, sensors, shop, "
+        + r"shop_floor, ski_lifts, timelines, web\)"
     )
     with pytest.raises(UnknownModule, match=said) as unknown:
         find([name], Path, ROOM)
@@ -77,7 +77,18 @@ def test_a_shipped_domain_is_all_its_packages() -> None:
         "checkouts": ("commands.observations.checkouts", "projections.views.checkouts"),
         "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
         "orders": ("commands.aggregates.orders", "commands.processes.orders"),
-        "payments": ("commands.observations.payments", "projections.views.payments"),
+        "payments": (
+            "commands.aggregates.payments",
+            "commands.observations.payments",
+            "commands.processes.payments",
+            "projections.views.payments",
+        ),
+        "sales": ("commands.aggregates.sales", "projections.views.sales"),
+        "saved_searches": (
+            "commands.aggregates.saved_searches",
+            "commands.observations.saved_searches",
+            "projections.views.saved_searches",
+        ),
         "sensors": ("commands.observations.sensors", "projections.views.sensors"),
         "shop": (
             "eventlog.sources.shop",
@@ -87,6 +98,7 @@ def test_a_shipped_domain_is_all_its_packages() -> None:
         ),
         "shop_floor": ("commands.observations.shop_floor", "projections.views.shop_floor"),
         "ski_lifts": ("commands.observations.ski_lifts", "projections.views.ski_lifts"),
+        "timelines": ("commands.observations.timelines", "projections.views.timelines"),
         "web": ("commands.observations.web", "projections.views.web"),
     }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from projections import FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order
+from projections import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order
 from projections.errors import ViewDeclarationError
 from projections.spark.streams.query import computed
 from projections.spark.streams.watched import reason
@@ -40,6 +40,16 @@ def numbered_rows(passed: DataFrame) -> DataFrame:
 
 def ordered_view(**changes: Any) -> StreamView:
     return gate_view(**({"key": "id", "columns": COLUMNS, "query": numbered_rows, "final": True} | changes))
+
+
+def early_rows(passed: DataFrame) -> DataFrame:
+    return in_order(
+        passed, key="gate", step=numbered, columns=COLUMNS, forget_after="2m", early="id", deleted_by="taken_back"
+    )
+
+
+def early_view(**changes: Any) -> StreamView:
+    return ordered_view(**({"query": early_rows, "final": False, "deleted_by": "taken_back"} | changes))
 
 
 def reported() -> list[Report]:
@@ -78,11 +88,11 @@ def name(report: Report) -> str:
     return f"passed/s{report.number % 3}/{report.number}"
 
 
-def ran(found: list[Report], parts: int, folder: Path, partitions: int) -> Ran:
+def ran(found: list[Report], parts: int, folder: Path, partitions: int, view: StreamView | None = None) -> Ran:
     last = max(each.recorded for each in found)
     quiet = [[beat(last + timedelta(hours=1, seconds=each))] for each in range(3)]
     records = cut([record_of(each) for each in found], random.Random(parts), parts)
-    return run(ordered_view(), [*records, *quiet], folder, partitions)
+    return run(view or ordered_view(), [*records, *quiet], folder, partitions)
 
 
 def test_rows_do_not_depend_on_batches_or_on_the_order_of_arrival(tmp_path: Path) -> None:
@@ -96,6 +106,52 @@ def test_rows_do_not_depend_on_batches_or_on_the_order_of_arrival(tmp_path: Path
         assert len(made.sent) == len(rows), "a row is sent once"
         assert made.dropped_by_watermark == 0
         assert len(set(made.batch_of.values())) > 1 or parts == 1
+
+
+def test_early_rows_are_the_same_in_the_end(tmp_path: Path) -> None:
+    found = reported()
+    rows = expected(found)
+    taken_back = set[str]()
+    for parts, partitions, order in ((1, 1, found), (12, 2, found)):
+        made = ran(order, parts, tmp_path / f"{parts}-{partitions}", partitions, early_view())
+        assert made.left == rows
+        assert made.dropped_by_watermark == 0
+        taken_back |= made.rows.keys() - rows.keys()
+        assert (len(made.sent) > len(rows)) == (parts > 1), "rows are sent at once, and corrected"
+        assert max(made.batch_of.values()) < parts, "no row waits for the watermark"
+        assert made.state_rows[-1] > 0
+
+
+def last_only(state: Any, row: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """A row per gate and weight, which a closing deletes."""
+    weights = sorted({*(state or []), row.weight})
+    gone = [{"gate": row.gate, "weight": each, "time": None, "gone": True} for each in weights if each > row.weight]
+    kept = [each for each in weights if each <= row.weight]
+    return kept, [*gone, {"gate": row.gate, "weight": row.weight, "time": row.time, "gone": False}]
+
+
+LEFT = {"gate": TEXT, "weight": INTEGER, "time": TIME}
+
+
+def left_rows(passed: DataFrame) -> DataFrame:
+    columns = {**LEFT, "gone": BOOLEAN}
+    return in_order(
+        passed,
+        key="gate",
+        step=last_only,
+        columns=columns,
+        forget_after="1d",
+        early=("gate", "weight"),
+        deleted_by="gone",
+    )
+
+
+def test_early_rows_are_those_of_one_batch_when_rows_replace_and_delete_others(tmp_path: Path) -> None:
+    view, found = early_view(query=left_rows, columns=LEFT, deleted_by="gone", key=("gate", "weight")), reported()
+    ordered = sorted(found, key=lambda each: each.time)
+    made = [ran(order, parts, tmp_path / f"{parts}", 1, view) for parts, order in ((1, ordered), (20, found))]
+    assert made[0].left == made[1].left
+    assert 0 < len(made[1].left) < len(made[1].rows)
 
 
 def test_state_that_is_forgotten_is_removed(tmp_path: Path) -> None:
@@ -154,6 +210,26 @@ def kept_for_ever(passed: DataFrame) -> DataFrame:
     return in_order(passed, key="gate", step=numbered, columns=COLUMNS, forget_after="ever")
 
 
+def early_of_unknown(passed: DataFrame) -> DataFrame:
+    return changed(passed, early="door", deleted_by="gone")
+
+
+def early_of_json(passed: DataFrame) -> DataFrame:
+    return changed(passed, early=("id", "all"), deleted_by="gone")
+
+
+def early_for_ever(passed: DataFrame) -> DataFrame:
+    return changed(passed, early="id")
+
+
+def late_after_all(passed: DataFrame) -> DataFrame:
+    return changed(passed, deleted_by="gone")
+
+
+def changed(passed: DataFrame, **changes: Any) -> DataFrame:
+    return in_order(passed, key="gate", step=numbered, columns=COLUMNS, forget_after="2m", **changes)
+
+
 def of_python_types(passed: DataFrame) -> DataFrame:
     columns: Any = {"id": str}
     return in_order(passed, key="gate", step=numbered, columns=columns, forget_after="1d")
@@ -171,6 +247,19 @@ def of_python_types(passed: DataFrame) -> DataFrame:
         ({"query": kept_for_ever}, '"ever" is not a duration'),
         ({"query": of_python_types}, "column \"id\" of in_order has the type <class 'str'>"),
         ({"final": False}, "final=True"),
+        ({"query": early_of_unknown}, 'in_order has early="door", but its step returns id, gate, time'),
+        ({"query": early_of_json}, 'in_order cannot take column "all" for early: its type is JSON'),
+        ({"query": early_for_ever}, "in_order with early may take rows back: add deleted_by"),
+        ({"query": late_after_all}, 'in_order has deleted_by="gone" without early'),
+        ({"query": early_rows}, "also has taken_back"),
+        (
+            {"query": early_rows, "deleted_by": "taken_back"},
+            "in_order with early, which sends rows before they are final",
+        ),
+        (
+            {"query": early_rows, "deleted_by": "taken_back", "final": False, "key": ("gate", "id")},
+            "in_order with early=('id',), but the key of the view is ('gate', 'id')",
+        ),
         ({"columns": COLUMNS | {"count": FLOAT}}, 'column "count" is declared FLOAT, but its query returns bigint'),
     ],
 )

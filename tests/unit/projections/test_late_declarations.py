@@ -9,26 +9,24 @@ from typing import Any
 
 import pytest
 
-from commands import Observation
-from projections import FLOAT, INTEGER, JSON, TEXT, TIME, Cache, Elasticsearch, Postgres, StreamView, observations
+from projections import (
+    FLOAT,
+    INTEGER,
+    JSON,
+    TEXT,
+    TIME,
+    Cache,
+    Elasticsearch,
+    Postgres,
+    StreamView,
+    events,
+    observations,
+)
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from projections.stream.late import late_view
-from tests.observed import Closed, Passed, gate_view
-
-
-class Weighed(Observation, type="weighed"):
-    """Declares the weight as a text, and has fields with the names of columns."""
-
-    weight: str
-    data: str
-    late_s: str
-
-
-def kept(**changes: Any) -> StreamView:
-    found = late_view(gate_view(**{"late": "keep"} | changes))
-    assert found is not None
-    return found
+from tests.gate_events import Entered, Locked
+from tests.observed import Closed, Passed, Weighed, gate_view, kept
 
 
 def two(passed: Any, others: Any) -> Any:
@@ -59,6 +57,19 @@ def test_each_class_is_late_by_the_strictest_of_its_sources() -> None:
     ]
     apart = {"passed": sources["passed"], "others": observations(Weighed, late_after="1h")}
     assert {*kept(sources=apart, query=two).sources} == {"passed", "weighed"}, "fields may have different types"
+
+
+def test_events_are_kept_beside_observations() -> None:
+    sources = {"passed": events(Entered, Locked, late_after="2h"), "others": observations(Passed, late_after="1h")}
+    view = kept(sources=sources, query=two)
+    assert view.types == kept().types
+    assert (view.topics, view.classes) == (("events", "observations"), (Entered, Locked))
+    assert {*view.sources} == {"gate.entered", "gate.locked", "passed"}
+    assert view.sources["gate.locked"].declaration == (
+        "late events(gate.locked 1 [('gate', 'text'), ('verdict', 'text')]; late after 2h)"
+    )
+    assert view.sources["passed"].declaration == kept().sources["passed"].declaration.replace("10m", "1h")
+    assert kept(sources={"passed": sources["passed"]}).fingerprint != view.fingerprint
 
 
 def test_it_has_the_same_stores_and_the_indexes_of_columns_that_both_views_have() -> None:

@@ -10,31 +10,29 @@ from typing import Any
 
 import pytest
 
-from commands import Observation
-from projections import observations
+from projections import events, observations
 from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
-from projections.stream.late import late_view
-from projections.stream.view import StreamView
-from tests.observed import LATE_AFTER, START, Closed, Passed, Report, beat, cut, gate_view, raw, record_of, reports
+from tests.gate_events import Entered, Locked, document, event_of, owner_s_beat, raw_event
+from tests.observed import (
+    LATE_AFTER,
+    START,
+    Closed,
+    Passed,
+    Report,
+    Weighed,
+    beat,
+    cut,
+    gate_view,
+    kept,
+    raw,
+    record_of,
+    reports,
+)
 from tests.stream_queries import run
 
 pytestmark = pytest.mark.jvm
 MILLISECOND = timedelta(milliseconds=1)
 WEIGHED = '{"weight":"1 kg","data":"{}","late_s":"é\\n"}'
-
-
-class Weighed(Observation, type="weighed"):
-    """Has fields with the names of columns of the late view."""
-
-    weight: str
-    data: str
-    late_s: str
-
-
-def kept(**changes: Any) -> StreamView:
-    found = late_view(gate_view(**{"late": "keep"} | changes))
-    assert found is not None
-    return found
 
 
 def of_three(passed: Any, others: Any, weighed: Any) -> Any:
@@ -104,6 +102,42 @@ def test_several_sources_and_records_that_are_not_late(tmp_path: Path) -> None:
     assert ran.rows["weighed/s0/3"]["data"] == WEIGHED
     assert ran.counts[AMENDING] == 4
     assert ran.counts[UNREADABLE] > 0
+
+
+def test_late_events_are_rows_too(tmp_path: Path) -> None:
+    found = reports(11, 120)
+    late = [each for each in found if each.lateness > LATE_AFTER]
+    records = [event_of(each) for each in found]
+    at, after = START, timedelta(hours=2)
+    locked = Report(0, "a", 1, at, at + after)
+    others = [
+        raw_event("gate/a/900", document(locked, 900, Locked, gate="a", verdict="é/storm"), at),
+        raw_event("gate/a/901", document(locked, 901, Locked, gate="a"), at),
+        raw_event("gate/a/902", None, at),
+        owner_s_beat(at + after),
+        record_of(Report(500, "b", 2, at, at + after)),
+    ]
+    sources = {"events": events(Entered, Locked, late_after="10m"), "passed": observations(Passed, late_after="1h")}
+    expected = {f"gate/{each.gate}/{each.number + 1}": event_row(each) for each in late}
+    expected["gate/a/900"] = event_row(locked) | {"type": "gate.locked", "data": '{"gate":"a","verdict":"é/storm"}'}
+    expected["passed/s2/500"] = row(Report(500, "b", 2, at, at + after))
+    view = kept(sources=sources, query=of_two)
+    for name, parts in (("one", [[*records, *others]]), ("many", cut([*records, *others], random.Random(3), 5))):
+        ran = run(view, parts, tmp_path / name)
+        assert ran.rows == expected
+        assert (ran.counts[AMENDING], ran.counts[UNREADABLE], ran.dropped_by_watermark) == (len(late) + 2, 1, 0)
+
+
+def event_row(report: Report) -> dict[str, Any]:
+    """Every other one has the first version, as it was recorded."""
+    name = "weight" if report.number % 2 else "load"
+    data = f'{{"gate":"{report.gate}","{name}":{report.weight}}}'
+    return row(report) | {"source": f"gate/{report.gate}", "type": "gate.entered", "data": data}
+
+
+def of_two(events: Any, passed: Any) -> Any:
+    """Never runs."""
+    return events, passed
 
 
 def test_the_last_report_of_several_with_one_id_is_the_row(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -38,15 +41,22 @@ def test_no_patch_is_given_up_or_overtaken_on_its_way_to_kafka() -> None:
 
 
 DYING = """
+import sys
 from pyspark import SparkContext
 from projections.spark.session import SparkSettings, lazy_session
+
+PRINTED = sys.argv[1:]
 
 def die():
     SparkContext._gateway.proc.kill()
     SparkContext._gateway.proc.wait()
 
 with lazy_session(SparkSettings(memory="512m"), name="first", threads=1) as session:
-    session()
+    err = session()._jvm.java.lang.System.err
+    err.print("\\n".join(PRINTED[:-3]) + "\\n\\n")
+    err.print("\\n".join(PRINTED[:3] + PRINTED[-3:]) + "\\n")
+    for line in PRINTED:
+        err.println(line)
     die()
     print(session().range(7).count())
     die()
@@ -55,5 +65,23 @@ print("the end")
 
 
 def test_after_the_death_of_a_jvm_another_session_starts() -> None:
-    done = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, timeout=600)
+    printed = [
+        *printed_by_spark_s_workers(),
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1',
+        "KeyError: 1",
+    ]
+    done = subprocess.run([sys.executable, "-c", DYING, *printed], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout.strip()) == (0, "7\nthe end"), done.stderr
+    shown = [line for line in done.stderr.splitlines() if line in printed or "TransformWithState" in line]
+    assert shown == [*printed[-3:], *printed[-3:]]
+
+
+def printed_by_spark_s_workers() -> list[str]:
+    """What a Python worker of Spark prints in each batch, by its source: literal parts of it, and blank lines."""
+    worker = import_module("pyspark.sql.streaming.transform_with_state_driver_worker")
+    calls = re.findall(r'print\(\s*f"([^"]+)"', inspect.getsource(worker))
+    assert len(calls) > 3
+    name = "Streaming TransformWithStateInPandas Python worker"
+    assert name in inspect.getsource(worker)
+    return [line for text in calls for line in text.replace("{log_name}", name).replace("\\n", "\n").splitlines()]

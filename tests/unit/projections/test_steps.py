@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
+from projections import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, UNCHANGED
 from projections.stream.steps import Memory, StepFailed, Steps
 
 GIVEN = {"id": TEXT, "time": TIME, "recordedtime": TIME, "value": INTEGER}
@@ -74,6 +74,33 @@ def test_a_step_never_sees_what_json_cannot_keep() -> None:
         return (1, (2, 3)), [{"seen": state}]
 
     assert made(steps(step).run(Memory(), [record(1, "a"), record(2, "b")])[1]) == [None, [1, [2, 3]]]
+
+
+def test_a_state_that_is_unchanged_is_not_read_again() -> None:
+    states = list[Any]()
+
+    def step(state: Any, row: Any) -> Any:
+        states.append(state)
+        return ([*(state or []), row.id], []) if row.value else (UNCHANGED, [{"seen": state}])
+
+    found = [record(0, "x"), record(1, "a", 1), record(2, "b"), record(3, "c"), record(4, "d", 1), record(5, "e")]
+    memory, rows = steps(step).run(Memory(), found)
+    assert (memory.state, made(rows)) == (b'["a","d"]', [None, ["a"], ["a"], ["a", "d"]])
+    assert states[2] is states[3] is states[4]
+    assert states[5] == ["a", "d"]
+    memory, rows = steps(step).run(memory, [record(3_000_000, "f")])
+    assert (memory.state, made(rows)) == (None, [None]), "it was forgotten before"
+
+
+def test_a_state_that_was_changed_is_not_unchanged() -> None:
+    def step(state: Any, row: Any) -> Any:
+        state = state or []
+        state.append(row.id)
+        return (state if row.value else UNCHANGED), []
+
+    found = [record(1, "a", 1), record(2, "b"), record(3, "c")]
+    with pytest.raises(StepFailed, match='step "step" changed its state and returned UNCHANGED: return the new state'):
+        steps(step).run(Memory(), found)
 
 
 def test_a_row_has_times_in_utc_and_nulls() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from commands import Observation
-from projections import FLOAT, INTEGER, TEXT, Elasticsearch, Postgres, StreamView, observations
+from projections import FLOAT, INTEGER, TEXT, Elasticsearch, Postgres, StreamView, Topic, observations
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from projections.table.types import ColumnType
@@ -78,6 +78,7 @@ def of_nothing() -> Any:
         ({"deleted_by": (Closed,)}, "is not a text: name the BOOLEAN column of the query that deletes rows"),
         ({"stores": (Postgres(indexes=(("gone",),)),), "deleted_by": "gone"}, 'names the unknown column "gone"'),
         ({"stores": ()}, "it has no store"),
+        ({"stores": (Topic(), Postgres())}, "Topic() cannot be its first store, which answers queries"),
         ({"stores": (Elasticsearch(facets=("colour",)),)}, 'names the unknown column "colour"'),
     ],
 )
@@ -160,7 +161,7 @@ def documented() -> tuple[str, list[str]]:
 
 def test_the_documented_step_and_pattern_work(tmp_path: Path) -> None:
     _, blocks = documented()
-    (ordered,) = (block for block in blocks if "in_order" in block)
+    ordered, early = (block for block in blocks if "in_order" in block)
     (pattern,) = (block for block in blocks if "pattern(" in block)
     compare = imported("documented_step", ordered, tmp_path).compare
     charges = [SimpleNamespace(id=name, cents=cents) for name, cents in (("a", 4), ("b", 4), ("c", 9))]
@@ -169,6 +170,8 @@ def test_the_documented_step_and_pattern_work(tmp_path: Path) -> None:
         state, rows = compare(state, charge)
         sent += rows
     assert sent == [{"id": "c", "cents": 9, "previous": 4}]
+    above = imported("documented_early", ordered + early, tmp_path).above
+    assert (above.final, above.deleted_by, above.key_columns) == (False, "taken_back", ("id",))
     guessed = imported("documented_pattern", pattern, tmp_path).guessed
     assert "type" in guessed.sources["reports"].columns
 

@@ -22,6 +22,7 @@ from compose.observed.sample import Checked, Domain
 from compose.observed.sensors import SENSOR_DOMAIN
 from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
 from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
+from compose.observed.timelines import TIMELINE_DOMAIN
 from compose.observed.web import WEB_DOMAIN
 from compose.stored_rows import differences
 from projections.registry import ViewRegistry
@@ -56,6 +57,7 @@ DOMAINS = {
     "payments": (PAYMENT_DOMAIN, timedelta(minutes=8)),
     "sensors": (SENSOR_DOMAIN, timedelta(minutes=5)),
     "ski_lifts": (SKI_LIFT_DOMAIN, timedelta(minutes=40)),
+    "timelines": (TIMELINE_DOMAIN, timedelta(minutes=5)),
     "web": (WEB_DOMAIN, timedelta(hours=4)),
 }
 CASES = [Case(domain, checked, length) for domain, length in DOMAINS.values() for checked in domain.checked]
@@ -93,7 +95,7 @@ def ran(case: Case, parts: Sequence[Sequence[Row]], folder: Path, partitions: in
 
 def wrong(case: Case, reports: Sequence[Report], found: Ran) -> list[str]:
     """How the rows differ from those that Python expects of these reports."""
-    return list(differences(case.checked.view, case.checked.rows(reports), found.rows, "Python"))
+    return list(differences(case.checked.view, case.checked.rows(reports), found.left, "Python"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.checked.view)
@@ -104,7 +106,7 @@ def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(c
     live = ran(case, cut(records(reports), random.Random(5), 3), tmp_path / "live", 2)
     replayed = ran(case, [records(ordered)], tmp_path / "replayed", 1)
     assert wrong(case, reports, replayed) == []
-    assert (live.rows, live.counts) == (replayed.rows, replayed.counts)
+    assert (live.left, live.counts) == (replayed.left, replayed.counts)
     view = view_of(case)
     (limit,) = {view.admitted(source) for source in view.sources.values()}
     late = [each for each in reports if each.recorded - each.time > limit]

@@ -177,6 +177,21 @@ def test_a_row_that_could_not_be_read_reaches_its_processes_unless_it_has_change
     assert [each.data["row"]["name"] for each in inbox] == ([] if has_changed else ["Ada"])
 
 
+def test_a_row_of_a_view_that_could_not_be_read_reaches_its_processes() -> None:
+    world = World(random.Random(1))
+    row = {"card": "A", "ids": '["p1","p2"]'}
+    at = world.show("rapid_payments", "A/1", row)
+    letter, key = Letter("", "", b"A/1", at.value), f"views.rapid_payments/{at.partition}/{at.offset}/router"
+    assert is_resent(key)
+    resender = Resender(LogSettings(modules=("payments",)), world.log)
+    assert resender.resend(key, letter) is None
+    inbox = [each for p in range(world.log.partitions) for each in world.log.read(topics.INBOX, p, 0)]
+    assert [(each.key, decode(each.value).data["row"]["ids"]) for each in inbox] == [("card_blocking/A", row["ids"])]
+    wrong = world.show("rapid_payments", "B/1", {"card": "B"})
+    with pytest.raises(CannotRetry, match='a row of the view "rapid_payments" does not match "RapidPayments"'):
+        resender.resend(f"views.rapid_payments/{wrong.partition}/9/router", Letter("", "", b"B/1", wrong.value))
+
+
 def test_a_row_that_still_cannot_be_read_or_that_no_process_handles_says_so() -> None:
     resender = Resender(LogSettings(modules=("shop",)), World(random.Random(1)).log)
     letter = Letter("", "", b'{"id":7}', record(after=row(7) | {"name": None}))
@@ -193,6 +208,7 @@ def test_what_views_could_not_take_in_is_not_sent_again() -> None:
 
 def test_letters_about_records_that_are_lost_are_told_from_those_that_can_be_retried() -> None:
     assert is_loss_notice("process-inbox/0/1-2")
+    assert is_loss_notice("views.rapid_payments/0/1-2")
     kept = ["process-inbox/0/1", "events/0/5/router", "processes/0/p/1-2", "process-inbox/0/timer/p/a/t@1-2"]
     assert not any(map(is_loss_notice, kept))
     with pytest.raises(CannotRetry, match="has no value"):

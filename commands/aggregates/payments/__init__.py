@@ -1,0 +1,1 @@
+"""The sample domain `payments`: cards, which are open or blocked."""

@@ -1,0 +1,1 @@
+"""The aggregate of the sample domain `saved_searches`."""

@@ -1,0 +1,1 @@
+"""The observations of the sample domain `timelines`."""

@@ -1,0 +1,1 @@
+"""The sample domain `payments`: from alerts to blocked cards."""

@@ -1,0 +1,1 @@
+"""The view of the sample domain `saved_searches`."""

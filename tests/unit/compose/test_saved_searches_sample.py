@@ -1,0 +1,61 @@
+"""What the sample `saved_searches` expects, at the edges of its rules, and what its demo sends."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import orjson
+import pytest
+
+from commands.codec import read_command
+from commands.declaring.observation import ObservationRegistry
+from commands.declaring.registry import CommandRegistry
+from compose.observed.saved_searches import SEARCHES, Change, SavedSearches, alerts, is_found, rounds
+
+HOME: dict[str, Any] = {
+    "id": "1", "home": "h", "city": "Linz", "price": 200_000, "beds": 2, "description": "Quiet, Süden",
+    "latitude": 48.3, "longitude": 14.3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ({}, True),
+        ({"city": "Graz"}, False),
+        ({"min_price": 200_000, "max_price": 200_000, "beds": 2}, True),
+        ({"min_price": 200_001}, False),
+        ({"max_price": 199_999}, False),
+        ({"beds": 3}, False),
+        ({"words": "SÜDEN quiet"}, True),
+        ({"words": "quiet lift"}, False),
+        ({"latitude": 48.301, "longitude": 14.3, "within_km": 0.12}, True),
+        ({"latitude": 48.301, "longitude": 14.3, "within_km": 0.1}, False),
+    ],
+)
+def test_what_a_search_finds(search: dict[str, Any], found: bool) -> None:
+    assert is_found({"city": "Linz"} | search, HOME) is found
+
+
+def test_an_alert_stays_and_shows_the_last_offer_that_was_found() -> None:
+    save = Change("save", {"search_id": "s/1", "city": "Linz", "max_price": 200_000})
+    offers = [Change("offer", {**HOME, "price": price}) for price in (200_000, 150_000, 300_000)]
+    found = alerts([offers[0], save, *offers, Change("delete", {"search_id": "s/1"}), offers[0]])
+    assert found == {"s%2F1/h": {"search": "s/1", "home": "h", "city": "Linz", "price": 150_000, "beds": 2}}
+
+
+def test_what_the_demo_sends_is_accepted() -> None:
+    sample, commands = SavedSearches(), CommandRegistry.load(["saved_searches"])
+    observed = ObservationRegistry.load(["saved_searches"])
+    sent = [request for requests in sample.rounds() for request in requests]
+    for request in sent:
+        if request.is_observation:
+            observed.read(request.type, orjson.dumps(request.body))
+        else:
+            read_command(commands.command(request.type), request.body)
+    assert {each.type for each in sent} == {*commands.commands, "home_offered"}
+    assert sample.number == SEARCHES
+    assert sample.rows
+    kinds = [{each.kind for each in changes} for changes in rounds(random.Random(1))]
+    assert all(kind == {"offer"} or "offer" not in kind for kind in kinds), "searches and offers are never in one round"

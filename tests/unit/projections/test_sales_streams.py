@@ -1,0 +1,110 @@
+"""The stream views of the sample domain `sales`, on Spark: the rows that plain Python expects, whatever the batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import orjson
+import pytest
+from pyspark.sql import Row
+
+from commands.declaring.aggregate import Event
+from compose.sales.facts import Fact, facts
+from compose.sales.rows import late_for_minutes, late_for_taxes, per_minute, taxed, tiers
+from compose.stored_rows import Rows, differences
+from eventlog.envelope import Envelope, encode_event, format_time
+from projections.registry import ViewRegistry
+from projections.spark.streams.frames import AMENDING, DROPPED
+from projections.stream.view import StreamView
+from projections.views.sales.taxed_sales import with_tier
+from tests.gate_events import owner_s_beat, raw_event
+from tests.observed import cut
+from tests.stream_queries import Ran, run
+
+pytestmark = pytest.mark.jvm
+
+START = datetime(2026, 3, 1, 11, 58, tzinfo=UTC)
+EXPECTED: dict[str, Callable[[Sequence[Fact]], Rows]] = {
+    "taxed_sales": taxed,
+    "membership_tiers": tiers,
+    "sales_per_minute": per_minute,
+    "taxed_sales_late": late_for_taxes,
+    "sales_per_minute_late": late_for_minutes,
+}
+
+
+@cache
+def registry() -> ViewRegistry:
+    return ViewRegistry.load(["sales"])
+
+
+def record_of(fact: Fact) -> Row:
+    """What a handler would have appended."""
+    cause = Envelope(f"c/{fact.stream}/{fact.sequence}", "command", fact.stream, fact.time, {})
+    times = format_time(fact.time), format_time(fact.recorded)
+    value = encode_event(cause, *times, "/headwater", fact.type, 1, fact.sequence, orjson.dumps(fact.data))
+    return raw_event(f"{fact.stream}/{fact.sequence}", value, fact.time)
+
+
+def ran(view: StreamView, parts: Sequence[Sequence[Row]], folder: Path, partitions: int) -> Ran:
+    """Run the view's query over these batches; a day later, all its rows are final."""
+    last = max(record.timestamp for part in parts for record in part)
+    quiet = [[owner_s_beat(last + timedelta(days=1, seconds=number))] for number in range(2)] if view.final else []
+    found = run(view, [*parts, *quiet], folder, partitions)
+    assert found.dropped_by_watermark == 0, "Spark dropped what the rule admits"
+    return found
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(name: str, tmp_path: Path) -> None:
+    happened = facts(random.Random(11), START, timedelta(minutes=40))
+    (view,) = (each for each in registry().of_kind(StreamView) if each.name == name)
+    records = [record_of(each) for each in happened]
+    ordered = [record_of(each) for each in sorted(happened, key=lambda each: each.time)]
+    live = ran(view, cut(records, random.Random(5), 4), tmp_path / "live", 2)
+    replayed = ran(view, [ordered], tmp_path / "replayed", 1)
+    assert list(differences(name, EXPECTED[name](happened), replayed.rows, "Python")) == []
+    assert (live.rows, live.counts) == (replayed.rows, replayed.counts)
+    of_late = any(source.is_of_late for source in view.sources.values())
+    left = live.counts[AMENDING if of_late or view.late == "amend" else DROPPED]
+    assert left > 0, "the events must include late ones"
+    assert len(replayed.sent) == len(set(replayed.sent)), "a batch has one row per key"
+    if view.final:
+        assert len(live.sent) == len(set(live.sent)), "a final row is sent once"
+
+
+@pytest.mark.parametrize("order", [(9, 10, 11), (10, 11, 9), (11, 9, 10)])
+def test_of_changes_at_the_same_time_the_last_one_in_the_stream_counts(order: Sequence[int]) -> None:
+    known, tier_of = None, {9: "gold", 10: "basic", 11: "silver"}
+    for sequence in order:
+        known, rows = with_tier(known, SimpleNamespace(time=START, sequence=sequence, tier=tier_of[sequence]))
+        assert rows == []
+    sold = {"sale_id": "S1", "customer": "Ada", "country": "AT", "category": "books", "cents": 1}
+    _, (row,) = with_tier(known, SimpleNamespace(time=START, sequence=None, tier=None, basis_points=None, **sold))
+    assert row == {**sold, "made_at": START, "tier": "silver", "basis_points": None, "tax_cents": None}
+
+
+def test_the_events_include_what_is_hard() -> None:
+    happened = facts(random.Random(11), START, timedelta(minutes=40))
+    rows = taxed(happened)
+    assert {row["tier"] for row in rows.values()} == {None, "basic", "silver", "gold"}
+    assert None in {row["basis_points"] for row in rows.values()}
+    changes = [each for each in happened if each.type != "sale.made"]
+    assert len({(each.stream, each.time) for each in changes}) < len(changes), "two changes at the same time"
+    sold_at = {(each.data["customer"], each.time) for each in happened if each.type == "sale.made"}
+    changed_at = {(each.data.get("customer"), each.time) for each in changes}
+    assert sold_at & changed_at, "a sale and a change at the same time"
+
+
+def test_every_stream_view_of_the_domain_is_tested() -> None:
+    assert {view.name for view in registry().of_kind(StreamView)} == set(EXPECTED)
+
+
+def test_the_classes_are_those_of_the_events() -> None:
+    kinds: set[type[Event]] = {kind for view in registry().of_kind(StreamView) for kind in view.classes}
+    assert {kind.type for kind in kinds} == {each.type for each in facts(random.Random(1), START, timedelta(hours=1))}

@@ -1,0 +1,95 @@
+"""The view `search_alerts` on Spark: the rows that plain Python expects, however late searches and homes are read."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+from pyspark.sql import Row
+
+from commands.aggregates.saved_searches.saved_search import Change as ChangeSearch
+from commands.aggregates.saved_searches.saved_search import Delete, Save, SavedSearch, saved_search
+from commands.declaring.observation import ObservationRegistry, to_entry
+from compose.observed.saved_searches import Change, alerts, rounds
+from compose.stored_rows import Rows, differences
+from eventlog.envelope import Envelope, encode_event, format_time
+from projections.views.saved_searches.search_alerts import search_alerts
+from tests.gate_events import raw_event
+from tests.observed import cut, raw
+from tests.stream_queries import run
+
+pytestmark = pytest.mark.jvm
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+COMMANDS: Any = {"save": Save, "change": ChangeSearch, "delete": Delete}
+LATE_AFTER = timedelta(minutes=1)
+
+
+class Happened(NamedTuple):
+    """A change with its time and the time when it was recorded."""
+
+    change: Change
+    time: datetime
+    recorded: datetime
+
+
+def happened(seed: int) -> list[Happened]:
+    """Rounds 10 seconds apart, in the order of their times; most are recorded later, and some homes too late."""
+    chance, found, time = random.Random(seed), list[Happened](), START
+    for changes in rounds(chance):
+        for each in chance.sample(changes, len(changes)):
+            time += timedelta(milliseconds=chance.choice((1, 20, 700)))
+            delays = (0.0, 0.0, 5.0, 40.0, 60.0, *((60.001, 900.0) if each.kind == "offer" else ()))
+            found.append(Happened(each, time, time + timedelta(seconds=chance.choice(delays))))
+        time += timedelta(seconds=10)
+    return found
+
+
+def records(changes: Sequence[Happened]) -> list[Row]:
+    """The records of these changes, in the order in which they were recorded."""
+    registry = ObservationRegistry.load(["saved_searches"])
+    states, numbers = defaultdict[str, SavedSearch](SavedSearch), defaultdict[str, int](int)
+    found = list[tuple[datetime, Row]]()
+    for each in changes:
+        if each.change.kind == "offer":
+            body = {**each.change.request.body, "time": each.time.isoformat()}
+            entry = to_entry(registry.read("home_offered", orjson.dumps(body)), each.recorded, None, None)
+            at = datetime.fromtimestamp(entry.timestamp_ms / 1000, UTC)
+            found.append((each.recorded, raw(entry.key, entry.value, at)))
+        else:
+            id_ = each.change.data["search_id"]
+            (event,) = saved_search.decide(COMMANDS[each.change.kind](**each.change.data), states[id_])
+            states[id_], numbers[id_] = saved_search.evolve(states[id_], event), numbers[id_] + 1
+            found.append((each.recorded, event_record(event, id_, numbers[id_], each)))
+    return [row for _, row in sorted(found, key=lambda pair: pair[0])]
+
+
+def event_record(event: Any, id_: str, sequence: int, at: Happened) -> Row:
+    stream = f"saved_search/{id_}"
+    command = Envelope(f"c{id_}{sequence}", "saved_search.save", stream, at.time, {})
+    times = format_time(at.time), format_time(at.recorded)
+    value = encode_event(
+        command, *times, "/headwater/saved_search", event.type, 1, sequence, event.model_dump_json().encode()
+    )
+    return raw_event(f"{stream}/{sequence}", value, at.time)
+
+
+def expected(changes: Sequence[Happened]) -> Rows:
+    return alerts(each.change for each in changes if each.recorded - each.time <= LATE_AFTER)
+
+
+def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(tmp_path: Path) -> None:
+    changes = happened(11)
+    rows, batches = expected(changes), records(changes)
+    replayed = run(search_alerts, [batches], tmp_path / "replayed", 1)
+    assert len(rows) > 50
+    assert list(differences("search_alerts", rows, replayed.left, "Python")) == []
+    live = run(search_alerts, cut(batches, random.Random(5), 14), tmp_path / "live", 2)
+    assert live.left == replayed.left
+    assert len(live.rows) > len(rows), "some rows were sent too early, and are taken back"
+    assert (live.dropped_by_watermark, replayed.dropped_by_watermark) == (0, 0)
