@@ -117,11 +117,16 @@ def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSett
     finally:
         process.terminate()
         assert process.wait(120) == 0, output(log_settings)
-    keys = [record.key for p in range(log.partitions) for record in log.read(RECEIPTS, p, 0)]
-    follow_ups = [key for key in keys if key.startswith("order_fulfilment:")]
+    follow_ups = answered(log, "order_fulfilment:")
     assert len(follow_ups) == len(set(follow_ups)), "a command of the process was answered twice"
     assert list(log.read(DEAD_LETTERS, 0, 0)) == []
     log.close()
+
+
+def answered(log: KafkaLog, ids: str) -> list[str]:
+    """The ids of answered commands that begin with this, once per receipt."""
+    keys = (record.key for partition in range(log.partitions) for record in log.read(RECEIPTS, partition, 0))
+    return [key for key in keys if key.startswith(ids)]
 
 
 def living(log: KafkaLog) -> dict[str, bytes]:
@@ -164,6 +169,7 @@ def test_cards_are_blocked_by_the_rows_of_a_view(log_settings: LogSettings, tmp_
         eventually(lambda: blocked(log) == dict.fromkeys((f"card/{card}" for card in cards), True))
         evidence = {event["card"]: event["evidence"] for event in blockings(log)}
         assert all(alerts[f"{card}/{ids[0][-1]}"]["ids"] == f'["{ids[0]}"]' for card, ids in evidence.items())
+        eventually(lambda: len(answered(log, "card_blocking:")) == len(alerts), "each alert has blocked its card")
         send(log, "card.unblock", card=cards[0])
         eventually(lambda: not blocked(log)[f"card/{cards[0]}"])
     with handler(log_settings, "payments,alarms", tmp_path):

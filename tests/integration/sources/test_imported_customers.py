@@ -196,6 +196,7 @@ def test_commands_in_the_outbox_are_sent_once_if_their_transaction_is_committed(
         body = {"payment_id": name, "customer_id": "1", "amount_cents": 100}
         return json.dumps({"type": "payment.receive", "body": body})
 
+    eventually(lambda: len(imported.events()) >= CUSTOMERS, "messages are captured: the snapshot is through", SETTLED_S)
     with imported.connector.connect() as connection:
         for number in range(WRITTEN):
             with connection.transaction():
