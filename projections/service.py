@@ -27,10 +27,12 @@ from eventlog.kafka_heartbeats import beating
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
 from projections.folding.slices import remove_left
+from projections.generations.dropping import drop_leftovers
 from projections.generations.engine import holds_events
 from projections.generations.lag import Lags, position
+from projections.generations.publishing import publish_live
 from projections.generations.rates import Rates
-from projections.generations.rebuild import Rebuilder, drop_leftovers, publish_live
+from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generation, Generations
 from projections.generations.sources import ends, sources
 from projections.generations.stream_report import note_start

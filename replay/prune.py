@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from projections.generations.rebuild import publish_live
+from projections.generations.dropping import drop_generations
+from projections.generations.publishing import publish_live
 from projections.generations.registry import Generation
 from projections.kinds import placeholder_view
 from replay.deployment import Deployment, open_deployment
@@ -137,7 +138,7 @@ def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool
         if withdraw:
             # the registry first: from here on no reader finds it
             deployment.generations.withdraw(view)
-        deployment.rebuilder().drop(placeholder_view(view), found)
+        drop_generations(placeholder_view(view), found, deployment.generations, deployment.stores)
     return found
 
 

@@ -23,7 +23,7 @@ from projections.generations.selection import ALL, Selection
 from projections.generations.sources import read_by
 from projections.loading.loader import Loader
 from projections.settings import StoreSettings
-from projections.stores.open import open_store
+from projections.stores.open import opened
 from projections.stores.store import Target, ViewStore
 from projections.view import View
 
@@ -186,17 +186,6 @@ class Build:
 
     def _ends(self) -> dict[int, int]:
         return {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
-
-
-@contextmanager
-def opened(view: View, settings: StoreSettings) -> Iterator[list[ViewStore]]:
-    """The stores of a view."""
-    stores = [open_store(each.name, settings) for each in view.stores]
-    try:
-        yield stores
-    finally:
-        for store in stores:
-            store.close()
 
 
 @contextmanager

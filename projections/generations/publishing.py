@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from projections.errors import CannotPublish, NotPublished, StoreUnavailable
+from projections.errors import CannotPublish, GenerationMissing, NotPublished, StoreUnavailable, ViewDeclarationError
+from projections.generations.registry import Generation, Generations
+from projections.settings import StoreSettings
+from projections.stores.open import opened
 from projections.stores.store import Target, ViewStore
+from projections.view import View
 
 
 def publish_everywhere(
@@ -25,3 +29,21 @@ def publish_everywhere(
             on_done(done)
     if problems:
         raise NotPublished(target.view.name, target.generation, "; ".join(problems))
+
+
+def publish_live(view: View, generations: Generations, settings: StoreSettings) -> Generation:
+    """Point every plain name of `view` at its current generation.
+
+    Raises GenerationMissing, NotPublished, and ViewDeclarationError if the current generation has another version.
+    """
+    live = generations.live().get(view.name)
+    if live is None:
+        raise GenerationMissing(view.name)
+    if live.tag != view.tag:
+        raise ViewDeclarationError(
+            view.name, f"its plain names lead to {live.tag}: run `replay publish` with the code of that version"
+        )
+    with opened(view, settings) as stores:
+        publish_everywhere(Target(view, live.generation), stores)
+    generations.published(view.name, live.generation)
+    return live

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,24 +13,18 @@ from eventlog.errors import EventLogError
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
-from projections.errors import (
-    GenerationMissing,
-    NotPublished,
-    ProjectionError,
-    RebuildFailed,
-    ViewDeclarationError,
-)
-from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading, opened
+from projections.errors import NotPublished, ProjectionError, RebuildFailed
+from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading
+from projections.generations.dropping import Drop, drop_old, drop_unfinished
 from projections.generations.engine import Engine, Failure, Load, StreamQueries, holds_events
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations, RebuildLock
 from projections.generations.sources import ends, sources
 from projections.generations.stream_report import read_report
 from projections.generations.top_up import top_up
-from projections.kinds import placeholder_view
 from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
-from projections.stores.open import open_store
+from projections.stores.open import opened
 from projections.stores.store import Target, ViewStore
 from projections.view import View
 
@@ -127,7 +121,7 @@ class Rebuilder:
                     build.result.seconds = time.monotonic() - began
                 report = read_report(self.settings, build.target.tag)
                 build.result.events, build.result.rows = report.records if report else 0, None
-                self._drop_if_possible(view, lambda: self._drop_old(view))
+                self._drop_if_possible(drop_old, view)
             return build.result
         except (ProjectionError, EventLogError) as error:
             return error
@@ -231,7 +225,7 @@ class Rebuilder:
                     if current is not None:
                         with build.phase("hand-over"):
                             yield build
-            self._drop_if_possible(view, lambda: self._drop_old(view))
+            self._drop_if_possible(drop_old, view)
         return build.result
 
     @contextmanager
@@ -281,7 +275,7 @@ class Rebuilder:
             with build.phase("swap"):
                 self._swap(build)
             build.result.seconds = time.monotonic() - began
-            self._drop_if_possible(build.target.view, lambda: self._drop_old(build.target.view))
+            self._drop_if_possible(drop_old, build.target.view)
         return build.result
 
     def roll_back(self, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
@@ -348,7 +342,7 @@ class Rebuilder:
         noted: ends of the log, as of a moment ago; None: those now.
         """
         with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
-            self._drop_leftovers(view)
+            drop_unfinished(view, self.generations, self.stores)
             patch_starts, every_end = noted or self._noted([view])
             bulk_ends = {each: every_end[each] for each in sources([view], self.settings)}
             selection = None if options.selection.is_all else str(options.selection)
@@ -364,7 +358,7 @@ class Rebuilder:
             except (ProjectionError, EventLogError, OSError) as error:
                 raise RebuildFailed(view.name, build.doing, str(error)) from error
             finally:
-                self._drop_if_possible(view, lambda: self._drop_leftovers(view))
+                self._drop_if_possible(drop_unfinished, view)
 
     def _build(
         self,
@@ -411,24 +405,12 @@ class Rebuilder:
         publish_everywhere(build.target, build.stores, lambda done: build.on_step(Step(name, "swap", 1 + done, places)))
         self.generations.published(name, generation)
 
-    def _drop_if_possible(self, view: View, drop: Callable[[], None]) -> None:
+    def _drop_if_possible(self, drop: Drop, view: View) -> None:
         """Drop what is no longer needed; if a store is unavailable, the next rebuild does it."""
         try:
-            drop()
+            drop(view, self.generations, self.stores)
         except (ProjectionError, OSError) as error:
             log.warning('could not drop old generations of "%s", the next rebuild drops them: %s', view.name, error)
-
-    def _drop_leftovers(self, view: View) -> None:
-        self.drop(view, [each for each in self.generations.of(view.name) if each.state == "building"])
-
-    def _drop_old(self, view: View) -> None:
-        """Keep the previous generation for a rollback; drop older ones."""
-        retired = [each for each in self.generations.of(view.name) if each.state == "retired"]
-        self.drop(view, sorted(retired, key=lambda each: each.live_at or each.created_at)[:-1])
-
-    def drop(self, view: View, generations: Sequence[Generation]) -> None:
-        """Drop generations that are not current, in every store that they were built in."""
-        drop(view, generations, self.generations, self.stores)
 
 
 def _load_of(build: Build) -> Load[View] | Failure | None:
@@ -437,49 +419,3 @@ def _load_of(build: Build) -> Load[View] | Failure | None:
         return build.bulk()
     except (ProjectionError, EventLogError, OSError) as error:
         return error
-
-
-def drop(view: View, dropped: Sequence[Generation], generations: Generations, settings: StoreSettings) -> None:
-    """Drop generations of a view that are not current, in every store that they were built in."""
-    # the registry first: from here on no reader finds them
-    generations.retire(view.name, [each.generation for each in dropped])
-    for name in sorted({name for each in dropped for name in each.stores}):
-        with closing(open_store(name, settings)) as store:
-            for each in dropped:
-                store.drop(Target(view, each.generation))
-    for each in dropped:
-        generations.forget(view.name, each.generation)
-
-
-def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
-    """Drop the leftovers of interrupted rebuilds of any view; if a store is unavailable, the next rebuild does it."""
-    alive = {(each.view, each.generation) for each in generations.being_built()}
-    left = [each for each in generations.all() if each.state == "building"]
-    for name in sorted({each.view for each in left if (each.view, each.generation) not in alive}):
-        try:
-            with generations.rebuilding(name):
-                leftovers = [each for each in generations.of(name) if each.state == "building"]
-                drop(placeholder_view(name), leftovers, generations, settings)
-            log.info('dropped the leftovers of an interrupted rebuild of "%s"', name)
-        except ProjectionError as error:
-            log.warning(
-                'could not drop the leftovers of a rebuild of "%s", the next rebuild drops them: %s', name, error
-            )
-
-
-def publish_live(view: View, generations: Generations, settings: StoreSettings) -> Generation:
-    """Point every plain name of `view` at its current generation.
-
-    Raises GenerationMissing, NotPublished, and ViewDeclarationError if the current generation has another version.
-    """
-    live = generations.live().get(view.name)
-    if live is None:
-        raise GenerationMissing(view.name)
-    if live.tag != view.tag:
-        raise ViewDeclarationError(
-            view.name, f"its plain names lead to {live.tag}: run `replay publish` with the code of that version"
-        )
-    with opened(view, settings) as stores:
-        publish_everywhere(Target(view, live.generation), stores)
-    generations.published(view.name, live.generation)
-    return live

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from projections.settings import StoreSettings
 from projections.stores.row_reader import RowReader
 from projections.stores.store import ViewStore
+from projections.view import View
 
 STORES = ("postgres", "elasticsearch", "valkey", "topic")
 
@@ -30,6 +34,17 @@ def open_store(name: str, settings: StoreSettings) -> ViewStore:
             return TopicStore(settings)
         case _:
             raise _unknown(name)
+
+
+@contextmanager
+def opened(view: View, settings: StoreSettings) -> Iterator[list[ViewStore]]:
+    """The stores of a view."""
+    stores = [open_store(each.name, settings) for each in view.stores]
+    try:
+        yield stores
+    finally:
+        for store in stores:
+            store.close()
 
 
 def open_reader(name: str, settings: StoreSettings) -> RowReader:

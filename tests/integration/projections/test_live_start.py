@@ -9,7 +9,7 @@ import pytest
 
 from eventlog.settings import LogSettings
 from projections.errors import StoreUnavailable
-from projections.generations.rebuild import drop_leftovers
+from projections.generations.dropping import drop_leftovers
 from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.service import Service
