@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 SEED: Final = "HEADWATER_SEED"
 PROFILE: Final = "HYPOTHESIS_PROFILE"
-FAST, LONG = 30, 600
+FAST, LONG = 20, 600
 """Examples of each property: a few new ones in each run."""
 LONGER = 10
 """How much more a long run has of what is expensive."""

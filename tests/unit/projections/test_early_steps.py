@@ -18,6 +18,7 @@ from projections.stream.early import EarlySteps
 from projections.stream.early_state import EarlyRows
 from projections.stream.past import InMemory, Past
 from projections.stream.steps import Memory, StepFailed, Steps
+from tests.seeds import examples
 
 GIVEN = {"id": TEXT, "time": TIME, "recordedtime": TIME, "value": INTEGER}
 MADE = {"name": TEXT, "seen": JSON, "gone": BOOLEAN}
@@ -152,7 +153,7 @@ def later(batches: Batches, pauses_ms: Sequence[int]) -> Iterator[tuple[int, lis
 
 @pytest.mark.parametrize("step", [counting, matching])
 @given(batches=arriving(), pauses_ms=PAUSES_MS)
-@settings(max_examples=500)
+@settings(max_examples=examples(50))
 def test_the_rows_are_those_of_a_plain_fold(
     step: Callable[..., Any], batches: Batches, pauses_ms: Sequence[int]
 ) -> None:
@@ -179,7 +180,7 @@ def test_rows_of_the_past_are_found_in_segments(batches: Batches, pauses_ms: Seq
 
 @pytest.mark.parametrize("step", [counting, matching])
 @given(batches=arriving(), pauses_ms=PAUSES_MS)
-@settings(max_examples=500)
+@settings(max_examples=examples(50))
 def test_rows_that_are_stored_apart_change_nothing(
     step: Callable[..., Any], batches: Batches, pauses_ms: Sequence[int]
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections.views.saved_searches.matching import cells_of_home, found, matches, with_search, words_of
+from tests.seeds import examples
 
 latitudes, longitudes = (st.one_of(st.sampled_from(edges), st.floats(-limit, limit)) for edges, limit in (
     ([48.3, 48.31, -90.0, 90.0, 0.0], 90),
@@ -44,7 +45,7 @@ changes = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.one_of(st.none(), s
 
 
 @given(changes, st.lists(homes, max_size=10))
-@settings(max_examples=500)
+@settings(max_examples=examples(50))
 def test_the_index_finds_what_a_look_at_all_searches_finds(
     made: list[tuple[str, list[Any] | None]], offered: list[Home]
 ) -> None:

@@ -112,7 +112,7 @@ parts = st.lists(
 )
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(60))
 @given(parts, st.sampled_from([(), (C,), (occurs(C, where=loud),)]), rows, st.randoms())
 def test_matches_are_those_that_the_definition_says(
     found: list[Occurs], without: Any, given_rows: list[Row], chance: Any
