@@ -163,13 +163,15 @@ class MadeEarlier(ApiError):
 
 
 class KeyOnly(ApiError):
-    """The view's store supports look-ups by key only."""
+    """The view's store supports look-ups by key only, and the view's rankings, by their declarations."""
 
-    def __init__(self, view: str, store: str) -> None:
+    def __init__(self, view: str, store: str, rankings: Sequence[str] = ()) -> None:
+        also = f", and queries that fit a ranking exactly: {', '.join(rankings)}" if rankings else ""
         super().__init__(
-            f'view "{view}" is stored in {store}, which supports look-ups by key only: use GET /views/{view}/rows?key='
+            f'view "{view}" is stored in {store}, which supports look-ups by key only{also}: '
+            f"use GET /views/{view}/rows?key="
         )
-        self.view, self.store = view, store
+        self.view, self.store, self.rankings = view, store, tuple(rankings)
 
 
 class NotCaughtUp(ApiError):

@@ -197,7 +197,7 @@ class Finder(ViewReader, Protocol):
     """A store that also finds rows by their columns."""
 
     async def find(self, live: Live, query: Query) -> Page:
-        """One page of rows for the query."""
+        """One page of rows for the query; raises NotRanked if the store finds rows by rankings only."""
 
 
 class Searcher(Finder, Protocol):
@@ -212,3 +212,7 @@ class Searcher(Finder, Protocol):
 
 class GenerationGone(Exception):
     """The generation of a cached answer was dropped meanwhile: read the registry again."""
+
+
+class NotRanked(Exception):
+    """The store has no ranking for this query, or not in this generation: use a store that sorts rows."""
