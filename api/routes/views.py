@@ -258,7 +258,6 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         methods=["GET"],
         operation_id=f"follow {view.name}",
         summary="Follow the changes of rows.",
-        include_in_schema=not view.has_own_query,
         description=changes.DESCRIPTION,
         response_class=Response,
         responses={
