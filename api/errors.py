@@ -13,7 +13,6 @@ ApiError
 ├── ReceiptMissing       there is no receipt for this command id
 ├── TooManyFollowers     the process already serves its maximum of clients that follow changes
 ├── NeverChanges         the view was made with --as, so its rows never change
-├── NotFollowed          the view is a stream view, whose changes cannot be followed
 ├── MadeEarlier          the view was made from an earlier version of a declared view
 ├── KeyOnly              the view's store supports look-ups by key only
 ├── SourceNotCaughtUp    the captured database has not been captured up to the position in time
@@ -143,14 +142,6 @@ class NeverChanges(ApiError):
         self.view, self.source = view, source
 
 
-class NotFollowed(ApiError):
-    """The view is a stream view: its patches name no event, so its changes cannot be followed."""
-
-    def __init__(self, view: str) -> None:
-        super().__init__(f'"{view}" is a stream view, whose changes cannot be followed: read its rows again instead')
-        self.view = view
-
-
 class MadeEarlier(ApiError):
     """The view was made from an earlier version of a declared view, so its columns may differ."""
 
@@ -163,13 +154,15 @@ class MadeEarlier(ApiError):
 
 
 class KeyOnly(ApiError):
-    """The view's store supports look-ups by key only."""
+    """The view's store supports look-ups by key only, and the view's rankings, by their declarations."""
 
-    def __init__(self, view: str, store: str) -> None:
+    def __init__(self, view: str, store: str, rankings: Sequence[str] = ()) -> None:
+        also = f", and queries that fit a ranking exactly: {', '.join(rankings)}" if rankings else ""
         super().__init__(
-            f'view "{view}" is stored in {store}, which supports look-ups by key only: use GET /views/{view}/rows?key='
+            f'view "{view}" is stored in {store}, which supports look-ups by key only{also}: '
+            f"use GET /views/{view}/rows?key="
         )
-        self.view, self.store = view, store
+        self.view, self.store, self.rankings = view, store, tuple(rankings)
 
 
 class NotCaughtUp(ApiError):
@@ -229,7 +222,6 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ReceiptMissing: Meaning(404, "receipt_missing", "Receipt not found", ("command_id",)),
     TooManyFollowers: Meaning(503, "too_many_followers", "Too many clients follow changes", ("limit",), 10),
     NeverChanges: Meaning(409, "never_changes", "The view never changes", ("view", "source")),
-    NotFollowed: Meaning(409, "not_followed", "The view's changes cannot be followed", ("view",)),
     MadeEarlier: Meaning(
         409, "made_earlier", "The view was made from an earlier version", ("view", "source", "version", "declared")
     ),

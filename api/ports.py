@@ -21,7 +21,7 @@ from eventlog.envelope import Envelope, Position
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition
 from projections.table.patch import Place
-from projections.view import View
+from projections.view import View, generation_tag
 
 Row = dict[str, Any]
 Applied = Mapping[str, Place]
@@ -117,14 +117,19 @@ class Auditor(Protocol):
 class Live:
     """The generation of a view that answers queries.
 
-    tag: part of the keys of its patches; that of an earlier version while a new version is being built. bulk_ends: by
-    source, the offset below which it had all events from the start.
+    tag: of the view; that of an earlier version while a new version is being built. bulk_ends: by source, the offset
+    below which it had all events from the start.
     """
 
     view: View
     generation: int
     tag: str
     bulk_ends: Mapping[str, int]
+
+    @property
+    def patch_tag(self) -> str:
+        """Begins the keys of the patches that it takes."""
+        return generation_tag(self.tag, self.generation) if self.view.has_own_query else self.tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +202,7 @@ class Finder(ViewReader, Protocol):
     """A store that also finds rows by their columns."""
 
     async def find(self, live: Live, query: Query) -> Page:
-        """One page of rows for the query."""
+        """One page of rows for the query; raises NotRanked if the store finds rows by rankings only."""
 
 
 class Searcher(Finder, Protocol):
@@ -212,3 +217,7 @@ class Searcher(Finder, Protocol):
 
 class GenerationGone(Exception):
     """The generation of a cached answer was dropped meanwhile: read the registry again."""
+
+
+class NotRanked(Exception):
+    """The store has no ranking for this query, or not in this generation: use a store that sorts rows."""

@@ -1,17 +1,19 @@
-"""Reads a view: its live generation, and its rows by key from any available store."""
+"""Reads a view: its live generation, from the first available of some stores."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
-from api.ports import GenerationGone, Generations, Live, ViewReader
+from api.ports import GenerationGone, Generations, Live, NotRanked, ViewReader
 from projections.errors import GenerationMissing, StoreUnavailable
+from projections.table.declared_stores import Cache
 from projections.view import View
 
 Answer = TypeVar("Answer")
+Reader = TypeVar("Reader", bound=ViewReader)
 
 AWAY_S: Final = 1.0
 """How long a store that did not answer is skipped, if the view has another store."""
@@ -19,28 +21,36 @@ AWAY_S: Final = 1.0
 logger = logging.getLogger(__name__)
 
 
-class KeyReaders:
-    """The stores of one view, for look-ups by key: the cache first if the view has one, then in declared order."""
+class Readers(Generic[Reader]):
+    """Stores of one view that can give the same answer; earlier ones are preferred. view: its name."""
 
-    def __init__(self, readers: Mapping[str, ViewReader], view: View) -> None:
-        names = sorted((store.name for store in view.stores if store.answers), key=lambda name: name != "valkey")
-        self._view = view.name
-        self._readers: Sequence[ViewReader] = [readers[name] for name in names]
+    def __init__(self, view: str, readers: Sequence[Reader]) -> None:
+        self._view, self._readers = view, readers
         self._away_until: dict[str, float] = {}
 
-    async def ask(self, call: Callable[[ViewReader], Awaitable[Answer]]) -> Answer:
-        """The answer of the first available store; raises StoreUnavailable if there is none."""
+    async def ask(self, call: Callable[[Reader], Awaitable[Answer]]) -> Answer:
+        """The answer of the first available store; raises StoreUnavailable or NotRanked if there is none."""
         now = time.monotonic()
         there = [each for each in self._readers if self._away_until.get(each.name, 0.0) <= now]
         for reader in (there or self._readers)[:-1]:
             try:
                 return await call(reader)
+            except NotRanked:
+                continue
             except StoreUnavailable as error:
                 self._away_until[reader.name] = time.monotonic() + AWAY_S
                 logger.warning(
                     'view "%s": reading from another store, %s is unavailable: %s', self._view, reader.name, error
                 )
         return await call((there or self._readers)[-1])
+
+
+class KeyReaders(Readers[ViewReader]):
+    """The stores of one view, for look-ups by key: the cache first if the view has one, then in declared order."""
+
+    def __init__(self, readers: Mapping[str, ViewReader], view: View) -> None:
+        names = sorted((store.name for store in view.stores if store.answers), key=lambda name: name != Cache.name)
+        super().__init__(view.name, [readers[name] for name in names])
 
 
 async def read_live(

@@ -12,6 +12,7 @@ from api.ndjson import MEDIA_TYPE as NDJSON
 from api.problems import PROBLEM_SCHEMA
 from api.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column, sortable
 from api.service import Service
+from projections.stores.rankings import ranked_of
 from projections.table.lookups import looked_up_types
 from projections.table.types import ColumnType
 from projections.view import View
@@ -105,6 +106,9 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
     place = place_column(view) if searching else None
     extra = ([RELEVANCE] if searching else []) + ([DISTANCE] if place else [])
     order = f"columns, the most important first, with - for descending: {', '.join([*sortable(view), *extra])}"
+    ranked = [f"{each.ranking.sort}{_filtered(each.ranking.within)}" for each in ranked_of(view)]
+    if ranked and not searching:
+        order += f"; fastest: {', '.join(ranked)}"
     found = [
         query("sort", TEXT, order),
         query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": 50}, "rows on a page"),
@@ -131,6 +135,10 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
             plain = operator == "eq" and column not in taken
             found.append(_filter_parameter(column if plain else f"{column}.{operator}", operator, COLUMNS[kind]))
     return found
+
+
+def _filtered(within: Sequence[str]) -> str:
+    return f" with a filter for one value of {' and '.join(within)}" if within else ""
 
 
 def _filter_parameter(name: str, operator: str, value: Schema) -> Schema:

@@ -170,13 +170,16 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("your timeline", "curl -sS '{api}/views/home_timelines?reader=me&sort=-written_at&limit=3'"),
     ),
     "shop_floor": (
-        ("the three best sellers", "curl -sS '{api}/views/top_sellers?sort=-cents,product&limit=3'"),
+        ("the three best sellers", "curl -sS '{api}/views/top_sellers?sort=-cents&limit=3'"),
         (
             "sell something",
             "curl -sS -X POST {api}/observations/item_sold -H 'content-type: application/json' "
             '-d \'{{"id": "mine-1", "source": "me", "data": {{"product": "tea", "pieces": 100, "cents": 45000}}}}\'',
         ),
-        ("the best sellers of each day", "curl -sS '{api}/views/daily_sellers?sort=-day,-cents,product&limit=5'"),
+        (
+            "the three best sellers of today",
+            'curl -sS "{api}/views/daily_sellers?day=$(date -u +%Y-%m-%dT00:00:00Z)&sort=-cents&limit=3"',
+        ),
     ),
     "checkouts": (
         (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from projections.stream.steps import UNCHANGED
     from projections.stream.view import StreamView
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
-    from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Topic
+    from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Ranking, Topic
     from projections.table.expressions import envelope, field, minus, negative, point, value, when
     from projections.table.folds import (
         EVERY,
@@ -61,6 +61,7 @@ __all__ = [
     "Elasticsearch",
     "Lookup",
     "Postgres",
+    "Ranking",
     "StreamView",
     "TableView",
     "Topic",

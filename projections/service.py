@@ -44,11 +44,11 @@ from projections.settings import StoreSettings
 from projections.spark.streams.checkpoint import Checkpoint, sweep
 from projections.stores.open import STORES, open_store
 from projections.stores.store import Target
-from projections.stream.view import StreamView, generation_tag
+from projections.stream.view import StreamView
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
 from projections.table.view import TableView
-from projections.view import View
+from projections.view import View, generation_tag
 
 log = logging.getLogger(__name__)
 

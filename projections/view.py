@@ -14,6 +14,11 @@ from projections.table.lookups import Lookup
 from projections.table.types import ColumnType
 
 
+def generation_tag(tag: str, generation: int) -> str:
+    """The tag of a generation that has a query of its own, from that of its view: `hourly_views@1.g2`."""
+    return f"{tag}.g{generation}"
+
+
 class View(Protocol):
     """A declared view. `projections.kinds` has the kinds.
 

@@ -37,7 +37,7 @@ class ViewFeed:
     """The changes of one view, for all its followers; each row is read once for all of them."""
 
     def __init__(self, view: View, readers: KeyReaders, lookups: Lookups, generations: Generations, live: Live) -> None:
-        self.view, self.tag, self.generation = view, live.tag, live.generation
+        self.view, self.tag, self.generation = view, live.patch_tag, live.generation
         self.followers: set[Subscription] = set()
         self.delivered: Mapping[int, int] = {}
         """The `patches` offsets up to which the followers got everything; set once `started`."""
@@ -122,8 +122,8 @@ class ViewFeed:
 
     async def _look_at_generation(self) -> None:
         live = await self._generations.live(self.view)
-        if live.tag != self.tag:
-            self.tag = live.tag
+        if live.patch_tag != self.tag:
+            self.tag = live.patch_tag
             self._touched.clear()
             self.started.clear()
             await self.started.wait()  # nothing is missed between reading again and the next change
@@ -157,6 +157,6 @@ async def _applied(reader: ViewReader, live: Live, wanted: Iterable[Touch]) -> N
         pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
 
-def _change(key: str, row: Row | None, position: SourcePosition) -> Change:
-    document = {"key": key, "row": row, "position": str(position)}
+def _change(key: str, row: Row | None, position: SourcePosition | None) -> Change:
+    document = {"key": key, "row": row, "position": None if position is None else str(position)}
     return Change(key, b"event: change\ndata: " + orjson.dumps(document) + b"\n")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -17,6 +17,7 @@ from eventlog.envelope import Position
 from eventlog.errors import EventLogError
 from eventlog.ports import EventLog, Record
 from eventlog.source_positions import SourcePosition, topic_and_partition
+from projections.loading.decoding import BATCH
 
 BATCH_RECORDS: Final = 5_000
 POLL_S: Final = 0.1
@@ -26,11 +27,14 @@ logger = logging.getLogger(__name__)
 
 
 class Touch(NamedTuple):
-    """A change of a row by an event: the place of its patch in `patches`, and the position of the event."""
+    """A change of a row: the place of its patch in `patches`, and the position of the event.
+
+    A row of a stream view comes from many records, and has no position.
+    """
 
     partition: int
     offset: int
-    position: SourcePosition
+    position: SourcePosition | None
 
 
 Touched = dict[str, Touch]
@@ -54,13 +58,18 @@ def touches(records: Iterable[Record], tags: frozenset[str]) -> dict[str, Touche
         if not slash or tag not in tags or record.value is None:
             continue
         try:
-            document = orjson.loads(record.value)
-            topic, partition = topic_and_partition(str(document["p"]))
-            touch = Touch(record.partition, record.offset, SourcePosition(topic, Position(partition, document["o"])))
+            touch = Touch(record.partition, record.offset, _position(orjson.loads(record.value)))
         except (KeyError, TypeError, ValueError):
             continue  # the loaders make it a dead letter
         found.setdefault(tag, {})[key] = touch
     return found
+
+
+def _position(document: dict[str, Any]) -> SourcePosition | None:
+    if BATCH in document:
+        return None
+    topic, partition = topic_and_partition(str(document["p"]))
+    return SourcePosition(topic, Position(partition, document["o"]))
 
 
 class PatchTail:

@@ -1,23 +1,62 @@
-"""Views in Valkey: rows by key, guards and the ledger."""
+"""Views in Valkey: rows by key and by rankings, guards and the ledger."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final
 
 import orjson
 import valkey.asyncio
 from valkey.exceptions import ValkeyError
 
-from api.ports import Applied, Live, Row
+from api.cursor import typed_beyond
+from api.ports import Applied, Live, NotRanked, Page, Row
+from api.query import Query
+from api.rankings import ranking_for
 from projections.errors import StoreUnavailable
-from projections.stores.names import cache_key, cache_ledger
+from projections.stores.names import cache_key, cache_ledger, cache_rankings
+from projections.stores.rankings import Rankings
 from projections.table.patch import places_from_json
-
-Answer = TypeVar("Answer")
 
 TIMEOUT_S = 1.0
 """Short, so that a cache without an answer does not delay an answer from another store."""
+
+
+# KEYS: the set with the declarations of the generation's rankings, and the ranking. ARGV: its declaration; the number
+# of bytes before the key in a member whose score is inexact; what comes before the key in the name of a row; how many
+# rows; and, except on the first page, score and member of the last row before them. It returns the number of all rows
+# and the documents of these, or nothing if the generation does not have the ranking. A script sees one state of rows
+# and rankings. A sorted set cannot start between members with equal scores, so their place is found by halving; Lua
+# would compare texts by the server's locale, so bytes are compared.
+READ_RANKING: Final = """
+local function is_after(one, other)
+    for at = 1, math.min(#one, #other) do
+        local left, right = string.byte(one, at), string.byte(other, at)
+        if left ~= right then return left > right end
+    end
+    return #one > #other
+end
+
+if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 0 then return false end
+local start = 0
+if ARGV[5] then
+    start = redis.call('ZCOUNT', KEYS[2], '-inf', '(' .. ARGV[5])
+    local stop = redis.call('ZCOUNT', KEYS[2], '-inf', ARGV[5])
+    while start < stop do
+        local middle = math.floor((start + stop) / 2)
+        local member = redis.call('ZRANGE', KEYS[2], middle, middle)[1]
+        if is_after(member, ARGV[6]) then stop = middle else start = middle + 1 end
+    end
+end
+local answer = {redis.call('ZCARD', KEYS[2])}
+local found = redis.call('ZRANGE', KEYS[2], start, start + ARGV[4] - 1, 'WITHSCORES')
+for at = 1, #found, 2 do
+    local key, score = found[at], math.abs(tonumber(found[at + 1]))
+    if score >= 2^53 and score < math.huge then key = string.sub(key, ARGV[2] + 1) end
+    answer[#answer + 1] = redis.call('HGET', ARGV[3] .. key, 'doc')
+end
+return answer
+"""
 
 
 class ValkeyReader:
@@ -30,6 +69,7 @@ class ValkeyReader:
         self._client: valkey.asyncio.Valkey = valkey.asyncio.Valkey.from_url(
             url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
         )
+        self._read_ranking = self._client.register_script(READ_RANKING)
 
     async def open(self) -> None:
         """Nothing to do: the client connects at its first use."""
@@ -51,6 +91,26 @@ class ValkeyReader:
         documents = await self._ask(pipeline.execute())
         found = zip(keys, documents, strict=True)
         return {key: _row(live, orjson.loads(document)) for key, document in found if document is not None}
+
+    async def find(self, live: Live, query: Query) -> Page:
+        """One page of rows of a ranking; raises NotRanked if there is none for this query."""
+        fitting = ranking_for(live.view, query)
+        if fitting is None:
+            raise NotRanked
+        ranked, group = fitting
+        of = Rankings.of(self._environment, live.view, live.generation)
+        names = [cache_rankings(self._environment, live.view.name, live.generation), of.set_name(ranked, group)]
+        arguments: list[Any] = [ranked.name, ranked.exact_bytes, self._key(live, ""), query.limit + 1]
+        if query.beyond is not None:
+            arguments += ranked.place(*typed_beyond(live.view, query))
+        answer = await self._ask(self._read_ranking(keys=names, args=arguments))
+        if answer is None:  # the generation is of an earlier declaration, was dropped, or the server lost it
+            raise NotRanked
+        total, *documents = answer
+        rows = [_row(live, orjson.loads(document)) for document in documents if document is not None]
+        page, shown = rows[: query.limit], query.stored(live.view)
+        last = [page[-1][step.column] for step in query.order] if len(rows) > len(page) else None
+        return Page([{name: row[name] for name in shown} for row in page], last, total if query.count else None)
 
     async def guard(self, live: Live, key: str) -> Applied:
         """What the row's guard says was applied to it."""

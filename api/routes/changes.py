@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.changes.position import read_position
 from api.changes.subscription import Delivery, Reason, Subscription
-from api.errors import BadParameter, NotFollowed
+from api.errors import BadParameter
 from api.parameters import check_names, read_integer
 from api.service import Service
 from projections.view import View
@@ -29,7 +29,8 @@ Server-sent events (`EventSource`), until the connection ends.
 
 - `open`: `{"position", "generation"}`. Read the rows now; all later changes follow.
 - `change`: `{"key", "row", "position"}`. `row` is the row after the change, null if it was removed. Several
-  quick changes of a row may be sent as one. `position` is the position of the event in the log. Columns that are looked
+  quick changes of a row may be sent as one. `position` is the position of the event in the log; it is
+  null in a stream view, whose rows come from many records. Columns that are looked
   up in another view have their value at the time of sending; if only the other view's row changes, no `change` is sent.
 - `reset`: `{"reason"}`. Read all rows again; changes continue. The reason is that the view was rebuilt
   (`generation_changed`), that the missed changes are no longer stored (`position_gone`), or that they are too many
@@ -48,8 +49,6 @@ def following(service: Service, view: View) -> Callable[[Request], Awaitable[Res
     """The endpoint of one view."""
 
     async def follow(request: Request) -> Response:
-        if view.has_own_query:
-            raise NotFollowed(view.name)
         parameters = request.query_params.multi_items()
         plain = check_names(parameters, PARAMETERS, repeatable=("key",))
         keys = frozenset(value for name, value in parameters if name == "key")

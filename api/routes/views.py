@@ -17,14 +17,17 @@ from api.documents import ViewDocument, Views
 from api.errors import BadParameter, KeyOnly, RowMissing
 from api.made_views import described, is_served, made_view
 from api.parameters import check_names, check_text
-from api.ports import Finder, Live, Made, Page, Row, Searcher, ViewReader
+from api.ports import Finder, Live, Made, NotRanked, Page, Row, Searcher, ViewReader
 from api.problems import documented
 from api.query import Query, read_fields, read_query
-from api.reading import KeyReaders, read_live
+from api.rankings import ranking_for
+from api.reading import KeyReaders, Readers, read_live
 from api.routes import changes
 from api.routes.under import RoutesUnder
 from api.service import Service
 from projections.errors import GenerationMissing
+from projections.stores.rankings import ranked_of
+from projections.table.declared_stores import Cache
 from projections.table.lookups import looked_up_types
 from projections.view import View
 
@@ -73,6 +76,9 @@ class ViewRoutes:
         self.by_key = KeyReaders(service.readers, view)
         finders = [service.readers[store.name] for store in view.stores if store.answers and store.name != "valkey"]
         self.finder: Finder | None = finders[0] if finders else None  # type: ignore[assignment]
+        self.rankings = [each.name for each in ranked_of(view)]
+        ranked = [service.readers[Cache.name]] if self.rankings else []
+        self.by_rank = Readers[Finder](view.name, [*ranked, *finders[:1]])  # type: ignore[list-item]
         searches = view.store("elasticsearch") is not None
         self.searcher: Searcher | None = service.readers["elasticsearch"] if searches else None  # type: ignore[assignment]
 
@@ -112,12 +118,10 @@ class ViewRoutes:
 
     async def rows(self, request: Request) -> Response:
         """One page of rows."""
-        if self.finder is None:
+        if self.finder is None and not self.rankings:
             raise KeyOnly(self.view.name, self.view.stores[0].name)
-        finder = self.finder
         query, after = self._query(request, searching=False)
-        await self._wait(finder, after)
-        page, live = await self._read(lambda live: finder.find(live, query))
+        page, live = await self._find(query, after)
         rows = await self.service.lookups.show(self.view, page.rows, query.fields, after)
         counted = {"total": page.total} if query.count else {}
         return _answer(live, {"rows": rows, **counted, **self._next(request, query, page)})
@@ -137,6 +141,22 @@ class ViewRoutes:
         matches = {"matches": page.matches} if query.includes_matches else {}
         found = {"rows": rows, **matches, "total": page.total, "facets": facets}
         return _answer(live, found | self._next(request, query, page))
+
+    async def _find(self, query: Query, after: After | None) -> tuple[Page, Live]:
+        """One page from a ranking that fits, or else from the store that sorts rows."""
+
+        async def ask(reader: Finder) -> tuple[Page, Live]:
+            await self._wait(reader, after)
+            return await self._read(lambda live: reader.find(live, query))
+
+        if ranking_for(self.view, query) is not None:
+            try:
+                return await self.by_rank.ask(ask)
+            except NotRanked as error:
+                raise GenerationMissing(self.view.name) from error
+        if self.finder is None:
+            raise KeyOnly(self.view.name, self.view.stores[0].name, self.rankings)
+        return await ask(self.finder)
 
     def _query(self, request: Request, *, searching: bool) -> tuple[Query, After | None]:
         parameters = request.query_params.multi_items()
@@ -199,7 +219,7 @@ def _answer(live: Live, document: Any) -> Response:
 def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
     """The route by key comes last, because its path matches every key, also with slashes."""
     view, path = routes.view, f"/views/{routes.view.name}"
-    finds = routes.finder is not None
+    finds = routes.finder is not None or bool(routes.rankings)
     router.add_api_route(
         path,
         routes.rows,
@@ -238,7 +258,6 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         methods=["GET"],
         operation_id=f"follow {view.name}",
         summary="Follow the changes of rows.",
-        include_in_schema=not view.has_own_query,
         description=changes.DESCRIPTION,
         response_class=Response,
         responses={

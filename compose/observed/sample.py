@@ -14,6 +14,7 @@ from urllib.parse import quote
 from rich.console import Console
 
 from compose.happened import Happened, happened
+from compose.observed.leaderboards import Leaderboard
 from compose.observed.report import EPOCH, Report
 from compose.sample import SETTLE_S, Client, Deployment, Request
 from compose.stored_rows import Rows, cached, differences, is_equal, table
@@ -37,13 +38,14 @@ class Checked:
     """A stream view, in PostgreSQL and Valkey, and how its rows are computed apart.
 
     key: the column with the row's key. rows: computes all rows of some reports. final: of a view whose rows are sent
-    once, when a row is sent.
+    once, when a row is sent. leaderboard: the order that its rows must also have.
     """
 
     view: str
     key: str
     rows: Callable[[Sequence[Report]], Rows]
     final: Callable[[Mapping[str, Any]], datetime] | None = None
+    leaderboard: Leaderboard | None = None
 
     def expected(self, reports: Sequence[Report], stored: Rows, now: datetime) -> Rows:
         """The rows that must be there at `now`: a row that has just become final may be there, or not yet."""
@@ -133,7 +135,10 @@ class ObservedSample:
             console.print(f"waiting {wait_s:.0f} s until the rows of {', '.join(self._final)} are final")
             await asyncio.sleep(wait_s)
         deadline = time.monotonic() + SETTLE_S
-        while found := await asyncio.to_thread(lambda: list(self._differences(deployment))):
+        while found := [
+            *await asyncio.to_thread(lambda: list(self._differences(deployment))),
+            *await self._misranked(client, deployment),
+        ]:
             if time.monotonic() > deadline:
                 return found
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -179,3 +184,14 @@ class ObservedSample:
         if (followed := self._domain.followed) is not None:
             events = happened(deployment, followed.aggregates)
             yield from followed.wrong(self._sent, events, datetime.now(UTC))
+
+    async def _misranked(self, client: Client, deployment: Deployment) -> list[str]:
+        """Every leaderboard that is not in the order that Python expects."""
+        found: list[str] = []
+        for each in self._domain.checked:
+            if (board := each.leaderboard) is not None:
+                expected = board.leaders(each.rows(self._sent))
+                found += board.differences(expected, await board.shown(client.http, expected), "the API's answers")
+                stored = await asyncio.to_thread(board.stored, deployment, expected)
+                found += board.differences(expected, stored, "Valkey")
+        return found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from compose.observed.leaderboards import Leaderboard
 from compose.observed.report import Delays, Report, admitted, floor, row_key
 from compose.observed.sample import Checked, Domain
 from compose.stored_rows import Rows
@@ -14,6 +15,8 @@ from compose.stored_rows import Rows
 PRICES: Final = {"tea": 450, "coffee": 450, "milk": 150, "bread": 300, "50% off/soap": 225, "rice": 200, "salt": 100}
 LATE_S: Final = (3_600.001, 40_000.0, 86_400.0, 86_400.001)
 DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0, 3_600.0), LATE_S, late_share=0.05)
+TOP_SELLERS: Final = Leaderboard("top_sellers", "product", "cents")
+DAILY_SELLERS: Final = Leaderboard("daily_sellers", "key", "cents", within=("day",))
 AMENDED_WITHIN: Final = timedelta(days=1)
 DAY: Final = timedelta(days=1)
 
@@ -64,5 +67,8 @@ SHOP_FLOOR_DOMAIN: Final = Domain(
     traffic=purchases,
     one=one_purchase,
     late_by=(timedelta(hours=2), timedelta(hours=30)),
-    checked=(Checked("top_sellers", "product", totals), Checked("daily_sellers", "key", daily)),
+    checked=(
+        Checked("top_sellers", "product", totals, leaderboard=TOP_SELLERS),
+        Checked("daily_sellers", "key", daily, leaderboard=DAILY_SELLERS),
+    ),
 )

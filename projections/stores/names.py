@@ -65,6 +65,21 @@ def cache_key(environment: str, view: str, generation: int, key: str) -> str:
     return f"{environment}:{view}:g{generation}:{key}"
 
 
+def cache_rankings(environment: str, view: str, generation: int) -> str:
+    """Valkey key of a set with the declarations of the rankings that a generation has."""
+    return f"{environment}:{view}:g{generation}.rankings"
+
+
+def cache_ranking(environment: str, view: str, generation: int, ranking: str, group: str) -> str:
+    """Valkey key of a sorted set. ranking: its declaration. group: the values of its `within` as JSON, or empty."""
+    return f"{environment}:{view}:g{generation}.ranking:{ranking}" + (f":{group}" if group else "")
+
+
+def cache_generation(environment: str, view: str, generation: int) -> str:
+    """A pattern for the Valkey keys of the rows and rankings of a generation, and of no other."""
+    return f"{environment}:{view}:g{generation}[:.]*"
+
+
 def cache_pointer(environment: str, view: str) -> str:
     """Valkey key with the number of the live generation."""
     return f"{environment}:{view}:generation"

@@ -1,4 +1,4 @@
-"""Views as Valkey hashes, one per row: each has its guard and is written by compare-and-set."""
+"""Views as Valkey hashes, one per row: each has its guard and is written by compare-and-set, with its rankings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.documents import (
     DocumentForm,
+    Guard,
     by_key,
     is_deleted,
     take_new_patches,
 )
-from projections.stores.names import cache_key, cache_ledger, cache_pointer
+from projections.stores.names import cache_generation, cache_key, cache_ledger, cache_pointer, cache_rankings
+from projections.stores.rankings import Rankings, changed_places
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from projections.table.layout import Layout
 from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json, places_to_json
 
@@ -35,13 +38,21 @@ ATTEMPTS: Final = 20
 """How often a row is read again because another writer was faster; there are rarely two writers."""
 BULK_ROWS: Final = 1_000
 
-# KEYS: the row, its generation's ledgers. ARGV: the guard as it was read (empty: none), the new guard, state and
-# document (empty: the row is deleted). 1: written, 0: the row has changed, -1: the generation is gone.
+# KEYS: the row, its generation's ledgers, and the sorted sets that change. ARGV: the guard as it was read (empty:
+# none), the new guard, state and document (empty: the row is deleted). If the view has rankings, also the state as it
+# was read, since the row's places until now follow from it (a stream view's batch that is repeated changes the row,
+# but not the guard), and per sorted set a score (empty: remove) and a member. A script takes effect as a whole or not
+# at all, so rows and sorted sets never differ. 1: written, 0: the row has changed, -1: the generation is gone.
 WRITE_ROW: Final = """
 if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
 if (redis.call('HGET', KEYS[1], 'guard') or '') ~= ARGV[1] then return 0 end
+if ARGV[5] and (redis.call('HGET', KEYS[1], 'state') or '') ~= ARGV[5] then return 0 end
 redis.call('HSET', KEYS[1], 'guard', ARGV[2], 'state', ARGV[3])
 if ARGV[4] == '' then redis.call('HDEL', KEYS[1], 'doc') else redis.call('HSET', KEYS[1], 'doc', ARGV[4]) end
+for number = 3, #KEYS do
+    local ranking, score, member = KEYS[number], ARGV[2 * number], ARGV[2 * number + 1]
+    if score == '' then redis.call('ZREM', ranking, member) else redis.call('ZADD', ranking, score, member) end
+end
 return 1
 """
 
@@ -77,12 +88,17 @@ class ValkeyStore:
             partition: _ledger_to_json(ledgers.initial_ledger(bulk_ends, offset))
             for partition, offset in patch_starts.items()
         }
+        ranked = Rankings.of(self._settings.environment, target.view, target.generation).ranked
         with translated():
+            if ranked:
+                self._client.sadd(self._rankings_key(target), *(each.name for each in ranked))
             self._client.hset(self._ledgers_key(target), mapping=entries)
 
     def bulk_writer(self, target: Target) -> BulkWriter:
-        prefix = cache_key(self._settings.environment, target.view.name, target.generation, "")
-        return ValkeyWriter(self._settings.valkey, prefix, DocumentForm.of(target.view))
+        environment = self._settings.environment
+        prefix = cache_key(environment, target.view.name, target.generation, "")
+        rankings = Rankings.of(environment, target.view, target.generation)
+        return ValkeyWriter(self._settings.valkey, prefix, DocumentForm.of(target.view), rankings)
 
     def finish(self, target: Target) -> None:
         """Nothing to do: rows are readable at once."""
@@ -92,14 +108,14 @@ class ValkeyStore:
             self._client.set(cache_pointer(self._settings.environment, target.view.name), target.generation)
 
     def drop(self, target: Target) -> None:
-        rows = cache_key(self._settings.environment, target.view.name, target.generation, "*")
+        every = cache_generation(self._settings.environment, target.view.name, target.generation)
         with translated():
-            # the ledger first: from here on nothing writes rows
-            self._client.unlink(self._ledgers_key(target))
+            # the ledger first: from here on nothing writes rows, and without the other nothing reads rankings
+            self._client.unlink(self._ledgers_key(target), self._rankings_key(target))
             pointer = cache_pointer(self._settings.environment, target.view.name)
             if self._client.get(pointer) == str(target.generation).encode():
                 self._client.unlink(pointer)
-            found = self._client.scan_iter(match=rows, count=BULK_ROWS)
+            found = self._client.scan_iter(match=every, count=BULK_ROWS)
             while keys := list(islice(found, BULK_ROWS)):
                 self._client.unlink(*keys)
 
@@ -137,7 +153,7 @@ class ValkeyStore:
         return [{int(partition): _ledger_from_json(entry) for partition, entry in each.items()} for each in found]
 
     def _write_rows(self, target: Target, patches: dict[str, list[Patch]]) -> None:
-        form, layout, environment = DocumentForm.of(target.view), target.view.layout, self._settings.environment
+        rows, environment = _Rows.of(target, self._settings.environment), self._settings.environment
         names = {key: cache_key(environment, target.view.name, target.generation, key) for key in patches}
         for _ in range(ATTEMPTS):
             found = self._read_rows([names[key] for key in patches])
@@ -149,14 +165,12 @@ class ValkeyStore:
                 new = take_new_patches(guard, patches[key])
                 if not new:
                     continue
-                state: State = orjson.loads(state_json) if state_json else {}
                 with ledgers.loadable(NAME):
-                    for patch in new:
-                        layout.combine(state, patch.fields)
-                    row = _row(form, key, state, guard)
+                    sets, *values = rows.changed(key, state_json, new, guard)
                 written.append(key)
-                calls.append((names[key], self._ledgers_key(target), guard_json or b"", *row))
-            outcomes = self._run(WRITE_ROW, 2, calls)
+                keys = (names[key], self._ledgers_key(target), *sets)
+                calls.append((len(keys), *keys, guard_json or b"", *values))
+            outcomes = self._run(WRITE_ROW, calls)
             if -1 in outcomes:
                 raise GenerationMissing(target.view.name, target.generation)
             patches = {key: patches[key] for key, outcome in zip(written, outcomes, strict=True) if outcome == 0}
@@ -172,43 +186,77 @@ class ValkeyStore:
 
     def _write_ledgers(self, advanced: Sequence[tuple[Target, Mapping[int, Ledger]]]) -> None:
         calls = [
-            (self._ledgers_key(target), partition, ledger.next_offset, _ledger_to_json(ledger))
+            (1, self._ledgers_key(target), partition, ledger.next_offset, _ledger_to_json(ledger))
             for target, known in advanced
             for partition, ledger in known.items()
         ]
-        if -1 in self._run(WRITE_LEDGER, 1, calls):
+        if -1 in self._run(WRITE_LEDGER, calls):
             target = next(target for target, _ in advanced if not self.ledgers(target))
             raise GenerationMissing(target.view.name, target.generation)
 
-    def _run(self, script: str, keys: int, calls: Sequence[tuple[Any, ...]]) -> list[int]:
-        """The results of a script for each of `calls`; a call begins with its keys."""
+    def _run(self, script: str, calls: Sequence[tuple[Any, ...]]) -> list[int]:
+        """The results of a script for each of `calls`; a call begins with the number of its keys, and the keys."""
         if not calls:
             return []
         with translated():
             digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
             try:
-                return self._run_loaded(digest, keys, calls)
+                return self._run_loaded(digest, calls)
             except NoScriptError:  # a new server, or one that was restarted
                 self._client.script_load(script)
-                return self._run_loaded(digest, keys, calls)
+                return self._run_loaded(digest, calls)
 
-    def _run_loaded(self, digest: str, keys: int, calls: Sequence[tuple[Any, ...]]) -> list[int]:
+    def _run_loaded(self, digest: str, calls: Sequence[tuple[Any, ...]]) -> list[int]:
         with self._client.pipeline(transaction=False) as pipeline:
             for call in calls:
-                pipeline.execute_command("EVALSHA", digest, keys, *call)
+                pipeline.execute_command("EVALSHA", digest, *call)
             return [int(answer) for answer in pipeline.execute()]
 
     def _ledgers_key(self, target: Target) -> str:
         return cache_ledger(self._settings.environment, target.view.name, target.generation)
 
+    def _rankings_key(self, target: Target) -> str:
+        return cache_rankings(self._settings.environment, target.view.name, target.generation)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """How patches change the rows of one generation, and their places in its rankings."""
+
+    form: DocumentForm
+    layout: Layout
+    rankings: Rankings
+
+    @classmethod
+    def of(cls, target: Target, environment: str) -> _Rows:
+        rankings = Rankings.of(environment, target.view, target.generation)
+        return cls(DocumentForm.of(target.view), target.view.layout, rankings)
+
+    def changed(self, key: str, state_json: bytes | None, new: Sequence[Patch], guard: Guard) -> tuple[Any, ...]:
+        """For WRITE_ROW: a list of the sorted sets that change, and then its arguments after the guard as it was read.
+
+        state_json: None if there is no row yet.
+        """
+        state: State = orjson.loads(state_json) if state_json else {}
+        old = self.rankings.places(self.form, key, state) if state_json else {}
+        for patch in new:
+            self.layout.combine(state, patch.fields)
+        row = _row(self.form, key, state, guard)
+        if not self.rankings.ranked:
+            return ([], *row)
+        changes = list(changed_places(old, self.rankings.places(self.form, key, state)))
+        places = (argument for _, score, member in changes for argument in (score, member))
+        return ([name for name, _, _ in changes], *row, state_json or b"", *places)
+
 
 @dataclass(frozen=True)
 class ValkeyWriter:
-    """Writes the rows of one Spark partition; a repeated task writes the same hashes again."""
+    """Writes the rows of one Spark partition; a repeated task writes the same hashes and members again."""
 
     url: str
     prefix: str
     form: DocumentForm
+    rankings: Rankings
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
         written = 0
@@ -221,6 +269,8 @@ class ValkeyWriter:
                         _, kept, document = _row(self.form, key, state, {})
                         fields = {"guard": b"", "state": kept} | ({"doc": document} if document else {})
                         pipeline.hset(f"{self.prefix}{key}", mapping=fields)
+                        for name, place in self.rankings.places(self.form, key, state).items():
+                            pipeline.zadd(name, {place.member: place.score})
                     pipeline.execute()
                 written += len(chunk)
         return written

@@ -25,7 +25,7 @@ from projections.table.lookups import Lookup, by_column
 from projections.table.monoids import Pick, StateField
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
-from projections.view import View
+from projections.view import View, generation_tag
 
 BATCH: Final = "_batch"
 """State field with the number of the batch that computed the row; a later batch replaces the row."""
@@ -187,11 +187,6 @@ class StreamView:
     def admitted(self, source: StreamSource) -> timedelta:
         """How much later than its time a record is taken in."""
         return duration(self.keep_state) if self.late == "amend" else source.late_by
-
-
-def generation_tag(tag: str, generation: int) -> str:
-    """The tag of a generation, from that of its view: `hourly_views@1.g2`."""
-    return f"{tag}.g{generation}"
 
 
 def stream_view(view: View) -> StreamView:

@@ -9,10 +9,11 @@ from typing import Final
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from projections.table.conditions import must_be_condition
-from projections.table.declared_stores import Store
+from projections.table.declared_stores import Cache, Store
 from projections.table.fold_plan import FoldPlan
 from projections.table.folds.fold import event_of
 from projections.table.items import Item, items_read
+from projections.table.ranking_checks import check_rankings
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, item_model
 
@@ -54,6 +55,8 @@ def check_stores(stores: Sequence[Store], types: Mapping[str, ColumnType]) -> No
         lists = [column for column in named if types[column] is ColumnType.LIST]
         if lists:
             raise ValueError(f'{store.name} cannot index "{lists[0]}": it is a list')
+        if isinstance(store, Cache):
+            check_rankings(store.rankings, types)
 
 
 def check_folded_stores(stores: Sequence[Store]) -> None:

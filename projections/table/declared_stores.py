@@ -35,16 +35,46 @@ class Elasticsearch:
 
 
 @dataclass(frozen=True)
-class Cache:
-    """The view is a Valkey hash per key, for look-ups by key only."""
+class Ranking:
+    """The order of the rows by one column, kept in a sorted set, for queries that sort by it: a leaderboard.
 
+    sort: an INTEGER, FLOAT or TIME column; with "-" the highest come first, as in `?sort=-cents`. Rows with equal
+    values are in the order of their keys, and nulls come last.
+    within: columns that divide the rows. Each combination of their values has an order of its own, for queries with a
+    filter for each of them, as in `?day=…&sort=-cents`; a row in which one of them is null is in none.
+    """
+
+    sort: str
+    within: tuple[str, ...] = ()
+
+    @property
+    def column(self) -> str:
+        """The column that it sorts by."""
+        return self.sort.removeprefix("-")
+
+    @property
+    def descending(self) -> bool:
+        """Whether the highest come first."""
+        return self.sort.startswith("-")
+
+    @property
+    def declaration(self) -> str:
+        """Its text in a fingerprint, and in the names of its sorted sets."""
+        return f"{self.sort}/{','.join(self.within)}" if self.within else self.sort
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The view is a Valkey hash per key, for look-ups by key. `rankings`: orders in which it also finds rows."""
+
+    rankings: tuple[Ranking, ...] = ()
     name = "valkey"
     answers = True
 
     @property
     def declaration(self) -> str:
         """Its text in a fingerprint."""
-        return "Cache()"
+        return f"Cache(rankings={[each.declaration for each in self.rankings]!r})" if self.rankings else "Cache()"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from commands.observations.shop_floor.purchases import ItemSold
-from projections import INTEGER, TEXT, TIME, Cache, Postgres, StreamView, observations
+from projections import INTEGER, TEXT, TIME, Cache, Postgres, Ranking, StreamView, observations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +30,8 @@ daily_sellers = StreamView(
     sources={"sold": observations(ItemSold, late_after="1h")},
     late="amend",
     keep_state="1d",
-    stores=(Postgres(indexes=(("day", "cents", "product"),)), Cache()),
+    stores=(Postgres(indexes=(("day", "cents", "product"),)), Cache(rankings=(Ranking("-cents", within=("day",)),))),
+    version=2,
     query=per_day,
-    doc="the sales of each product per day; filter a day, and sort by -cents,product",
+    doc="the sales of each product per day; filter a day, and sort by -cents for its leaderboard",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from commands.observations.shop_floor.purchases import ItemSold
-from projections import INTEGER, TEXT, TIME, Cache, Postgres, StreamView, observations
+from projections import INTEGER, TEXT, TIME, Cache, Postgres, Ranking, StreamView, observations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,8 @@ top_sellers = StreamView(
     sources={"sold": observations(ItemSold, late_after="1h")},
     late="amend",
     keep_state="1d",
-    stores=(Postgres(indexes=(("cents", "product"),)), Cache()),
+    stores=(Postgres(indexes=(("cents", "product"),)), Cache(rankings=(Ranking("-cents"),))),
+    version=2,
     query=per_product,
-    doc="the sales of each product; sort by -cents,product for the leaderboard",
+    doc="the sales of each product; sort by -cents for the leaderboard",
 )

@@ -1,8 +1,9 @@
-"""Views in a real PostgreSQL, written by the store itself, read over HTTP."""
+"""Views in a real PostgreSQL, one also ranked in Valkey, written by the stores themselves, read over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 
 import httpx
@@ -16,12 +17,16 @@ from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
 from compose.ports import free_port
 from projections.folding.engine import table_view
+from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.stores.names import table_name
+from projections.stores.open import open_store
 from projections.stores.postgres import PostgresStore
-from projections.stores.store import Target
+from projections.stores.store import Batch, Target
+from projections.stream.view import BATCH
 from projections.table import reference
 from projections.table.declared_stores import Cache, Postgres
+from projections.table.patch import BATCHES, Patch, Place
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import SOURCES, every_row, expected, load, load_view, wait_for_generation
 from tests.table_views import table_views
@@ -194,3 +199,53 @@ def test_a_key_is_found_while_the_cache_is_away(deployment: Deployment) -> None:
 
     assert asyncio.run(look_up(f"valkey://127.0.0.1:{free_port()}")) == row
     assert asyncio.run(look_up(stores.valkey)) is None  # it is asked first, and was never loaded
+
+
+def load_sellers(deployment: Deployment, cents: dict[str, int]) -> Target:
+    """Make a new generation of `top_sellers` with these rows, in its stores, and make it live."""
+    view = ViewRegistry.load(["shop_floor"]).views["top_sellers"]
+    registry = Generations(deployment.stores.postgres, deployment.stores.environment)
+    registry.prepare()
+    target = Target(view, registry.begin(view, {}, {0: 0}).generation)
+    rows = {key: {BATCH: 1, "pieces": 1, "cents": number} for key, number in cents.items()}
+    patches = [Patch(key, BATCHES, Place(1, 0), fields) for key, fields in rows.items()]
+    for declared in view.stores:
+        store = open_store(declared.name, deployment.stores)
+        store.create(target, {}, {0: 0})
+        store.finish(target)
+        store.apply([target], {0: Batch(1, {target.tag: patches})})
+        store.close()
+    registry.swap(view.name, target.generation)
+    return target
+
+
+def test_a_leaderboard_is_read_from_valkey_and_without_it_from_postgresql(
+    api: httpx.Client, deployment: Deployment
+) -> None:
+    chance = random.Random(3)
+    cents = {f"{name}/{number} %2F": chance.choice((5, 7, 2**53, 2**53 + 1)) for number in range(20) for name in "zäA"}
+    target = load_sellers(deployment, cents)
+    wait_for_generation(api, "top_sellers", target)
+    leaders = sorted(cents, key=lambda key: (-cents[key], key.encode()))
+    path = "/views/top_sellers?sort=-cents&limit=7"
+    first = api.get(path).json()
+    table = f'"{deployment.stores.environment}"."{table_name("top_sellers", target.generation)}"'
+    last = leaders[-1]
+    with psycopg.connect(deployment.stores.postgres, autocommit=True) as connection:
+        connection.execute(f"UPDATE {table} SET pieces = 2")  # so that the rows say where they come from
+        every = every_row(api, path)
+        assert [row["product"] for row in every] == leaders
+        assert {row["pieces"] for row in every} == {1}
+        assert {row["pieces"] for row in every_row(api, "/views/top_sellers?sort=cents")} == {2}
+    cache = open_store("valkey", deployment.stores)
+    cache.apply([target], {0: Batch(2, {target.tag: [Patch(last, BATCHES, Place(2, 0), {BATCH: 2, "cents": 2**60})]})})
+    assert api.get(path).json()["rows"][0]["product"] == last
+    cache.drop(target)
+    cache.close()
+    without = every_row(api, path)
+    assert [row["product"] for row in without] == leaders
+    assert {row["pieces"] for row in without} == {2}
+    rest = every_row(api, first["links"]["next"])
+    assert [row["product"] for row in [*first["rows"], *rest]] == leaders, (
+        "a cursor of one store continues in the other"
+    )

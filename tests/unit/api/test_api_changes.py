@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,20 +18,21 @@ from eventlog.ports import Entry
 from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import FakeService, fake_service
+from tests.unit.api.fake_service import MODULES, FakeService, fake_service
 
+SELLER = ("product", "pieces", "cents", "last_sold")
 Scenario = Callable[["World"], Awaitable[None]]
-PATH = "/views/listings/changes"
 
 
 class World:
     """A service, its log, and the store that follows `patches` when it is told to."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.service = fake_service(limits)
+    def __init__(self, limits: Limits | None = None, view: str = "listings") -> None:
+        self.view = view
+        self.service = fake_service(limits, ["listings", "shop_floor"] if view == "top_sellers" else MODULES)
         self.log = self.service.log
-        self.store = self.service.readers["postgres"]
-        self.store.rows["listings"] = {}
+        self.store = self.service.readers["postgres" if view == "listings" else "valkey"]
+        self.store.rows[view] = {}
         self.store.reached = dict.fromkeys(range(4), 0)
         self.app = create_app(self.service)
         self.events = 0
@@ -44,6 +45,14 @@ class World:
         if applied:
             self.store.rows["listings"][key] = {"listing_id": key} | columns
             self.apply()
+
+    def batch(self, number: int, rows: Mapping[str, int], tag: str) -> None:
+        """A batch of the query of `top_sellers`: products with their cents, which the store has at once."""
+        for key, cents in rows.items():
+            value = orjson.dumps({"b": number, "t": 1, "c": {"_batch": number, "cents": cents}})
+            self.log.submit(Entry(PATCHES, f"{tag}/{key}", value, 1), partition_of(key, 4))
+            self.store.rows["top_sellers"][key] = {name: None for name in SELLER} | {"product": key, "cents": cents}
+        self.apply()
 
     def apply(self) -> None:
         """The store takes in everything."""
@@ -66,7 +75,7 @@ class World:
 
     @asynccontextmanager
     async def following(self, query: str = "", last: str | None = None, slow: bool = False) -> AsyncIterator[Follower]:
-        follower = Follower(slow)
+        follower = Follower(slow, f"/views/{self.view}/changes")
         call = asyncio.create_task(follower.call(self.app, query, last))
         try:
             yield follower
@@ -79,7 +88,8 @@ class World:
 class Follower:
     """A client: what it was sent, as events."""
 
-    def __init__(self, slow: bool) -> None:
+    def __init__(self, slow: bool, path: str) -> None:
+        self.path = path
         self.gone = asyncio.Event()
         self.reads = asyncio.Event()
         if not slow:
@@ -90,7 +100,7 @@ class Follower:
 
     async def call(self, app: Any, query: str, last: str | None) -> None:
         headers = [(b"last-event-id", last.encode())] if last else []
-        path = {"path": PATH, "raw_path": PATH.encode(), "query_string": query.encode()}
+        path = {"path": self.path, "raw_path": self.path.encode(), "query_string": query.encode()}
         scope = {"type": "http", "http_version": "1.1", "method": "GET", "headers": headers, **path}
         await app(scope, self.receive, self.send)
 
@@ -137,9 +147,9 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-def play(scenario: Scenario, limits: Limits | None = None) -> None:
+def play(scenario: Scenario, limits: Limits | None = None, view: str = "listings") -> None:
     async def main() -> None:
-        world = World(limits)
+        world = World(limits, view)
         try:
             async with asyncio.timeout(20):
                 await scenario(world)
@@ -258,6 +268,36 @@ def test_a_new_generation_and_a_new_version(monkeypatch: pytest.MonkeyPatch) -> 
             assert changed(await follower.until(4)) == [("L2", 2)]
 
     play(scenario)
+
+
+def test_a_stream_view_is_followed_from_batch_to_batch_and_generation_to_generation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed, "LOOK_S", 0.01)
+
+    def told(events: list[tuple[str, Any]]) -> list[tuple[str, int]]:
+        assert all(data["position"] is None for name, data in events if name == "change"), "no event made them"
+        return [(data["key"], data["row"]["cents"]) for name, data in events if name == "change"]
+
+    async def scenario(world: World) -> None:
+        generations = world.service.generations
+        generations.tag = "top_sellers@2"
+        async with world.following() as follower:
+            await follower.until(1)
+            world.batch(7, {"tea": 450, "50% off/soap": 225}, "top_sellers@2.g1")
+            world.batch(3, {"of a generation that is being built": 1}, "top_sellers@2.g2")
+            assert sorted(told(await follower.until(3))) == [("50% off/soap", 225), ("tea", 450)]
+            last = follower.last_id
+        world.batch(8, {"tea": 900}, "top_sellers@2.g1")
+        async with world.following(last=last) as follower:
+            assert told(await follower.until(2)) == [("tea", 900)]
+            generations.number = 2
+            assert (await follower.until(3))[2] == ("reset", {"reason": "generation_changed"})
+            world.batch(9, {"retired": 1}, "top_sellers@2.g1")
+            world.batch(4, {"milk": 150}, "top_sellers@2.g2")
+            assert told(await follower.until(4)) == [("tea", 900), ("milk", 150)]
+
+    play(scenario, view="top_sellers")
 
 
 def test_a_store_that_is_away_holds_changes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,7 +430,7 @@ def test_there_is_a_bound_to_followers() -> None:
         object.__setattr__(world.service.feeds, "_max_followers", 1)
         async with world.following() as first:
             await first.until(1)
-            second = Follower(slow=False)
+            second = Follower(slow=False, path="/views/listings/changes")
             await second.call(world.app, "", None)
             assert second.status == 503
             assert orjson.loads(second.text)["type"] == "urn:headwater:problem:too_many_followers"
@@ -411,10 +451,10 @@ def test_there_is_a_bound_to_followers() -> None:
     ],
 )
 def test_wrong_parameters(client: AppClient, query: str, parameter: str) -> None:
-    problem = client.get(f"{PATH}?{query}").json()
+    problem = client.get(f"/views/listings/changes?{query}").json()
     assert (problem["status"], problem["parameter"]) == (422, parameter)
 
 
 def test_a_view_that_is_not_built(client: AppClient, service: FakeService) -> None:
     service.generations.missing.add("listings")
-    assert client.get(PATH).status_code == 503
+    assert client.get("/views/listings/changes").status_code == 503

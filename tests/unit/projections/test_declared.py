@@ -28,7 +28,7 @@ FINGERPRINTS = {
     "city_market@1": "a7d0cc99628a75d7",
     "click_through@1": "12b2f47eb3fd2b19",
     "customer_360@1": "9b4e132453898d97",
-    "daily_sellers@1": "05cfeb62bf7a3265",
+    "daily_sellers@2": "d44f12d005f86b35",
     "distant_payments@1": "4e58c2516e4d80eb",
     "home_timelines@1": "874d7703890189e0",
     "hourly_views@1": "b11ad6c90fb6b6bf",
@@ -51,7 +51,7 @@ FINGERPRINTS = {
     "suspect_checkouts@1": "26ba7bf6cdd8e40f",
     "taxed_sales@1": "f2ce9a4f65d97494",
     "taxed_sales_late@1": "b714a72a45063f32",
-    "top_sellers@1": "d89a5f543bba1bc0",
+    "top_sellers@2": "14571bd3afc418ab",
     "visits@1": "1c2dfc82ea896ee0",
 }
 

@@ -1,0 +1,425 @@
+"""Rankings in Valkey are the sorted queries of PostgreSQL and of memory, whatever happens to rows and to writers."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import random
+import threading
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import orjson
+import pytest
+import valkey
+
+from api.ports import Finder, Live, NotRanked, Page
+from api.query import Query, read_query
+from api.rankings import ranking_for
+from api.reads.database import Database
+from api.reads.postgres import PostgresReader
+from api.reads.valkey import ValkeyReader
+from compose.settings import StackSettings
+from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from projections import INTEGER, TEXT
+from projections.errors import Unloadable
+from projections.settings import StoreSettings
+from projections.stores.names import patch_key
+from projections.stores.rankings import ranked_of
+from projections.stores.store import Batch, Target
+from projections.stream.view import BATCH
+from projections.table.declared_stores import Cache, Postgres, Ranking
+from projections.table.expressions import Source
+from projections.table.folds import add, average, last
+from projections.table.patch import BATCHES, Patch, Place
+from projections.table.reference import fold, lift, states
+from projections.table.shown import DELETED
+from projections.table.view import TableView
+from projections.testing.contracts import load
+from projections.testing.histories import PARTITIONS, Emission, History
+from projections.view import View
+from tests.contracts.opened_stores import OnPostgres, OnValkey
+from tests.contracts.test_view_stores import START, Crash, arrow, order_of
+from tests.contracts.view_histories import Put, Removed, Restored
+from tests.observed import gate_view
+from tests.unit.api.fake_service import MemoryReader
+
+Answer = TypeVar("Answer")
+
+RANKINGS = (
+    Ranking("-number"),
+    Ranking("number"),
+    Ranking("-real"),
+    Ranking("at"),
+    Ranking("-at", within=("text",)),
+    Ranking("-mean", within=("flag",)),
+    Ranking("-total", within=("text", "flag")),
+    Ranking("total", within=("at",)),
+    Ranking("-total", within=("number",)),
+)
+VIEW = TableView(
+    name="ranked",
+    key="thing_id",
+    columns={name: last({Put: name}) for name in ("number", "real", "at", "flag")}
+    | {"text": last({Put: "text", Restored: "text"}), "total": add({Put: "small"}), "mean": average({Put: "small"})},
+    deleted_by=(Removed,),
+    restored_by=(Restored,),
+    stores=(Postgres(), Cache(rankings=RANKINGS)),
+)
+LIVE = Live(VIEW, 1, VIEW.tag, {})
+TARGET = Target(VIEW, 1)
+NASTY = (
+    "",
+    "a",
+    "A",
+    "ab",
+    "a/b",
+    "a:b",
+    "a%2Fb",
+    "ä",
+    "日本",
+    "😀",
+    "\uffff",
+    'say "no"',
+    "*?[a]",
+    "x" * 600,
+    "\t",
+    "0",
+)
+KEYS = (*NASTY, *(f"k{number}" for number in range(24)))
+VALUES: Mapping[str, Sequence[Any]] = {
+    "number": (0, 1, -1, 2**53 - 1, 2**53, 2**53 + 1, -(2**53), -(2**53) - 1, 2**63 - 1, 2**63 - 2, -(2**63) + 1, None),
+    "small": (0, 1, -1, 2**53, -(2**53)),
+    "real": (0.0, -0.0, 1.5, -1.5, 1e300, -1e300, 5e-324, 2.0**53 + 2, None),
+    "at": ("1969-12-31T23:59:59.999Z", "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00.001Z", None),
+    "flag": (True, False, None),
+    "text": ("", "a", "a:b", 'a"]b', "ü", "*", "x" * 2_000, None),
+}
+BETWEEN = {"at": ("2025-06-01T00:00:00.500Z",), "real": (0.5, 1e301), "number": (5, 2**60)}
+"""Values that no row has."""
+MOMENTS = ("rows read", "rows written", "ledger written")
+
+
+def happened(seed: int, length: int = 200) -> History:
+    """A random history of rows with equal values and extreme ones, that come, move and go; and its patches."""
+    chance, found = random.Random(seed), History(VIEW, [])
+    for offset in range(length):
+        key, time = chance.choice(KEYS), datetime(2026, 1, 1, tzinfo=UTC)
+        kind = chance.choices((Put, Removed, Restored), (8, 1, 1))[0]
+        drawn = {name: chance.choice(values) for name, values in VALUES.items()}
+        drawn["text"] = drawn["text"] if kind is Put else "back"
+        data = {name: drawn.get(name) for name in kind.model_fields} | {"thing_id": key, "group": "g"}
+        event = Envelope(f"thing/{offset}", kind.type, f"thing/{key}", time, data, sequence=offset + 1)
+        source = Source(event, Position(0, offset), timestamp_ms(time), encode(event).decode())
+        found.sources.append(source)
+        for patch in lift(VIEW, source):
+            sent = Emission(VIEW.tag, patch._replace(fields=orjson.loads(orjson.dumps(patch.fields))))
+            found.patches[partition_of(patch_key(VIEW.tag, patch.key), PARTITIONS)].append(sent)
+    return found
+
+
+@pytest.fixture
+def settings(stack: StackSettings) -> StoreSettings:
+    at = stack.endpoints
+    return StoreSettings(f"t_{uuid.uuid4().hex[:12]}", at.postgres, at.elasticsearch, at.valkey, PARTITIONS)
+
+
+@pytest.fixture
+def cache(settings: StoreSettings) -> Iterator[OnValkey]:
+    with OnValkey(settings) as server:
+        server.open().create(TARGET, {}, START)
+        yield server
+
+
+@pytest.fixture
+def database(settings: StoreSettings) -> Iterator[OnPostgres]:
+    with OnPostgres(settings) as server:
+        store = server.open()
+        store.create(TARGET, {}, START)
+        store.finish(TARGET)
+        yield server
+
+
+def in_memory(rows: Mapping[str, Mapping[str, Any]]) -> MemoryReader:
+    return MemoryReader("memory", rows={VIEW.name: {key: dict(row) for key, row in rows.items()}})
+
+
+def reading(settings: StoreSettings, ask: Callable[[ValkeyReader, PostgresReader], Awaitable[Answer]]) -> Answer:
+    """The answer of something that reads both stores."""
+
+    async def asking() -> Answer:
+        async with AsyncExitStack() as stack:
+            database = Database(settings.postgres, settings.environment)
+            await database.open()
+            stack.push_async_callback(database.close)
+            cached = ValkeyReader(settings.valkey, settings.environment)
+            stack.push_async_callback(cached.close)
+            return await ask(cached, PostgresReader(database, settings.environment))
+
+    return asyncio.run(asking())
+
+
+def sets(server: OnValkey) -> dict[str, list[tuple[bytes, float]]]:
+    """All that is in sorted sets, by ranking and group."""
+    prefix = f"{server.settings.environment}:{VIEW.name}:g1.ranking:"
+    with valkey.Valkey.from_url(server.settings.valkey) as client:
+        names: Any = client.scan_iter(match=f"{prefix}*", count=1000)
+        entries: dict[str, Any] = {
+            name.decode().removeprefix(prefix): client.zrange(name, 0, -1, withscores=True) for name in set(names)
+        }
+    return entries
+
+
+def queries(rows: Mapping[str, Mapping[str, Any]], limit: int) -> list[Query]:
+    """A query for each ranking and each group that has rows, and for a group that has none."""
+    found = []
+    for ranking in RANKINGS:
+        groups = {tuple(row[name] for name in ranking.within) for row in rows.values()}
+        groups = {group for group in groups if None not in group}
+        if ranking.within == ("text",):
+            groups.add(("nobody has this",))
+        for group in groups:
+            filters = [(name, _text(value)) for name, value in zip(ranking.within, group, strict=True)]
+            found.append(read_query(VIEW, [*filters, ("sort", ranking.sort), ("limit", str(limit)), ("count", "true")]))
+            assert ranking_for(VIEW, found[-1]) is not None
+    return found
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def every_page(reader: Finder, query: Query) -> list[tuple[Any, ...]]:
+    pages = [await reader.find(LIVE, query)]
+    while (place := pages[-1].last) is not None:
+        pages.append(await reader.find(LIVE, replace(query, beyond=tuple(place))))
+        assert len(pages) <= len(KEYS) + 1, "a page does not begin where the one before it ended"
+    return [(page.rows, page.total) for page in pages]
+
+
+def check(
+    server: OnValkey, expected: Mapping[str, Mapping[str, Any]], *, postgres: bool = False, limit: int = 3
+) -> int:
+    """Every ranking has exactly the expected rows, in the order of a sorted query, and nothing else is in any set."""
+    wanted = queries(expected, limit)
+    memory = in_memory(expected)
+
+    async def compare(cached: ValkeyReader, database: PostgresReader) -> None:
+        for query in wanted:
+            pages = await every_page(cached, query)
+            assert pages == await every_page(memory, query), query
+            if postgres:
+                assert pages == await every_page(database, query), query
+
+    reading(server.settings, compare)
+    members: dict[str, int] = {}
+    for name, entries in sets(server).items():
+        ranking = name.partition(":")[0]
+        members[ranking] = members.get(ranking, 0) + len(entries)
+    for each in RANKINGS:
+        rows = sum(all(row[name] is not None for name in each.within) for row in expected.values())
+        assert members.get(each.declaration, 0) == rows, each
+    return len(wanted)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_ranking_is_the_sorted_query_after_every_crash(cache: OnValkey, database: OnPostgres, seed: int) -> None:
+    told, chance, crashed = happened(seed), random.Random(seed), set[str]()
+    load(database.open(), TARGET, told, random.Random(seed))
+
+    def fault(moment: str) -> None:
+        # each moment once for certain, then at random
+        if moment not in crashed or chance.random() < 0.15:
+            crashed.add(moment)
+            raise Crash(moment)
+
+    while True:
+        try:
+            load(cache.open(fault), TARGET, told, chance)
+            break
+        except Crash:
+            continue
+    assert crashed == set(MOMENTS)
+    rows = fold(VIEW, told.sources)
+    assert len(rows) > 10
+    assert check(cache, rows, postgres=True, limit=1 + seed * 3) > 20
+
+
+def test_a_ranking_is_right_after_each_batch(cache: OnValkey) -> None:
+    told, store, at = happened(7, length=40), cache.open(), 0
+    for partition, records in told.patches.items():
+        for start in range(0, len(records), 8):
+            store.apply([TARGET], {partition: told.batch(partition, start, start + 8)})
+            seen = {record.patch.place for record in records[: start + 8] if record.patch is not None}
+            done = {p.place for n, more in told.patches.items() if n < partition for r in more if (p := r.patch)}
+            check(cache, fold(VIEW, [each for each in told.sources if Place(each.position.offset, 0) in seen | done]))
+            at += 1
+    assert at >= 5
+
+
+def test_writers_that_race_leave_every_row_in_one_place(cache: OnValkey) -> None:
+    told, begin = happened(11), threading.Barrier(3)
+
+    def write(number: int) -> None:
+        store = cache.open()
+        begin.wait()
+        load(store, TARGET, told, random.Random(number))
+
+    with ThreadPoolExecutor(3) as threads:
+        for done in [threads.submit(write, number) for number in range(3)]:
+            done.result()
+    check(cache, fold(VIEW, told.sources))
+
+
+def test_bulk_and_live_make_the_same_sets(cache: OnValkey) -> None:
+    told = happened(13)
+    load(cache.open(), TARGET, told, random.Random(1))
+    live, store = sets(cache), cache.open()
+    assert live
+    store.create(TARGET, {}, START)
+    assert sets(cache) == {}
+    rows = list(states(VIEW, told.sources).items())
+    writer = pickle.loads(pickle.dumps(store.bulk_writer(TARGET)))
+    for part in (rows[::2], rows[1::2], rows[1::2]):  # the last partition's task is repeated
+        writer.write(iter([arrow(VIEW, dict(part))]))
+    assert sets(cache) == live
+    check(cache, fold(VIEW, told.sources))
+
+
+def test_live_goes_on_where_bulk_ended(cache: OnValkey) -> None:
+    told, store = happened(17), cache.open()
+    covered, base = told.sources[:90], {"0": 90}
+    store.create(TARGET, base, START)
+    store.bulk_writer(TARGET).write(iter([arrow(VIEW, states(VIEW, covered))]))
+    check(cache, fold(VIEW, covered))
+    load(store, TARGET, told, random.Random(1))
+    check(cache, fold(VIEW, told.sources))
+
+
+def test_a_page_begins_after_any_row_also_one_that_is_gone(cache: OnValkey) -> None:
+    told, chance = happened(19), random.Random(19)
+    load(cache.open(), TARGET, told, random.Random(1))
+    rows = fold(VIEW, told.sources)
+    memory, wanted = in_memory(rows), queries(rows, limit=4)
+    keys = (*KEYS, "b", "a0", "zz", "\U0010ffff")
+
+    async def compare(cached: ValkeyReader, _: PostgresReader) -> None:
+        for query in wanted:
+            column = query.order[0].column
+            values = [row[column] for row in rows.values()] + [*VALUES.get(column, (2, -2)), *BETWEEN.get(column, ())]
+            for _attempt in range(10):
+                later = replace(query, beyond=(chance.choice(values), chance.choice(keys)))
+                found, expected = await cached.find(LIVE, later), await memory.find(LIVE, later)
+                assert (found.rows, found.last) == (expected.rows, expected.last), later
+
+    reading(cache.settings, compare)
+
+
+def test_a_page_has_the_columns_that_a_query_names(cache: OnValkey) -> None:
+    load(cache.open(), TARGET, happened(23), random.Random(1))
+    query = read_query(VIEW, [("sort", "-number"), ("fields", "flag,text"), ("limit", "2")])
+
+    async def find(cached: ValkeyReader, _: PostgresReader) -> Page:
+        return await cached.find(LIVE, query)
+
+    page = reading(cache.settings, find)
+    assert [set(row) for row in page.rows] == [{"flag", "text"}] * 2
+    assert page.total is None
+
+
+def test_a_generation_that_is_dropped_leaves_nothing_and_ranks_nothing(cache: OnValkey) -> None:
+    told, store = happened(29), cache.open()
+    load(store, TARGET, told, random.Random(1))
+    other = Target(VIEW, 11)  # its number begins like the other's
+    store.create(other, {}, START)
+    load(store, other, told, random.Random(1))
+    store.drop(TARGET)
+    assert sets(cache) == {}
+    assert not cache.remains(TARGET)
+    query = read_query(VIEW, [("sort", "-number")])
+
+    async def find(cached: ValkeyReader, _: PostgresReader) -> int:
+        with pytest.raises(NotRanked):
+            await cached.find(LIVE, query)
+        return len((await cached.find(replace(LIVE, generation=11), query)).rows)
+
+    assert reading(cache.settings, find) == len(fold(VIEW, told.sources))
+    store.create(TARGET, {}, START)
+
+    async def find_none(cached: ValkeyReader, _: PostgresReader) -> Page:
+        return await cached.find(LIVE, replace(query, count=True))
+
+    assert reading(cache.settings, find_none) == Page([], None, 0)
+
+
+def test_a_generation_of_an_earlier_declaration_ranks_only_what_it_has(cache: OnValkey) -> None:
+    before = replace(VIEW, stores=(Postgres(), Cache(rankings=(Ranking("-real"),))))
+    store, target = cache.open(), Target(before, 5)
+    store.create(target, {}, START)
+
+    async def find(cached: ValkeyReader, _: PostgresReader) -> Page:
+        live = replace(LIVE, generation=5)
+        for text in ("-number", "real", "-real,text"):
+            with pytest.raises(NotRanked):
+                await cached.find(live, read_query(VIEW, [("sort", text)]))
+        return await cached.find(live, read_query(VIEW, [("sort", "-real")]))
+
+    assert reading(cache.settings, find) == Page([], None)
+
+
+@pytest.mark.parametrize("fields", [{"number": "many"}, {"number": 1.5}, {"number": [1]}, {"at": "noon"}, {"at": 7}])
+def test_a_value_that_has_no_place_is_a_patch_that_the_store_refuses(cache: OnValkey, fields: dict[str, Any]) -> None:
+    store = cache.open()
+    (name,) = fields
+    fields = {**fields, **order_of(VIEW, name, "1")}
+    with pytest.raises(Unloadable):
+        store.apply([TARGET], {0: Batch(1, {VIEW.tag: [Patch("a", "0", Place(1, 0), fields)]})})
+    assert sets(cache) == {}
+    store.apply([TARGET], {0: Batch(2, {VIEW.tag: [Patch("b", "0", Place(2, 0), {"total": 1})]})})
+    assert sets(cache)["-number"] == [(b"b", float("inf"))]
+
+
+def stream_view() -> View:
+    columns = {"gate": TEXT, "minute": TEXT, "number": INTEGER}
+    cached = Cache(rankings=(Ranking("-number", within=("minute",)), Ranking("-number")))
+    return gate_view(name=VIEW.name, key="gate", columns=columns, stores=(cached,), deleted_by="gone")
+
+
+def whole(target: Target, key: str, batch: int, **row: Any) -> Batch:
+    patch = Patch(key, BATCHES, Place(batch, 0), {BATCH: batch, **row})
+    return Batch(batch, {target.tag: [patch]})
+
+
+def test_a_row_of_a_stream_view_moves_between_groups_and_goes(cache: OnValkey) -> None:
+    target, store = Target(stream_view(), 1), cache.open()
+    store.create(target, {}, START)
+    store.apply([target], {0: whole(target, "a", 1, minute="10:00", number=5)})
+    store.apply([target], {0: whole(target, "b", 2, minute="10:00", number=5)})
+    assert sets(cache)['-number/minute:["10:00"]'] == [(b"a", -5), (b"b", -5)]
+    store.apply([target], {0: whole(target, "a", 3, minute="10:01", number=5)})
+    store.apply([target], {0: whole(target, "b", 4, minute=None, number=7)})
+    assert sets(cache) == {'-number/minute:["10:01"]': [(b"a", -5)], "-number": [(b"b", -7), (b"a", -5)]}
+    store.apply([target], {0: whole(target, "a", 5, **{DELETED: True})})
+    assert sets(cache) == {"-number": [(b"b", -7)]}
+
+
+def test_a_batch_that_is_repeated_with_another_row_while_it_is_written_leaves_one_place(cache: OnValkey) -> None:
+    target, other = Target(stream_view(), 1), cache.open()
+    other.create(target, {}, START)
+    other.apply([target], {0: whole(target, "a", 1, minute="10:00", number=1)})
+    overtaken: list[str] = []
+
+    def overtake(moment: str) -> None:
+        if moment == "rows read" and not overtaken:
+            overtaken.append(moment)
+            other.apply([target], {0: whole(target, "a", 1, minute="10:01", number=2**60)})
+
+    cache.open(overtake).apply([target], {0: whole(target, "a", 1, minute="10:02", number=3)})
+    assert overtaken
+    assert sets(cache) == {'-number/minute:["10:02"]': [(b"a", -3)], "-number": [(b"a", -3)]}
+    assert [ranked.name for ranked in ranked_of(target.view)] == ["-number/minute", "-number"]
