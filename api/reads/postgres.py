@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import sql
 
@@ -23,6 +23,7 @@ LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND
 NEXT_OFFSETS_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")
 COUNT = sql.SQL("SELECT count(*) FROM {table} WHERE {conditions}")
 ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT {limit}")
+FROM_SEVERAL = sql.SQL("SELECT * FROM ({several}) AS found ORDER BY {order} LIMIT {limit}")
 
 SIGNS: Mapping[str, sql.SQL] = {
     "gt": sql.SQL(">"),
@@ -30,6 +31,22 @@ SIGNS: Mapping[str, sql.SQL] = {
     "lt": sql.SQL("<"),
     "lte": sql.SQL("<="),
 }
+
+
+class Where(NamedTuple):
+    """Conditions that a row must all satisfy, and their parameters."""
+
+    conditions: tuple[sql.Composable, ...]
+    values: tuple[Any, ...] = ()
+
+    def and_(self, other: Where) -> Where:
+        """Both."""
+        return Where(self.conditions + other.conditions, self.values + other.values)
+
+    @property
+    def text(self) -> sql.Composable:
+        """For a WHERE clause."""
+        return sql.SQL(" AND ").join(self.conditions)
 
 
 class PostgresReader:
@@ -43,7 +60,7 @@ class PostgresReader:
     async def get(self, live: Live, key: str) -> Row | None:
         """The row of this key."""
         condition = sql.SQL("{} = %s").format(sql.Identifier(live.view.key_name))
-        rows = await self._select(live, [condition, _visible(live.view)], sql.SQL("1"), 1, [key])
+        rows = await self._select(live, [Where((condition, _visible(live.view)), (key,))], sql.SQL("1"), 1)
         return show(live.view, rows[0]) if rows else None
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
@@ -52,27 +69,24 @@ class PostgresReader:
         stored = {key: table_key(key) for key in keys}
         names = list(dict.fromkeys(stored.values()))
         shown = tuple(dict.fromkeys((live.view.key_name, *(columns or live.view.types))))
-        rows = await self._select(live, [condition, _visible(live.view)], sql.SQL("1"), len(names), [names], shown)
+        where = Where((condition, _visible(live.view)), (names,))
+        rows = await self._select(live, [where], sql.SQL("1"), len(names), shown)
         found = {row[0]: show(live.view, row, shown) for row in rows}
         return {key: found[name] for key, name in stored.items() if name in found}
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows."""
-        conditions: list[sql.Composable] = [_visible(live.view)]
-        values: list[Any] = []
+        where = Where((_visible(live.view),))
         for each in query.filters:
-            condition, more = matching(each)
-            conditions.append(condition)
-            values += more
-        total = await self._count(live, conditions, values) if query.count else None
+            where = where.and_(matching(each))
+        total = await self._count(live, where) if query.count else None
+        several = [where]
         if query.beyond is not None:
-            condition, more = beyond(query.order, typed_beyond(live.view, query))
-            conditions.append(condition)
-            values += more
+            several = [where.and_(each) for each in beyond(live.view, query.order, typed_beyond(live.view, query))]
         order = sql.SQL(", ").join(_step(step, live.view) for step in query.order)
         shown = query.stored(live.view)
         columns = tuple(dict.fromkeys((*shown, *(step.column for step in query.order))))
-        rows = await self._select(live, conditions, order, query.limit + 1, values, columns)
+        rows = await self._select(live, several, order, query.limit + 1, columns)
         page = rows[: query.limit]
         places = {name: number for number, name in enumerate(columns)}
         last = [_plain(page[-1][places[step.column]]) for step in query.order] if len(rows) > len(page) else None
@@ -93,53 +107,51 @@ class PostgresReader:
         statement = NEXT_OFFSETS_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
         return dict(await self._database.rows(statement, (live.view.name, live.generation)))
 
-    async def _count(self, live: Live, conditions: Sequence[sql.Composable], values: Sequence[Any]) -> int:
-        statement = COUNT.format(table=self._table(live), conditions=sql.SQL(" AND ").join(conditions))
-        ((total,),) = await self._database.rows(statement, values)
+    async def _count(self, live: Live, where: Where) -> int:
+        statement = COUNT.format(table=self._table(live), conditions=where.text)
+        ((total,),) = await self._database.rows(statement, where.values)
         return int(total)
 
     async def _select(
         self,
         live: Live,
-        conditions: Sequence[sql.Composable],
+        several: Sequence[Where],
         order: sql.Composable,
         limit: int,
-        values: Sequence[Any],
         columns: Sequence[str] = (),
     ) -> list[tuple[Any, ...]]:
-        statement = ROWS.format(
-            columns=sql.SQL(", ").join(map(sql.Identifier, columns or live.view.types)),
-            table=self._table(live),
-            conditions=sql.SQL(" AND ").join(conditions),
-            order=order,
-            limit=sql.Literal(limit),
-        )
-        return await self._database.rows(statement, values)
+        """The first rows of those that satisfy one of `several`; no row satisfies two."""
+        listed = sql.SQL(", ").join(map(sql.Identifier, columns or live.view.types))
+        table, most = self._table(live), sql.Literal(limit)
+        parts = [
+            ROWS.format(columns=listed, table=table, conditions=each.text, order=order, limit=most) for each in several
+        ]
+        statement = parts[0]
+        if len(parts) > 1:  # each part reads an index from its first row on; one condition with OR would read all
+            united = sql.SQL(" UNION ALL ").join(sql.SQL("({})").format(each) for each in parts)
+            statement = FROM_SEVERAL.format(several=united, order=order, limit=most)
+        return await self._database.rows(statement, [value for each in several for value in each.values])
 
     def _table(self, live: Live) -> sql.Identifier:
         return sql.Identifier(self._schema, table_name(live.view.name, live.generation))
 
 
-def beyond(order: Sequence[Order], values: Sequence[Any]) -> tuple[sql.Composable, list[Any]]:
-    """The condition for rows after one with these values, nulls last; and its parameters.
+def beyond(view: View, order: Sequence[Order], values: Sequence[Any]) -> Iterator[Where]:
+    """The rows after one with these values, nulls last; no row is in two of the conditions.
 
-    Of (a, b): a is after, or a is equal and b is after.
+    Rows in the order of (a, b) have a later a, or no a, or the same a and a later b. The key is never null.
     """
-    cases: list[sql.Composable] = []
-    parameters: list[Any] = []
-    for length, (step, value) in enumerate(zip(order, values, strict=True)):
+    equal = Where(())
+    for step, value in zip(order, values, strict=True):
+        column = sql.Identifier(step.column)
         if value is None:  # nulls are last: nothing comes after one
+            equal = equal.and_(Where((sql.SQL("{} IS NULL").format(column),)))
             continue
-        equal = [
-            sql.SQL("{} IS NOT DISTINCT FROM %s" if each is None else "{} = %s").format(sql.Identifier(s.column))
-            for s, each in zip(order[:length], values[:length], strict=True)
-        ]
-        further = sql.SQL("({column} {sign} %s OR {column} IS NULL)").format(
-            column=sql.Identifier(step.column), sign=SIGNS["lt" if step.descending else "gt"]
-        )
-        cases.append(sql.SQL("({})").format(sql.SQL(" AND ").join([*equal, further])))
-        parameters += [*values[:length], value]
-    return sql.SQL("({})").format(sql.SQL(" OR ").join(cases)), parameters
+        sign = SIGNS["lt" if step.descending else "gt"]
+        yield equal.and_(Where((sql.SQL("{} {} %s").format(column, sign),), (value,)))
+        if step.column != view.key_name:
+            yield equal.and_(Where((sql.SQL("{} IS NULL").format(column),)))
+        equal = equal.and_(Where((sql.SQL("{} = %s").format(column),), (value,)))
 
 
 def show(view: View, values: Sequence[Any], columns: Sequence[str] = ()) -> Row:
@@ -167,27 +179,30 @@ def _visible(view: View) -> sql.Composable:
     return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.layout.marks_deleted else sql.SQL("true")
 
 
-def matching(condition: Condition) -> tuple[sql.Composable, list[Any]]:
-    """The condition in SQL, and its parameters; a null satisfies none but `is_null`."""
+def matching(condition: Condition) -> Where:
+    """The condition in SQL; a null satisfies none but `is_null`."""
     if isinstance(condition, AnyOf):
         parts = [matching(each) for each in condition.filters]
-        text = sql.SQL("({})").format(sql.SQL(" OR ").join(part for part, _ in parts))
-        return text, [value for _, values in parts for value in values]
+        either = sql.SQL("({})").format(sql.SQL(" OR ").join(part.text for part in parts))
+        return Where((either,), tuple(value for part in parts for value in part.values))
     column, values = sql.Identifier(condition.column), list(condition.values)
     match condition.operator:
         case "is_null":
-            return sql.SQL("{} IS NULL" if values[0] else "{} IS NOT NULL").format(column), []
+            return Where((sql.SQL("{} IS NULL" if values[0] else "{} IS NOT NULL").format(column),))
+        case "in" if len(values) == 1:  # of one value, an index also has the order by its next column
+            text = sql.SQL("{} = %s")
         case "in":
-            return sql.SQL("{} = ANY(%s)").format(column), [values]
+            text, values = sql.SQL("{} = ANY(%s)"), [values]
         case "not_in":
-            return sql.SQL("{} <> ALL(%s)").format(column), [values]
+            text, values = sql.SQL("{} <> ALL(%s)"), [values]
         case "prefix":
-            return sql.SQL("{} ^@ ANY(%s)").format(column), [values]
+            text, values = sql.SQL("{} ^@ ANY(%s)"), [values]
         case "ieq" | "iprefix" as operator:
             end = "$" if operator == "ieq" else ""
-            return sql.SQL("{} ~ ANY(%s)").format(column), [[f"^{in_either_case(each)}{end}" for each in values]]
+            text, values = sql.SQL("{} ~ ANY(%s)"), [[f"^{in_either_case(each)}{end}" for each in values]]
         case _ as sign:
-            return sql.SQL("{} {} %s").format(column, SIGNS[sign]), values
+            return Where((sql.SQL("{} {} %s").format(column, SIGNS[sign]),), tuple(values))
+    return Where((text.format(column),), tuple(values))
 
 
 def _step(step: Order, view: View) -> sql.Composable:

@@ -69,10 +69,16 @@ def index_statements(schema: str, target: Target) -> list[str]:
     statements = [f'ALTER TABLE {_table(schema, target)} ADD CONSTRAINT "{table}_pk" PRIMARY KEY ("{view.key_name}")']
     declared = view.store("postgres")
     for number, columns in enumerate(declared.indexes if isinstance(declared, Postgres) else ()):
-        listed = ", ".join(f'"{column}"' for column in columns)
+        listed = ", ".join(map(_indexed, columns))
         statements.append(f'CREATE INDEX "{table}_i{number}" ON {_table(schema, target)} ({listed})')
     statements.append(f"ANALYZE {_table(schema, target)}")
     return statements
+
+
+def _indexed(column: str) -> str:
+    """A column of an index, in the order in which queries sort by it: nulls last in both directions."""
+    name = f'"{column.removeprefix("-")}"'
+    return f"{name} DESC NULLS LAST" if column.startswith("-") else name
 
 
 def ungenerate(schema: str, target: Target) -> list[str]:

@@ -97,7 +97,8 @@ def _store(store: Store, view: StreamView) -> Store:
     same = {name for name, kind in COLUMNS.items() if view.types.get(name) is kind}
     match store:
         case Postgres():
-            return replace(store, indexes=tuple(each for each in store.indexes if same.issuperset(each)))
+            kept = zip(store.indexes, store.indexed, strict=True)
+            return replace(store, indexes=tuple(each for each, columns in kept if same.issuperset(columns)))
         case Elasticsearch():
             text, facets = (tuple(each for each in names if each in same) for names in (store.text, store.facets))
             return replace(store, text=text, facets=facets)

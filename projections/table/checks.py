@@ -48,7 +48,7 @@ def check_stores(stores: Sequence[Store], types: Mapping[str, ColumnType]) -> No
         )
     for store in stores:
         named = [*getattr(store, "text", ()), *getattr(store, "facets", ())]
-        named += [column for index in getattr(store, "indexes", ()) for column in index]
+        named += [column for index in getattr(store, "indexed", ()) for column in index]
         unknown = [column for column in named if column not in types]
         if unknown:
             raise ValueError(f'{store.name} names the unknown column "{unknown[0]}"')

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Postgres:
-    """The view is a table of this name. `indexes`: columns of each secondary index."""
+    """The view is a table of this name.
+
+    indexes: columns of each secondary index, with "-" before a column by which queries sort in descending order:
+    `("day", "-cents")` serves `?day=…&sort=-cents`.
+    """
 
     indexes: tuple[tuple[str, ...], ...] = ()
     name = "postgres"
     answers = True
+
+    @property
+    def indexed(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of each index, without their directions."""
+        return tuple(tuple(column.removeprefix("-") for column in index) for index in self.indexes)
 
     @property
     def declaration(self) -> str:

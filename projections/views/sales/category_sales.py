@@ -15,6 +15,6 @@ category_sales = TableView(
         "cents": add({SaleMade: "cents"}),
         "average_cents": average({SaleMade: "cents"}),
     },
-    stores=(Postgres(indexes=(("cents",),)), Cache()),
+    stores=(Postgres(indexes=(("-cents",),)), Cache()),
     doc="the number, the sum and the average of the sales of each category",
 )

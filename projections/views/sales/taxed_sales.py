@@ -71,7 +71,7 @@ taxed_sales = StreamView(
     late="keep",
     final=True,
     every="10s",
-    stores=(Postgres(indexes=(("customer", "made_at"),)), Cache()),
+    stores=(Postgres(indexes=(("customer", "-made_at"),)), Cache()),
     query=as_it_was,
     doc="each sale with the tier of its customer and the tax rate of its country when it was made",
 )

@@ -57,7 +57,7 @@ search_alerts = StreamView(
         "homes": observations(HomeOffered, late_after="1m"),
     },
     deleted_by="taken_back",
-    stores=(Postgres(indexes=(("search", "offered_at"),)), Cache()),
+    stores=(Postgres(indexes=(("search", "-offered_at"),)), Cache()),
     query=found_homes,
     doc="homes that saved searches have found; an alert stays when the search or the home changes",
 )

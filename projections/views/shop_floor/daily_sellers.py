@@ -30,7 +30,7 @@ daily_sellers = StreamView(
     sources={"sold": observations(ItemSold, late_after="1h")},
     late="amend",
     keep_state="1d",
-    stores=(Postgres(indexes=(("day", "cents", "product"),)), Cache(rankings=(Ranking("-cents", within=("day",)),))),
+    stores=(Postgres(indexes=(("day", "-cents"),)), Cache(rankings=(Ranking("-cents", within=("day",)),))),
     version=2,
     query=per_day,
     doc="the sales of each product per day; filter a day, and sort by -cents for its leaderboard",

@@ -29,7 +29,7 @@ top_sellers = StreamView(
     sources={"sold": observations(ItemSold, late_after="1h")},
     late="amend",
     keep_state="1d",
-    stores=(Postgres(indexes=(("cents", "product"),)), Cache(rankings=(Ranking("-cents"),))),
+    stores=(Postgres(indexes=(("-cents",),)), Cache(rankings=(Ranking("-cents"),))),
     version=2,
     query=per_product,
     doc="the sales of each product; sort by -cents for the leaderboard",

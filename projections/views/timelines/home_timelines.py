@@ -78,7 +78,7 @@ home_timelines = StreamView(
         "reports": observations(AuthorFollowed, AuthorUnfollowed, PostWritten, PostDeleted, late_after="1m"),
     },
     deleted_by="gone",
-    stores=(Postgres(indexes=(("reader", "written_at"),)), Cache()),
+    stores=(Postgres(indexes=(("reader", "-written_at"),)), Cache()),
     query=seen_posts,
     doc="what each reader sees; sort by -written_at for the timeline of one",
 )

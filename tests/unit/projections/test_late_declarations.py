@@ -75,13 +75,13 @@ def test_events_are_kept_beside_observations() -> None:
 def test_it_has_the_same_stores_and_the_indexes_of_columns_that_both_views_have() -> None:
     columns = {"gate": TEXT, "time": TIME, "data": INTEGER, "source": TEXT}
     stores = (
-        Postgres(indexes=(("gate",), ("time",), ("source", "time"), ("source", "gate"), ("data",))),
+        Postgres(indexes=(("gate",), ("time",), ("source", "-time"), ("source", "-gate"), ("data",))),
         Elasticsearch(text=("gate", "source"), facets=("data", "source")),
         Cache(),
     )
     view = kept(columns=columns, key="gate", stores=stores)
     assert view.stores == (
-        Postgres(indexes=(("time",), ("source", "time"))),
+        Postgres(indexes=(("time",), ("source", "-time"))),
         Elasticsearch(text=("source",), facets=("source",)),
         Cache(),
     )

@@ -77,6 +77,7 @@ def of_nothing() -> Any:
         ({"deleted_by": "Gone"}, '"Gone" is not a column name'),
         ({"deleted_by": (Closed,)}, "is not a text: name the BOOLEAN column of the query that deletes rows"),
         ({"stores": (Postgres(indexes=(("gone",),)),), "deleted_by": "gone"}, 'names the unknown column "gone"'),
+        ({"stores": (Postgres(indexes=(("-nothing",),)),)}, 'names the unknown column "nothing"'),
         ({"stores": ()}, "it has no store"),
         ({"stores": (Topic(), Postgres())}, "Topic() cannot be its first store, which answers queries"),
         ({"stores": (Elasticsearch(facets=("colour",)),)}, 'names the unknown column "colour"'),
