@@ -55,6 +55,11 @@ def examples(number: int) -> int:
     return number * LONGER if is_long() else number
 
 
+def batches(number: int) -> int:
+    """Batches of a stream that is cut into `number` of them in a long run: fewer in a fast one, each costs a second."""
+    return number if is_long() else max(2, number // 3)
+
+
 def is_long() -> bool:
     """Whether this is a long run, as `make soak` makes."""
     return settings().max_examples >= LONG

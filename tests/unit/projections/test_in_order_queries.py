@@ -16,6 +16,7 @@ from projections.errors import ViewDeclarationError
 from projections.spark.streams.query import computed
 from projections.spark.streams.watched import reason
 from tests.observed import LATE_AFTER, START, Report, beat, cut, gate_view, record_of, reports
+from tests.seeds import batches
 from tests.stream_queries import Ran, run
 from tests.unit.projections.test_stream_queries import endless
 
@@ -90,7 +91,7 @@ def name(report: Report) -> str:
 
 def ran(found: list[Report], parts: int, folder: Path, partitions: int, view: StreamView | None = None) -> Ran:
     last = max(each.recorded for each in found)
-    quiet = [[beat(last + timedelta(hours=1, seconds=each))] for each in range(3)]
+    quiet = [[beat(last + timedelta(hours=1, seconds=each))] for each in range(2)]
     records = cut([record_of(each) for each in found], random.Random(parts), parts)
     return run(view or ordered_view(), [*records, *quiet], folder, partitions)
 
@@ -100,7 +101,7 @@ def test_rows_do_not_depend_on_batches_or_on_the_order_of_arrival(tmp_path: Path
     rows = expected(found)
     assert max(row["count"] for row in rows.values()) > 3
     assert sum("before" not in row for row in rows.values()) > 4, "some states must be forgotten"
-    for parts, partitions, order in ((1, 1, found), (6, 2, found), (1, 2, sorted(found, key=lambda each: each.time))):
+    for parts, partitions, order in ((1, 1, sorted(found, key=lambda each: each.time)), (batches(12), 2, found)):
         made = ran(order, parts, tmp_path / f"{parts}-{partitions}", partitions)
         assert made.rows == rows
         assert len(made.sent) == len(rows), "a row is sent once"
@@ -112,7 +113,7 @@ def test_early_rows_are_the_same_in_the_end(tmp_path: Path) -> None:
     found = reported()
     rows = expected(found)
     taken_back = set[str]()
-    for parts, partitions, order in ((1, 1, found), (12, 2, found)):
+    for parts, partitions, order in ((1, 1, found), (batches(12), 2, found)):
         made = ran(order, parts, tmp_path / f"{parts}-{partitions}", partitions, early_view())
         assert made.left == rows
         assert made.dropped_by_watermark == 0
@@ -149,7 +150,7 @@ def left_rows(passed: DataFrame) -> DataFrame:
 def test_early_rows_are_those_of_one_batch_when_rows_replace_and_delete_others(tmp_path: Path) -> None:
     view, found = early_view(query=left_rows, columns=LEFT, deleted_by="gone", key=("gate", "weight")), reported()
     ordered = sorted(found, key=lambda each: each.time)
-    made = [ran(order, parts, tmp_path / f"{parts}", 1, view) for parts, order in ((1, ordered), (20, found))]
+    made = [ran(order, parts, tmp_path / f"{parts}", 1, view) for parts, order in ((1, ordered), (batches(20), found))]
     assert made[0].left == made[1].left
     assert 0 < len(made[1].left) < len(made[1].rows)
 

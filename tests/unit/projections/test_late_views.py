@@ -28,6 +28,7 @@ from tests.observed import (
     record_of,
     reports,
 )
+from tests.seeds import batches
 from tests.stream_queries import run
 
 pytestmark = pytest.mark.jvm
@@ -61,7 +62,7 @@ def test_rows_are_the_late_observations_whatever_the_batches(tmp_path: Path) -> 
     assert 20 < len(late) < 100
     assert {each.lateness for each in found} >= {LATE_AFTER, LATE_AFTER + MILLISECOND}
     records = [record_of(each) for each in found]
-    for name, parts in (("one", [records]), ("many", cut(records, chance, 5))):
+    for name, parts in (("one", [records]), ("many", cut(records, chance, batches(9)))):
         ran = run(kept(), parts, tmp_path / name)
         assert ran.rows == late
         assert ran.counts == Counter({AMENDING: len(late)})
@@ -122,7 +123,10 @@ def test_late_events_are_rows_too(tmp_path: Path) -> None:
     expected["gate/a/900"] = event_row(locked) | {"type": "gate.locked", "data": '{"gate":"a","verdict":"é/storm"}'}
     expected["passed/s2/500"] = row(Report(500, "b", 2, at, at + after))
     view = kept(sources=sources, query=of_two)
-    for name, parts in (("one", [[*records, *others]]), ("many", cut([*records, *others], random.Random(3), 5))):
+    for name, parts in (
+        ("one", [[*records, *others]]),
+        ("many", cut([*records, *others], random.Random(3), batches(9))),
+    ):
         ran = run(view, parts, tmp_path / name)
         assert ran.rows == expected
         assert (ran.counts[AMENDING], ran.counts[UNREADABLE], ran.dropped_by_watermark) == (len(late) + 2, 1, 0)

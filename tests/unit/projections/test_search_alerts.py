@@ -22,6 +22,7 @@ from eventlog.envelope import Envelope, encode_event, format_time
 from projections.views.saved_searches.search_alerts import search_alerts
 from tests.gate_events import raw_event
 from tests.observed import cut, raw
+from tests.seeds import batches
 from tests.stream_queries import run
 
 pytestmark = pytest.mark.jvm
@@ -85,11 +86,11 @@ def expected(changes: Sequence[Happened]) -> Rows:
 
 def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(tmp_path: Path) -> None:
     changes = happened(11)
-    rows, batches = expected(changes), records(changes)
-    replayed = run(search_alerts, [batches], tmp_path / "replayed", 1)
+    rows, found = expected(changes), records(changes)
+    replayed = run(search_alerts, [found], tmp_path / "replayed", 1)
     assert len(rows) > 50
     assert list(differences("search_alerts", rows, replayed.left, "Python")) == []
-    live = run(search_alerts, cut(batches, random.Random(5), 14), tmp_path / "live", 2)
+    live = run(search_alerts, cut(found, random.Random(5), batches(14)), tmp_path / "live", 2)
     assert live.left == replayed.left
     assert len(live.rows) > len(rows), "some rows were sent too early, and are taken back"
     assert (live.dropped_by_watermark, replayed.dropped_by_watermark) == (0, 0)

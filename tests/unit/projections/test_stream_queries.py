@@ -34,6 +34,7 @@ from tests.observed import (
     reports,
     rows_in_python,
 )
+from tests.seeds import batches
 from tests.stream_queries import Ran, run
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def test_rows_do_not_depend_on_batches_and_late_is_what_the_rule_says(tmp_path: 
     records = [record_of(each) for each in found]
     late = sum(each.lateness > LATE_AFTER for each in found)
     assert 20 < late < 100, "the reports must include late ones"
-    for partitions, parts in ((1, [records]), (2, cut(records, chance, 5))):
+    for partitions, parts in ((1, [records]), (2, cut(records, chance, batches(9)))):
         ran = run(gate_view(**changes), parts, tmp_path / str(partitions), partitions)
         assert numbers(ran) == rows_in_python(found, admitted)
         assert ran.counts == Counter({TAKEN: len(found) - late, (AMENDING if changes else DROPPED): late})
