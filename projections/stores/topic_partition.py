@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -95,21 +96,42 @@ class OwnedPartition:
         ledgers.check(NAME, self._target, {self._partition: before.ledger}, {self._partition: batch})
         ledger = Ledger(before.ledger.next_offset, dict(before.ledger.applied))
         patches = ledgers.take_new(ledger, batch, self._target.tag)
-        # batches come in order, but may be read again: a row never goes back to an earlier one
-        rows = {patch.key: patch for patch in patches if _number(patch) >= before.batch}
-        parts = _parts([self._written(patch) for patch in sorted(rows.values(), key=_number)])
-        for part in parts:
-            self._progress = before._replace(
-                batch=part[-1].batch, ledger=ledger if part is parts[-1] else before.ledger
-            )
+        parts = self._by_place(patches) if self._target.view.is_realtime else self._by_batch(patches)
+        for progress, part in parts[:-1]:
+            self._progress = progress
             self._write(part)
-        if not parts:
-            self._progress = before._replace(ledger=ledger)
+        self._progress = (parts[-1][0] if parts else before)._replace(ledger=ledger)
+        if parts:
+            self._write(parts[-1][1])
+        else:
             self.settle()
 
-    def settle(self) -> None:
-        """Write the ledger if that is due."""
-        if time.monotonic() - self._noted_at >= LEDGER_EVERY_S:
+    def _by_batch(self, patches: Sequence[Patch]) -> list[tuple[Progress, list[_Written]]]:
+        """The rows of each transaction, and the progress with it, if batches come in order.
+
+        They may be read again: a row never goes back to an earlier one.
+        """
+        before = self._progress
+        rows = {patch.key: patch for patch in patches if _number(patch) >= before.batch}
+        parts = _parts([self._written(patch) for patch in sorted(rows.values(), key=_number)])
+        return [(before._replace(batch=part[-1].batch), part) for part in parts]
+
+    def _by_place(self, patches: Sequence[Patch]) -> list[tuple[Progress, list[_Written]]]:
+        """Likewise if the ledger has removed what was read again, and each source is in order.
+
+        Each transaction has the places of its own rows: after a crash, no earlier row comes again.
+        """
+        before, found = self._progress, list[tuple[Progress, list[_Written]]]()
+        applied, left = dict(before.ledger.applied), iter(patches)
+        for part in _parts([self._written(patch) for patch in patches]):
+            applied |= {patch.source: patch.place for patch in islice(left, len(part))}
+            ledger = Ledger(before.ledger.next_offset, dict(applied))
+            found.append((before._replace(ledger=ledger), list({row.key: row for row in part}.values())))
+        return found
+
+    def settle(self, *, now: bool = False) -> None:
+        """Write the ledger if that is due, or `now`."""
+        if now or time.monotonic() - self._noted_at >= LEDGER_EVERY_S:
             self.note()
 
     def note(self) -> None:
@@ -137,7 +159,7 @@ class OwnedPartition:
             entries.append(self._public_entry(patch.key, data, batch))
         if (largest := max(len(entry.value or b"") for entry in entries)) > MAX_ROW_BYTES:
             raise Unloadable(NAME, f"a record of the row has {largest} bytes, more than {MAX_ROW_BYTES}")
-        return _Written(batch, entries)
+        return _Written(patch.key, batch, entries)
 
     def _public_entry(self, key: str, data: dict[str, Any] | None, batch: int) -> Entry:
         now = datetime.now(UTC)
@@ -164,9 +186,9 @@ class OwnedPartition:
         for key, (batch, state) in read_rows(self._log, self._target, self._partition).items():
             data = self._rows.data(key, state)
             if data is not None and known.pop(key, None) != _digest(data):
-                changed.append(_Written(batch, [self._public_entry(key, data, batch)]))
+                changed.append(_Written(key, batch, [self._public_entry(key, data, batch)]))
         gone = [key for key, digest in known.items() if digest is not None]
-        changed += [_Written(0, [self._public_entry(key, None, 0)]) for key in gone]
+        changed += [_Written(key, 0, [self._public_entry(key, None, 0)]) for key in gone]
         for part in _parts(changed):
             self._write(part)
         self._progress = self._progress._replace(shown=publication.offset)
@@ -178,8 +200,9 @@ class OwnedPartition:
 
 
 class _Written(NamedTuple):
-    """The records of a row, as a batch computed it."""
+    """The records of a row. batch: the number of the one that computed it, or the offset of its record."""
 
+    key: str
     batch: int
     entries: list[Entry]
 
@@ -203,7 +226,7 @@ def _parts(rows: Sequence[_Written]) -> list[list[_Written]]:
 
 
 def _number(patch: Patch) -> int:
-    """The number of the batch that computed the row."""
+    """The number of the batch that computed the row, or the offset of its record."""
     return patch.place.offset
 
 
