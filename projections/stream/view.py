@@ -50,8 +50,8 @@ class StreamView:
     deleted_by: a BOOLEAN column that the query returns, not among `columns`. A row in which it is true deletes the row
     with its key, until a later batch returns that key again.
     key_name: the column with the row's key as one text, if the key has several columns: their texts joined by "/".
-    realtime: whether its rows come within milliseconds, without batches. Each row must come from one record, and the key
-    must contain the record's `id` (or `stream`): the query may select, filter, explode, and join tables that it makes.
+    realtime: its rows come within milliseconds, without batches. Each row comes from one record: the query may select,
+    filter, explode, and join tables that it makes, and the key contains the record's `id` (or `stream`).
     """
 
     name: str

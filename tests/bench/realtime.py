@@ -70,8 +70,8 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             yield {
                 **quantiles(took),
                 "max_ms": round(max(took), 2),
-                "conditions": f"{rate} events/s for {SECONDS} s, after {WARM_UP_S} s of {RATES[-1]} a second, from append "
-                "to a row at a read_committed consumer of the view's topic; the view is in PostgreSQL too",
+                "conditions": f"{rate} events/s for {SECONDS} s, after {WARM_UP_S} s of {RATES[-1]} a second, from "
+                "append to a row at a read_committed consumer of the view's topic; the view is in PostgreSQL too",
             }
 
 

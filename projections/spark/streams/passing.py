@@ -52,8 +52,9 @@ class _Walk:
     """Writes the plan of one query anew, from its source up."""
 
     def __init__(self, given: DataFrame, hidden: Sequence[str], keeping: str, identity: Collection[str]) -> None:
-        self._given: Any = given
-        self._jvm: Any = self._given.sparkSession._jvm
+        session: Any = given.sparkSession
+        self._session = session
+        self._jvm: Any = session._jvm
         self._catalyst = self._jvm.org.apache.spark.sql.catalyst
         output = {each.name(): each for each in _all(_analysed(given).output())}
         self._hidden = [output[name] for name in hidden]
@@ -64,9 +65,8 @@ class _Walk:
         """The rows of a plan."""
         from pyspark.sql import DataFrame  # noqa: PLC0415
 
-        session = self._given.sparkSession
-        made = self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
-        return DataFrame(made, session)
+        made = self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._session._jsparkSession, plan)
+        return DataFrame(made, self._session)
 
     def passed(self, plan: Any) -> tuple[Any, frozenset[int]]:
         """The plan with the hidden columns, and the ids of its columns that are the same as the identity."""
@@ -114,10 +114,9 @@ class _Walk:
         generator, expressions = plan.generator(), self._catalyst.expressions
         name = generator.getClass().getSimpleName()
         listed = generator.children().apply(0)
-        if name not in _EXPLODING or listed.dataType().typeName() != "array":
-            raise ValueError(
-                f"{generator.prettyName()} of {listed.dataType().typeName()} is not an explode of an array"
-            )
+        kind = listed.dataType().typeName()
+        if name not in _EXPLODING or kind != "array":
+            raise ValueError(f"it has {generator.prettyName()} of {kind}, which is no explode of an array")
         nothing = expressions.Literal.create(None, listed.dataType().elementType())
         one = expressions.CreateArray(self._jvm.PythonUtils.toSeq([nothing]))
         kept = expressions.If(self._keeping, one, listed)

@@ -69,7 +69,7 @@ def realtime_records(records: DataFrame, view: StreamView, settings: LogSettings
 
     records: a stream or a batch in the form of Spark's Kafka source. Raises ViewDeclarationError.
     """
-    ((name, source),) = view.sources.items()
+    (source,) = view.sources.values()
     place = "`partition`" if source.topic == EVENTS else f"concat({literal(source.topic + '/')}, `partition`)"
     row = f"if({HEARTBEAT}, null, {key_text(view)})"
     columns = [f"{hidden} as {shown}" for hidden, shown in zip(PLACED, _SHOWN, strict=True)]
@@ -94,7 +94,10 @@ _SHOWN: Final = ("`partition`", "`offset`", "timestamp_ms", "heartbeat")
 
 
 def placed_rows(records: DataFrame, view: StreamView) -> DataFrame:
-    """The rows that the query of `view` returns, and heartbeats, with the columns PLACED. Raises ViewDeclarationError."""
+    """The rows that the query of `view` returns, and heartbeats, with the columns PLACED.
+
+    Raises ViewDeclarationError.
+    """
     ((name, source),) = view.sources.items()
     given = placed_frame(records, name, source)
     try:
@@ -109,7 +112,7 @@ def placed_rows(records: DataFrame, view: StreamView) -> DataFrame:
     if not passed.identifying & set(view.key_columns):
         raise ViewDeclarationError(
             view.name,
-            f"the key of a real-time view must contain {' or '.join(source.ordering)} of its source, unchanged, so that "
-            "all versions of a row come from one partition",
+            f"the key of a real-time view must contain a column with the {' or '.join(source.ordering)} of the record, "
+            "so that all versions of a row come from one partition",
         )
     return passed.rows
