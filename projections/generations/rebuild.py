@@ -144,7 +144,7 @@ class Rebuilder:
                         if current is not None:
                             with build.phase("hand-over"):
                                 time.sleep(HAND_OVER_S)
-                self._drop_if_possible(view, lambda: self._drop_old(view))
+                self._drop_if_possible(drop_old, view)
             return build.result
         except (ProjectionError, EventLogError) as error:
             return error

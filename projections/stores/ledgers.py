@@ -29,7 +29,7 @@ def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapp
 
 
 def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
-    """The patches of `tag` in `batch` that `ledger` does not have yet, and all of stream views that work in batches; the
+    """The patches of `tag` in `batch` that `ledger` does not have yet, and all rows that batches of Spark computed; the
     ledger is updated with the whole batch.
 
     Whole rows of the last applied record are taken again: they have one place, and not all may have been applied.

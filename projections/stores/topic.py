@@ -35,8 +35,8 @@ from projections.stores.topic_records import (
 class TopicStore:
     """Stream views in Kafka; for one thread.
 
-    Batches come in order, and so do the records of each source of a real-time view. So a row is replaced without reading
-    it: what is repeated writes the same rows again.
+    Batches come in order, and so do the records of each source of a real-time view. So a row is replaced without
+    reading it: what is repeated writes the same rows again.
 
     fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
     """

@@ -15,6 +15,7 @@ import orjson
 from eventlog.envelope import decode, timestamp_ms
 from eventlog.errors import LogUnavailable, NotAnEnvelope
 from eventlog.ports import Entry, EventLog, abort_on_error
+from eventlog.source_positions import topic_and_partition
 from eventlog.topics import MAX_RECORD_BYTES
 from projections.errors import GenerationMissing, Unloadable
 from projections.stores import ledgers
@@ -34,8 +35,9 @@ from projections.stores.topic_records import (
     read_rows,
     row_to_json,
     showing_role,
+    topic_of,
 )
-from projections.table.patch import Patch
+from projections.table.patch import Patch, Place
 
 NAME: Final = "Kafka"
 LEDGER_EVERY_S: Final = 1.0
@@ -80,8 +82,8 @@ class OwnedPartition:
                 raise LogUnavailable(f'taking over "{self._topic}"', "another generation was published meanwhile")
             self._progress = self._noted = self._read_progress()
             self._noted_at = time.monotonic()
-            if self._shows is not None and self._progress.shown != self._shows.offset:
-                self._show_all(self._shows)
+            self._awaited = self._places_to_reach()
+            self._show_if_reached()
         except BaseException:
             self._writer.close()
             raise
@@ -105,6 +107,7 @@ class OwnedPartition:
             self._write(parts[-1][1])
         else:
             self.settle()
+        self._show_if_reached()
 
     def _by_batch(self, patches: Sequence[Patch]) -> list[tuple[Progress, list[_Written]]]:
         """The rows of each transaction, and the progress with it, if batches come in order.
@@ -153,7 +156,7 @@ class OwnedPartition:
         """The records of a row. Raises Unloadable if it is too large, or does not fit its columns."""
         batch, now_ms = _number(patch), time.time_ns() // 1_000_000
         entries = [Entry(self._topic, ROW + patch.key, row_to_json(batch, patch.fields), now_ms)]
-        if self._shows is not None:
+        if self._shows is not None and self._awaited is None:
             with ledgers.loadable(NAME):
                 data = self._rows.data(patch.key, patch.fields)
             entries.append(self._public_entry(patch.key, data, batch))
@@ -175,6 +178,30 @@ class OwnedPartition:
             self._fault("rows written")
             begun.commit()
         self._noted, self._noted_at = self._progress, time.monotonic()
+
+    def _places_to_reach(self) -> dict[str, Place] | None:
+        """By source, the place from which on the public topic shows this generation; None: it does already.
+
+        Before, rows of a real-time view would be older than those that generations before it have shown. These have
+        lost the partition, so their ledgers are final. A log that was made anew may end before their places.
+        """
+        if self._shows is None or self._progress.shown == self._shows.offset:
+            return None
+        found: dict[str, Place] = {}
+        for generation in self._shows.before if self._target.view.is_realtime else ():
+            topic = topic_of(self._target.view.name, generation)
+            value = self._log.last(topic, self._partition, LEDGER) if self._log.stored_ends(topic) else None
+            for source, place in progress_from_json(value).ledger.applied.items() if value else ():
+                last = Place(self._log.end(*topic_and_partition(source)) - 1, place.number)
+                found[source] = max(found.get(source, place), min(place, last))
+        return found
+
+    def _show_if_reached(self) -> None:
+        if self._shows is None or self._awaited is None:
+            return
+        if all(self._progress.ledger.has(source, place) for source, place in self._awaited.items()):
+            self._show_all(self._shows)
+            self._awaited = None
 
     def _show_all(self, publication: Publication) -> None:
         """Bring the public topic to this generation: write rows that differ, delete those that it does not have."""

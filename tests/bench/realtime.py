@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -172,8 +171,10 @@ def main(part: str, *store: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
     service = Service(settings, stores, registry())
-    work = service.run_streams if part == "streams" else partial(service.run_loader, *store)
-    work(stop)
+    if part == "streams":
+        service.run_streams(stop)
+    else:
+        service.run_loader(*store, stop)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MATCHED: Final = "_headwater_matched"
-_ALLOWED: Final = "use select, where, explode of arrays, and inner or left joins with tables that the query makes"
 _EXPLODING: Final = frozenset({"Explode", "PosExplode", "Inline"})
 _JOINS: Final = frozenset({"INNER", "LEFT OUTER"})
 _MIRRORED: Final = frozenset({"INNER", "RIGHT OUTER"})
@@ -92,7 +91,7 @@ class _Walk:
                 child, same = self.passed(plan.child())
                 return plan.withNewChildren(plan.children().updated(0, child)), same
             case other:
-                raise ValueError(f"Spark calls it {other}, which may combine several records or lose their order")
+                raise ValueError(f"it has what Spark calls {other}")
 
     @property
     def _logical(self) -> Any:
@@ -140,7 +139,7 @@ class _Walk:
         child, same = self.passed(stream)
         local, matched = self._local(table)
         left_outer = self._catalyst.plans.JoinType.apply("left_outer")
-        joined = self._logical.Join(child, local, left_outer, plan.condition(), plan.hint())
+        joined = self._logical.Join(child, local, left_outer, plan.condition(), self._logical.JoinHint.NONE())
         if kind == "INNER":
             joined = self._filter(self._catalyst.expressions.IsNotNull(matched), joined)
         return joined, same
@@ -166,11 +165,6 @@ class _Walk:
                     raise ValueError("it has a query within a query")
                 if name in _CLOCKS:
                     raise ValueError("it asks for the current time, which is another one if the record is read again")
-
-
-def allowed(problem: ValueError) -> str:
-    """The problem, with what to use instead."""
-    return f"its query cannot run in real-time mode: {problem}. {_ALLOWED[0].upper()}{_ALLOWED[1:]}"
 
 
 def _renamed(listed: Any, same: frozenset[int]) -> frozenset[int]:

@@ -22,7 +22,7 @@ from projections.spark.patch_sql import output_record, partition_sql, progress_r
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.frames import HEARTBEAT, OFFSET, PLACED, placed_frame
 from projections.spark.streams.output import check_output, fields_of, key_text
-from projections.spark.streams.passing import allowed, passing
+from projections.spark.streams.passing import passing
 from projections.stream.view import StreamView
 from projections.table.expressions import literal
 from projections.table.patch import WHOLE
@@ -108,7 +108,11 @@ def placed_rows(records: DataFrame, view: StreamView) -> DataFrame:
     try:
         passed = passing(rows, given, hidden=PLACED, keeping=HEARTBEAT, identity=source.ordering)
     except ValueError as error:
-        raise ViewDeclarationError(view.name, allowed(error)) from error
+        raise ViewDeclarationError(
+            view.name,
+            f"its query cannot run in real-time mode, because {error}: use select, where, explode of arrays, and inner "
+            "or left joins with tables that the query makes, or leave out realtime",
+        ) from error
     if not passed.identifying & set(view.key_columns):
         raise ViewDeclarationError(
             view.name,
