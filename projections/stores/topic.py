@@ -126,6 +126,10 @@ class TopicStore:
             owned = OwnedPartition(self._log, self._publications, target, partition, self._fault)
         try:
             owned.apply(batch)
+            if owned.has_reached:
+                owned.note()
+                owned.close()
+                owned = OwnedPartition(self._log, self._publications, target, partition, self._fault)
         except BaseException:
             owned.close()
             raise

@@ -19,7 +19,7 @@ from eventlog.source_positions import topic_and_partition
 from eventlog.topics import MAX_RECORD_BYTES
 from projections.errors import GenerationMissing, Unloadable
 from projections.stores import ledgers
-from projections.stores.store import Batch, Ledger, Target
+from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
 from projections.stores.topic_publications import Publication, Publications
 from projections.stores.topic_records import (
     LEDGER,
@@ -83,7 +83,9 @@ class OwnedPartition:
             self._progress = self._noted = self._read_progress()
             self._noted_at = time.monotonic()
             self._awaited = self._places_to_reach()
-            self._show_if_reached()
+            if self._shows is not None and self.has_reached:
+                self._show_all(self._shows)
+                self._awaited = None
         except BaseException:
             self._writer.close()
             raise
@@ -91,6 +93,14 @@ class OwnedPartition:
     def is_current(self, publication: Publication | None) -> bool:
         """Whether it shows what it should, now that this is the publication of its view."""
         return self._shows == _shown(publication, self._target)
+
+    @property
+    def has_reached(self) -> bool:
+        """Whether it can show now what it did not show yet. Open it again for that: its last rows may not be readable
+        before."""
+        if self._awaited is None:
+            return False
+        return all(self._progress.ledger.has(source, place) for source, place in self._awaited.items())
 
     def apply(self, batch: Batch) -> None:
         """Write the new rows of `batch`, and advance the ledger. See ViewStore.apply."""
@@ -107,7 +117,6 @@ class OwnedPartition:
             self._write(parts[-1][1])
         else:
             self.settle()
-        self._show_if_reached()
 
     def _by_batch(self, patches: Sequence[Patch]) -> list[tuple[Progress, list[_Written]]]:
         """The rows of each transaction, and the progress with it, if batches come in order.
@@ -192,16 +201,10 @@ class OwnedPartition:
             topic = topic_of(self._target.view.name, generation)
             value = self._log.last(topic, self._partition, LEDGER) if self._log.stored_ends(topic) else None
             for source, place in progress_from_json(value).ledger.applied.items() if value else ():
-                last = Place(self._log.end(*topic_and_partition(source)) - 1, place.number)
-                found[source] = max(found.get(source, place), min(place, last))
+                last = min(place.offset, self._log.end(*topic_and_partition(source)) - 1)
+                # all rows of that record, which have one place
+                found[source] = max(found.get(source, Place(last, 0)), Place(last, LAST_NUMBER))
         return found
-
-    def _show_if_reached(self) -> None:
-        if self._shows is None or self._awaited is None:
-            return
-        if all(self._progress.ledger.has(source, place) for source, place in self._awaited.items()):
-            self._show_all(self._shows)
-            self._awaited = None
 
     def _show_all(self, publication: Publication) -> None:
         """Bring the public topic to this generation: write rows that differ, delete those that it does not have."""

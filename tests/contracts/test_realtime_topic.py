@@ -38,6 +38,8 @@ VIEW = cart_view(
 ONE, TWO = Target(VIEW, 1), Target(VIEW, 2)
 GATES = ("abc", "de")
 """By source partition."""
+OFFSETS = 6
+"""Of each."""
 
 
 class Row(NamedTuple):
@@ -98,15 +100,16 @@ def test_a_crash_between_two_transactions_of_a_batch_brings_back_no_earlier_row(
 
     def second(_: str) -> None:
         written.append(1)
-        if len(written) == 2:
+        if len(written) == 3:  # the first one says that the generation is shown
             raise Killed
 
     target = following.created(ONE)
     rows = [Row(0, 1, "a", 1), Row(0, 2, "a", 2), Row(0, 3, "b", 3), Row(0, 4, "a", 4)]
     with pytest.raises(Killed):
         take(following.open(fault=second), target, 0, *rows)
-    take(following.open(), target, 0, rows[0])
-    take(following.open(), target, 1, *rows[1:])
+    again = following.open()
+    take(again, target, 0, rows[0])
+    take(again, target, 1, *rows[1:])
     assert [number for key, number in following.records() if key == "a"] == [2, 2, 4]
 
 
@@ -123,7 +126,7 @@ def test_a_generation_that_lags_is_shown_when_it_has_all_that_the_one_before_has
     take(again, TWO, 2, rows[2])
     assert following.records() == shown, "its rows would be older, and the row that was deleted would be back"
     take(again, TWO, 3, *rows[3:])
-    assert following.records() == shown, "and there is nothing to change then"
+    assert following.records() == shown, "that record may have more rows"
     take(again, TWO, 5, Row(0, 5, "a", None))
     assert following.records() == [*shown, ("a", None)]
     again.publish(ONE)
@@ -141,7 +144,7 @@ def test_places_that_a_log_does_not_have_any_more_are_not_waited_for(following: 
     assert following.rows() == {"a": 5, "b": 6}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_row_goes_back_whatever_is_read_again_killed_and_published(
     following: Following, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -168,7 +171,10 @@ def test_no_row_goes_back_whatever_is_read_again_killed_and_published(
         if chance.random() < 0.2:
             shown = chance.choice((ONE, TWO))
             store.publish(shown)
-    take(following.open(), shown, len(patches))
+    last = following.open()
+    for target in (ONE, TWO):  # a ledger without rows is written late, so the end may be read again
+        start = last.ledgers(target)[PARTITION].next_offset
+        take(last, target, start, *patches[start:])
     final = {gate: numbers[-1] for gate, numbers in versions.items() if numbers[-1] is not None}
     assert following.stored(ONE) == following.stored(TWO) == following.rows() == final
     for gate, numbers in versions.items():
@@ -181,7 +187,7 @@ def history(chance: random.Random) -> tuple[Mapping[str, Sequence[int | None]], 
     records: list[list[list[Row]]] = []
     for source, gates in enumerate(GATES):
         records.append([])
-        for offset in range(12):
+        for offset in range(OFFSETS):
             rows = []
             for gate in chance.sample(gates, chance.randrange(1, len(gates) + 1)):
                 number = None if chance.random() < 0.2 else offset
@@ -192,12 +198,12 @@ def history(chance: random.Random) -> tuple[Mapping[str, Sequence[int | None]], 
     while unfinished := [each for each in (0, 1) if at[each] < len(records[each])]:
         source = chance.choice(unfinished)
         rows = records[source][at[source]]
-        is_killed = chance.random() < 0.15
+        is_killed = chance.random() < 0.2
         sent += rows[: chance.randrange(len(rows) + 1)] if is_killed else rows
         at[source] += 1
         if is_killed:
-            at = [chance.randrange(each + 1) if each else 0 for each in at]
-            at[source] = min(at[source], max(0, at[source] - 1))
+            at[source] -= 1
+            at = [max(0, each - chance.randrange(3)) for each in at]
     sent += [Row(source, len(found) - 1) for source, found in enumerate(records)]
     return versions, sent
 

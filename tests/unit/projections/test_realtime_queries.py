@@ -98,7 +98,7 @@ def test_rows_are_those_of_python_however_often_records_are_read_again() -> None
     applied(target, batches, memory)
     shown = {key: row["step"] for key, row in MemoryStore(memory).rows(target).items()}
     assert shown == rows_in_python(moves)
-    assert len(shown) > 3
+    assert len(shown) > 2
 
 
 def test_one_record_at_a_time_gives_the_same_as_all_at_once() -> None:
@@ -132,7 +132,7 @@ def test_events_are_in_the_source_of_their_partition_and_may_be_keyed_by_their_s
     )
     patch, *progress = made(view, records)
     assert (patch.key, json.loads(patch.value)["p"]) == ("carts@1/gate/b", 1)
-    assert json.loads(patch.value)["c"] == {BATCH: 7, "stream": "gate/b", "gate": "b"}
+    assert json.loads(patch.value)["c"] == {BATCH: 7, "gate": "b"}
     assert [json.loads(each.value)["o"] for each in progress] == [8] * SETTINGS.patch_partitions
     assert {each.key for each in progress} == {"progress/1"}
 
@@ -192,14 +192,10 @@ def table(moved: DataFrame) -> DataFrame:
     return moved.sparkSession.createDataFrame([("a", 1)], "kind string, more int")
 
 
-def in_python(kind: str) -> str:
-    return kind
-
-
 def python_function(moved: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    return moved.select("id", f.udf(in_python)("kind"))
+    return moved.select("id", f.udf(lambda kind: kind)("kind"))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +210,7 @@ def python_function(moved: DataFrame) -> DataFrame:
         (lambda moved: moved.repartition(3), "Repartition"),
         (lambda moved: moved.sample(0.5), "Sample"),
         (select("row_number() over (partition by kind order by step) as n"), "Window"),
-        (lambda moved: moved.mapInPandas(iter, "id string"), "Python"),
+        (lambda moved: moved.mapInArrow(iter, "id string"), "Python"),
         (python_function, "a function of Python"),
         (select("rand() as chance"), "rand("),
         (select("uuid() as name"), "uuid("),
@@ -241,9 +237,9 @@ def test_a_query_whose_rows_do_not_come_from_one_record_each_is_refused(
     assert "leave out realtime" in str(refused.value)
 
 
-def replaced(query: Any) -> StreamView:
+def replaced(query: Any, **changes: Any) -> StreamView:
     """A view with this query, which need not be declared in a module."""
-    view = cart_view()
+    view = cart_view(**changes)
     object.__setattr__(view, "query", query)
     return view
 
@@ -257,7 +253,7 @@ def replaced(query: Any) -> StreamView:
         lambda moved: table(moved).join(moved, "kind").select("id", "more"),
         lambda moved: table(moved).join(moved, "kind", "right").select("id", "more"),
         lambda moved: moved.join(table(moved).groupBy("kind").count().hint("merge"), "kind").select("id", "count"),
-        lambda moved: moved.selectExpr("id", "inline(array(struct(step), struct(boxes)))"),
+        lambda moved: moved.selectExpr("id", "inline(array(struct(step as number), struct(boxes as number)))"),
         lambda moved: moved.selectExpr("id", "explode_outer(array(step)) as step").where("step is not null"),
         lambda moved: moved.fillna(0).dropna().select("id", "kind"),
     ],
@@ -266,10 +262,7 @@ def test_a_query_may_be_written_in_several_ways_and_heartbeats_pass(
     monkeypatch: pytest.MonkeyPatch, query: Any
 ) -> None:
     monkeypatch.setattr("projections.spark.streams.realtime.check_output", lambda *_, **__: None)
-    view = replaced(query)
-    object.__setattr__(view, "key", "id")
-    object.__setattr__(view, "columns", {"id": TEXT})
-    object.__setattr__(view, "deleted_by", "")
+    view = replaced(query, key="id", columns={"id": TEXT}, deleted_by="")
     out = made(view, [moved(Move("1", "a", 3, 1), 0), at(beat(START), 0, 1), moved(Move("2", "a", 3, 1), 2)])
     keys = [each.key for each in out]
     first, last = keys.index("progress/observations/0"), len(keys) - keys[::-1].index("progress/observations/0")
@@ -284,18 +277,15 @@ def test_a_query_may_be_written_in_several_ways_and_heartbeats_pass(
 )
 def test_the_key_has_the_id_of_the_record(monkeypatch: pytest.MonkeyPatch, query: Any) -> None:
     monkeypatch.setattr("projections.spark.streams.realtime.check_output", lambda *_, **__: None)
-    view = replaced(query)
-    object.__setattr__(view, "key", "name")
+    view = replaced(query, key="name", columns={"name": TEXT}, deleted_by="")
     with pytest.raises(ViewDeclarationError, match="must contain a column with the id of the record"):
         realtime_records(frame([]), view, SETTINGS)
-    object.__setattr__(view, "key", "id")
-    object.__setattr__(view, "columns", {"id": TEXT})
-    object.__setattr__(view, "deleted_by", "")
-    realtime_records(frame([]), view, SETTINGS)
+    realtime_records(frame([]), replaced(query, key="id", columns={"id": TEXT}, deleted_by=""), SETTINGS)
 
 
 def test_the_large_orders_of_the_demo_have_the_lines_that_python_expects() -> None:
     world, sample = World(random.Random(1)), Orders()
+    world.now = datetime.now(UTC)  # handlers note when they decide, and events of long ago would be late
     for requests in sample.rounds():
         for request in requests:
             world.send(request.type, **request.body)
