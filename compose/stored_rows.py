@@ -73,7 +73,7 @@ def followed(deployment: Deployment, view: str, key: str) -> Rows:
                 if error is not None:
                     left.discard(record.partition())
                 elif (value := record.value()) is None:
-                    found.pop(record.key().decode(), None)
+                    found.pop((record.key() or b"").decode(), None)
                 else:
                     row = json.loads(value)["data"]
                     found[row[key]] = row

@@ -43,7 +43,7 @@ class Move(NamedTuple):
     def id(self) -> str:
         return f"cart_moved/yard/{self.cart}"
 
-    def report(self, now: datetime | None = None) -> Report:
+    def report(self, now: datetime | None = None) -> Report[Observation]:
         """As the API takes it."""
         document = {
             "id": self.cart,

@@ -164,7 +164,7 @@ def _cpu_seconds(one: psutil.Process) -> float:
     return float(sum(sum(member.cpu_times()[:2]) for member in (one, *one.children(recursive=True))))
 
 
-def main(part: str, *store: str) -> None:
+def main(part: str, store: str = "") -> None:
     """The process of stream views, or a loader, until it is told to stop."""
     logging.basicConfig(level=logging.INFO)
     stop = threading.Event()
@@ -174,7 +174,7 @@ def main(part: str, *store: str) -> None:
     if part == "streams":
         service.run_streams(stop)
     else:
-        service.run_loader(*store, stop)
+        service.run_loader(store, stop)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from projections.errors import ViewDeclarationError
 from projections.loading.decoding import read_into
 from projections.spark.streams.realtime import realtime_records
 from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import LAST_NUMBER, Batch, Place, Target
+from projections.stores.store import LAST_NUMBER, Batch, Target
 from projections.stream.view import BATCH, StreamView
-from projections.table.patch import WHOLE
+from projections.table.patch import WHOLE, Place
 from projections.views.orders.large_order_lines import large_order_lines
 from tests.carts import LATE_AFTER, Move, cart_view, carts, rows_in_python
 from tests.gate_events import Entered, event_of, owner_s_beat
