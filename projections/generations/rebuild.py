@@ -152,12 +152,12 @@ class Rebuilder:
     def _compute(self, build: Build) -> None:
         """Create a generation of a real-time view, and compute its rows up to the end of the log."""
         build.create(covered={})
+        build.finish()  # first: patches need the keys of tables
         with build.phase("bulk"):
             began = time.monotonic()
             build.result.rows = top_up(build.target, build.stores, self.settings, self.log, self.engine)
             build.result.events = offsets_in(build.ranges)
             build.measured(build.result.events, time.monotonic() - began)
-        build.finish()
 
     @contextmanager
     def filled(self, build: Build) -> Iterator[None]:
