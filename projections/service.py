@@ -100,7 +100,7 @@ class Service:
             own, now = self.generations.check(view), current.get(view.name)
             if own is None or own.version != view.version or now is None or now.version < own.version:
                 missing.append(view)
-            elif _has_lost_state(view, self.settings, own.generation):
+            elif _has_lost_state(view, own, self.settings):
                 log.warning("the state of %s g%d is not on this machine: computing it again", view.tag, own.generation)
                 missing.append(view)
             elif now.version > own.version:
@@ -386,11 +386,11 @@ class Service:
         )
 
 
-def _has_lost_state(view: View, settings: LogSettings, generation: int) -> bool:
+def _has_lost_state(view: View, own: Generation, settings: LogSettings) -> bool:
     """Whether its query cannot continue here. A real-time view has no state."""
     if not view.has_own_query or view.is_realtime:
         return False
-    return not Checkpoint.of(settings, view.patch_tag(generation)).exists
+    return not Checkpoint.of(settings, view.patch_tag(own.generation)).exists
 
 
 def _served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:

@@ -210,7 +210,7 @@ def python_function(moved: DataFrame) -> DataFrame:
         (lambda moved: moved.repartition(3), "Repartition"),
         (lambda moved: moved.sample(0.5), "Sample"),
         (select("row_number() over (partition by kind order by step) as n"), "Window"),
-        (lambda moved: moved.mapInArrow(iter, "id string"), "Python"),
+        (lambda moved: moved.mapInArrow(lambda batches: batches, "id string"), "Python"),
         (python_function, "a function of Python"),
         (select("rand() as chance"), "rand("),
         (select("uuid() as name"), "uuid("),
