@@ -129,7 +129,8 @@ class Live:
     @property
     def patch_tag(self) -> str:
         """Begins the keys of the patches that it takes."""
-        return generation_tag(self.tag, self.generation) if self.view.has_own_query else self.tag
+        is_shared = not self.view.has_own_query or self.view.is_realtime
+        return self.tag if is_shared else generation_tag(self.tag, self.generation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The sample domain `orders`: orders for more stock than there is; the events show the outcome of each order.
 
-The domain has no view, so the events are read from the view `streams`.
+The events are read from the view `streams`. Lines of large orders are rows of the real-time view `large_order_lines`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from compose import stored_rows
 from compose.happened import Happened, happened
 from compose.sample import SETTLE_S, Client, Deployment, Request
 
 PLENTY, SCARCE = "tea", "saffron"
 CENTS: Mapping[str, int] = {PLENTY: 250, SCARCE: 900}
+PRODUCTS: Mapping[str, tuple[str, str, int]] = {
+    PLENTY: ("green tea", "drinks", 725),
+    SCARCE: ("saffron, 1 g", "spices", 900),
+}
+"""Name, category, and rate of tax in hundredths of a percent."""
+LINES, LARGE_CENTS = "large_order_lines", 1_000
 RECEIVED: Mapping[str, int] = {PLENTY: 100_000, SCARCE: 20}
 ORDERS, LOADED = 200, 20
 AGGREGATES = ("order", "stock", "refund")
@@ -44,8 +51,8 @@ class Orders:
 
     things = "orders"
     measured = 100
-    views: Sequence[str] = ("streams",)
-    rows: Mapping[str, str] = {"streams": "order/order-1/1"}
+    views: Sequence[str] = ("streams", LINES)
+    rows: Mapping[str, str] = {"streams": "order/order-1/1", LINES: "order%2Forder-4/0"}
 
     def __init__(self) -> None:
         self._wishes: dict[str, Wish] = {}
@@ -84,11 +91,18 @@ class Orders:
         await client.settle(self.rows)
         deadline = time.monotonic() + SETTLE_S
         # wait for the process: it has finished when every order has its final event
-        while found := differences(self._wishes, await asyncio.to_thread(happened, deployment, AGGREGATES)):
+        while found := await asyncio.to_thread(self._differences, deployment):
             if time.monotonic() > deadline:
                 return found
             await asyncio.sleep(LOOK_AGAIN_S)
         return []
+
+    def _differences(self, deployment: Deployment) -> list[str]:
+        """Those of the events, and of the lines in PostgreSQL and in their topic."""
+        found = differences(self._wishes, happened(deployment, AGGREGATES))
+        for rows in (stored_rows.table(deployment, LINES, "key"), stored_rows.followed(deployment, LINES, "key")):
+            found += stored_rows.differences(LINES, large_order_lines(self._wishes), rows, "Python")
+        return found
 
     def _begin(self, number: int) -> list[list[Request]]:
         wishes = {
@@ -158,6 +172,26 @@ def differences(wishes: Mapping[str, Wish], events: Iterable[Happened]) -> list[
         for stream in sorted(owed.keys() | refunds.keys())
         if refunds.get(stream) != owed.get(stream)
     ]
+    return found
+
+
+def large_order_lines(wishes: Mapping[str, Wish]) -> stored_rows.Rows:
+    """The rows of LINES."""
+    large = {name: wish.skus for name, wish in wishes.items() if wish.cents >= LARGE_CENTS}
+    found = {}
+    for name, line, sku in [(name, line, sku) for name, skus in large.items() for line, sku in enumerate(skus)]:
+        product, category, basis_points = PRODUCTS[sku]
+        found[f"order%2F{name}/{line}"] = {
+            "stream": f"order/{name}",
+            "line": line,
+            "customer": "Ada",
+            "sku": sku,
+            "product": product,
+            "category": category,
+            "quantity": 1,
+            "cents": CENTS[sku],
+            "tax_cents": (CENTS[sku] * basis_points + 5_000) // 10_000,
+        }
     return found
 
 

@@ -6,15 +6,17 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import valkey
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from elasticsearch import Elasticsearch, helpers
 from psycopg.rows import dict_row
 
 from compose.sample import Deployment
 
+LOOK_S: Final = 10.0
 Rows = dict[str, dict[str, Any]]
 """The columns of each row, by its key."""
 
@@ -45,6 +47,38 @@ def cached(deployment: Deployment, view: str) -> Rows:
             document: Any = cache.hget(key, "doc")
             if document is not None:
                 found[key.removeprefix(prefix)] = json.loads(document)
+    return found
+
+
+def followed(deployment: Deployment, view: str, key: str) -> Rows:
+    """A view in Kafka, as a program has it that follows its topic. key: the member with the row's key."""
+    topic, found = f"{deployment.environment}.views.{view}", Rows()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": deployment.endpoints.kafka,
+            "group.id": topic,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        left = set(consumer.list_topics(topic, LOOK_S).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in left])
+        while left:
+            for record in consumer.consume(1_000, LOOK_S):
+                error = record.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                if error is not None:
+                    left.discard(record.partition())
+                elif (value := record.value()) is None:
+                    found.pop((record.key() or b"").decode(), None)
+                else:
+                    row = json.loads(value)["data"]
+                    found[row[key]] = row
+    finally:
+        consumer.close()
     return found
 
 

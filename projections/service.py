@@ -60,6 +60,8 @@ HELD_LOOK_S, HEALTH_LOOK_S, RECORDS_LOOK_S = 0.05, 0.1, 1.0
 FINAL_BEAT_S, STATE_BEAT_S = 15.0, 60.0
 """Between heartbeats, each of which is a batch of every stream view: if a view sends rows when they are final, so that
 they come on quiet streams too, and if heartbeats only remove state that is no longer needed."""
+PROGRESS_BEAT_S = 5.0
+"""In sources of real-time views: as often as in idle partitions of `events`."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Service:
             own, now = self.generations.check(view), current.get(view.name)
             if own is None or own.version != view.version or now is None or now.version < own.version:
                 missing.append(view)
-            elif view.has_own_query and not Checkpoint.of(self.settings, view.patch_tag(own.generation)).exists:
+            elif _has_lost_state(view, own, self.settings):
                 log.warning("the state of %s g%d is not on this machine: computing it again", view.tag, own.generation)
                 missing.append(view)
             elif now.version > own.version:
@@ -206,13 +208,27 @@ class Service:
         ready.unlink(missing_ok=True)
         self._note_start(views)
         spark = SparkSettings.from_environment(os.environ)
-        session = start_session(spark, name="streams", threads=os.cpu_count() or 2)
-        topics = dict.fromkeys(topic for view in views for topic in view.beaten)
-        beat_s = FINAL_BEAT_S if any(view.final for view in views) else STATE_BEAT_S
-        with self.generations.followed() as live, beating(self.settings, topics, beat_s, partitions=1):
-            start = starter(session, self.settings, trigger_s(len(views), os.cpu_count() or 2))
+        cores, realtime = os.cpu_count() or 2, [view for view in views if view.realtime]
+        readers = sum(len(sources([view], self.settings)) for view in realtime)
+        session = start_session(spark, name="streams", threads=cores + readers, lasting=bool(realtime))
+        with self.generations.followed() as live, self._beating(views):
+            batches = trigger_s(len(views) - len(realtime), cores)
+            start = starter(session, self.settings, batches, lambda target: self.applied([target.view]))
             streams = Streams(self.settings, lambda: _served(views, live()), start, time.monotonic)
             run_streams(streams, stop, has_died, ready.touch)
+
+    @contextmanager
+    def _beating(self, views: Sequence[StreamView]) -> Iterator[None]:
+        """Heartbeats in the sources of these views that get none from others. Those of real-time views go to every
+        partition, because they say how far each is read; one partition is enough for a watermark."""
+        followed = {topic for view in views if view.realtime for topic in view.beaten}
+        waiting = {topic for view in views for topic in view.beaten} - followed
+        beat_s = FINAL_BEAT_S if any(view.final for view in views) else STATE_BEAT_S
+        with (
+            beating(self.settings, sorted(followed), PROGRESS_BEAT_S),
+            beating(self.settings, sorted(waiting), beat_s, partitions=1),
+        ):
+            yield
 
     def _note_start(self, views: Sequence[StreamView]) -> None:
         try:
@@ -235,7 +251,8 @@ class Service:
         return False
 
     def _registered_tags(self) -> list[str]:
-        return [generation_tag(each.tag, each.generation) for each in self.generations.all()]
+        found = self.generations.all()
+        return [*(generation_tag(each.tag, each.generation) for each in found), *(each.tag for each in found)]
 
     def starting_offsets(self, checkpoint: Path) -> dict[str, int] | None:
         """Where the live query begins: at the offset that all views have applied. While a store is unavailable, at its
@@ -258,14 +275,16 @@ class Service:
         shutil.rmtree(checkpoint, ignore_errors=True)
         return starting_offsets
 
-    def applied(self) -> dict[str, int]:
-        """By source, the offset below which every live generation of a table view has applied everything.
+    def applied(self, views: Sequence[View] | None = None) -> dict[str, int]:
+        """By source, the offset below which every live generation of these views has applied everything; None: of all
+        table views.
 
         Earlier events are not needed again, and the ledgers skip repeated patches. A generation without a ledger can
         only be replayed, so it does not count. A generation that is being built needs the patches after its bulk,
-        unless its builder is dead, or it is a view made with --as.
+        unless its builder is dead, or it is a view made with --as, or of a real-time view: their queries begin at the
+        live generation, and what that has was in `patches` before.
         """
-        views = self.views.of_kind(TableView)
+        views = self.views.of_kind(TableView) if views is None else views
         tags = {view.tag for view in views}
         positions: list[Mapping[str, int]] = [
             each.bulk_ends for each in self.generations.being_built() if each.source is None and each.tag in tags
@@ -365,6 +384,13 @@ class Service:
             log=self.settings.state.absolute() / "logs" / f"projections-{name}.log",
             probe=lambda: None,
         )
+
+
+def _has_lost_state(view: View, own: Generation, settings: LogSettings) -> bool:
+    """Whether its query cannot continue here. A real-time view has no state."""
+    if not view.has_own_query or view.is_realtime:
+        return False
+    return not Checkpoint.of(settings, view.patch_tag(own.generation)).exists
 
 
 def _served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:

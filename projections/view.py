@@ -99,6 +99,11 @@ class View(Protocol):
         """Whether each generation has a query of its own, whose state no bulk fold could make."""
 
     @property
+    def is_realtime(self) -> bool:
+        """Whether its own query has no state: then all generations of a version share one, and any range of the log
+        can be computed apart."""
+
+    @property
     def every_s(self) -> float:
         """Seconds between two batches of its own query, at least; 0 if it does not say."""
 

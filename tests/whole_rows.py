@@ -81,6 +81,10 @@ class WholeRows:
         return False
 
     @property
+    def is_realtime(self) -> bool:
+        return False
+
+    @property
     def every_s(self) -> float:
         return 0.0
 

@@ -140,6 +140,8 @@ class FoldingEngine:
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """See Engine.patches."""
+        if view.is_realtime:
+            return self.spark_for(view, "it is a real-time view").patches(view, ranges)
         folded = table_view(view)
         if self.spark is not None and offsets_in(ranges) > MAX_PATCH_OFFSETS:
             return self.spark().patches(folded, ranges)
@@ -165,7 +167,7 @@ class FoldingEngine:
                         name = patch_key(view.tag, patch.key)
                         yield name, _patch_text(patch, record), partition_of(name, self.settings.patch_partitions)
 
-    def spark_for(self, view: TableView, reason: str) -> SparkWorkers:
+    def spark_for(self, view: View, reason: str) -> SparkWorkers:
         """Workers that read what compiled Python does not; raises BulkLoadFailed if there is no Spark."""
         if self.spark is None:
             raise BulkLoadFailed(view.name, f"local processes cannot fold it: {reason}; use --engine spark")

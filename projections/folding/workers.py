@@ -14,6 +14,7 @@ from projections.generations.selection import Selection
 from projections.stores.store import BulkWriter
 from projections.table.patch import Patch
 from projections.table.view import TableView
+from projections.view import View
 
 
 class TaskFailed(Exception):
@@ -56,7 +57,7 @@ class Workers(Protocol):
 class ReadBySpark(Protocol):
     """Called with a view and the reason why compiled source does not read some of its records."""
 
-    def __call__(self, view: TableView, reason: str) -> SparkWorkers:
+    def __call__(self, view: View, reason: str) -> SparkWorkers:
         """Workers that read them; raises BulkLoadFailed if there are none."""
 
 
@@ -75,5 +76,5 @@ class SparkWorkers(Workers, Protocol):
     def patches_of(self, view: TableView, records: Sequence[UnclearRecord]) -> tuple[list[Patch], list[Letter]]:
         """What the live query makes of these records: patches, and the dead letters of unreadable records."""
 
-    def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """Key, value and partition of the patches of these events, in the order of each log partition."""

@@ -16,7 +16,7 @@ from eventlog.topics import PATCHES
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
 from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading
 from projections.generations.dropping import Drop, drop_old, drop_unfinished
-from projections.generations.engine import Engine, Failure, Load, StreamQueries, holds_events
+from projections.generations.engine import Engine, Failure, Load, StreamQueries, holds_events, offsets_in
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations, RebuildLock
 from projections.generations.sources import ends, sources
@@ -107,7 +107,9 @@ class Rebuilder:
         for first in range(0, len(folded), MAX_TOGETHER):
             yield from self._rebuild_together(folded[first : first + MAX_TOGETHER], on_step, skip_poison)
         for view in views:
-            if view.has_own_query:
+            if view.is_realtime:
+                yield view, self._rebuild_realtime(view, on_step)
+            elif view.has_own_query:
                 yield view, self._rebuild_stream(view, on_step)
 
     def _rebuild_stream(self, view: View, on_step: Callable[[Step], None]) -> Rebuilt | Failed:
@@ -126,11 +128,43 @@ class Rebuilder:
         except (ProjectionError, EventLogError) as error:
             return error
 
+    def _rebuild_realtime(self, view: View, on_step: Callable[[Step], None]) -> Rebuilt | Failed:
+        """Rebuild a view by its query over the log; afterwards it takes the patches of the running query."""
+        began = time.monotonic()
+        try:
+            with self.building(view, on_step) as build:
+                self._compute(build)
+                current = self.generations.live().get(view.name)
+                if current is not None and current.tag != view.tag:
+                    self._go_live_from_log(build)
+                    build.result.seconds = time.monotonic() - began
+                else:
+                    with self._going_live(build):
+                        build.result.seconds = time.monotonic() - began
+                        if current is not None:
+                            with build.phase("hand-over"):
+                                time.sleep(HAND_OVER_S)
+                self._drop_if_possible(drop_old, view)
+            return build.result
+        except (ProjectionError, EventLogError) as error:
+            return error
+
+    def _compute(self, build: Build) -> None:
+        """Create a generation of a real-time view, and compute its rows up to the end of the log."""
+        build.create(covered={})
+        build.finish()  # first: patches need the keys of tables
+        with build.phase("bulk"):
+            began = time.monotonic()
+            build.result.rows = top_up(build.target, build.stores, self.settings, self.log, self.engine)
+            build.result.events = offsets_in(build.ranges)
+            build.measured(build.result.events, time.monotonic() - began)
+
     @contextmanager
     def filled(self, build: Build) -> Iterator[None]:
         """A context in which a generation is filled and kept up to date, beginning when it has caught up."""
-        if not build.target.view.has_own_query:
-            self.load(build)
+        view = build.target.view
+        if view.is_realtime or not view.has_own_query:
+            (self._compute if view.is_realtime else self.load)(build)
             with loading(build.target, self.settings, self.stores) as loaders:
                 build.catch_up(loaders)
                 yield
@@ -289,7 +323,7 @@ class Rebuilder:
             target, result = Target(view, before.generation), Rebuilt(view.name, before.generation)
             build = self._build(target, stores, lock, {}, {}, on_step, result, Options(allow_older=True))
             try:
-                if view.has_own_query:
+                if view.has_own_query and not view.is_realtime:
                     with self._streaming(build, anew=False), build.phase("swap"):
                         self._swap(build)
                     result.seconds = time.monotonic() - began

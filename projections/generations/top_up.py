@@ -51,6 +51,7 @@ def top_up(
     progress = {target.tag: {each: end - 1 for each, end in ends.items() if end}}
     for store in stores:
         store.apply([target], {each: Batch(offset, {}, progress) for each, offset in patch_starts.items()})
+        store.settle(now=True)
     return made
 
 

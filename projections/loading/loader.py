@@ -27,7 +27,6 @@ from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.stats import LoaderStats
 from projections.stores.store import Batch, Ledger, Target, ViewStore
-from projections.table.patch import BATCHES
 
 log = logging.getLogger(__name__)
 
@@ -284,7 +283,7 @@ class Loader:
                     try:
                         self._retrying(stop, self._store.apply, self._serving, {partition: single})
                     except Unloadable as error:
-                        number = patch.key if patch.source == BATCHES else patch.place.number
+                        number = patch.key if patch.is_whole else patch.place.number
                         place = f"{patch.source}/{patch.place.offset}/{number}"
                         key = f"{PATCHES}/{self._store.name}/{tag}/{place}"
                         self._dead_letters.add(key, f"{self._store.name} refused it: {error}", patch.key.encode())

@@ -34,7 +34,7 @@ _LOOK_S: Final = 1
 SPARE_THREADS = 2
 """Threads of a local session in addition to one per source."""
 
-_SOURCE: Final[Mapping[str, str]] = {
+SOURCE: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "read_committed",
     # an idle reader asks again after this time, and a batch cannot end sooner
     "kafka.fetch.max.wait.ms": "50",
@@ -141,4 +141,4 @@ def _source(
     offsets = by_topic(settings, {each: starting_offsets.get(each, earliest) for each in sources})
     reader = session.readStream.format("kafka").options(**connection(settings))
     reader = reader.option("subscribe", ",".join(offsets)).option("startingOffsets", json.dumps(offsets))
-    return reader.options(**_SOURCE).load()
+    return reader.options(**SOURCE).load()

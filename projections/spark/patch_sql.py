@@ -15,6 +15,7 @@ from projections.table.expressions import identifier, literal
 from projections.table.items import INDEX, ITEM, ItemField
 from projections.table.rows import is_row
 from projections.table.view import TableView
+from projections.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,11 +61,11 @@ def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: Lo
     if schema.tables:
         rest = f"if({IS_EVENT}, {rest}, null)"
     by_type = f"case\n{branches}\n  else {rest}\nend" if branches else rest
-    progress = _progress("`partition`", views, settings)
+    progress = progress_records("`partition`", views, settings)
     if schema.tables:
         reading = {topic: [view for view in views if topic in view.topics] for topic in schema.tables}
         of_tables = " ".join(
-            f"when {literal(topic)} then {_progress(SOURCE, own, settings)}" for topic, own in reading.items()
+            f"when {literal(topic)} then {progress_records(SOURCE, own, settings)}" for topic, own in reading.items()
         )
         progress = f"case topic when {literal(EVENTS)} then {progress} {of_tables} end"
     return (
@@ -111,7 +112,7 @@ def _patch(tag: str, case: Lifted, settings: LogSettings) -> str:
     source = SOURCE if is_row(case.event) else "`partition`"
     head = f"{source} as p, `offset` as o, {number} as i, timestamp_ms as t"
     value = f"to_json(struct({head}, struct({fields}) as c))"
-    made = _record(PATCHES, key, value, partition_sql(key, settings), settings)
+    made = output_record(PATCHES, key, value, partition_sql(key, settings), settings)
     return made if case.condition is None else f"if({case.condition}, {made}, null)"
 
 
@@ -120,12 +121,15 @@ def partition_sql(key: str, settings: LogSettings) -> str:
     return f"cast(crc32(cast({key} as binary)) % {settings.patch_partitions} as int)"
 
 
-def _progress(source: str, views: Sequence[TableView], settings: LogSettings) -> str:
-    """Only of these views: the live query of another version may have other progress."""
+def progress_records(source: str, views: Sequence[View], settings: LogSettings) -> str:
+    """Spark SQL of the array of records that say how far a source is read, one per partition of `patches`.
+
+    Only of these views: the live query of another version may have other progress.
+    """
     tags = ", ".join(literal(view.tag) for view in views)
     value = f"to_json(struct({source} as p, `offset` as o, timestamp_ms as t, array({tags}) as v))"
     made = (
-        _record(PATCHES, f"concat('progress/', {source})", value, str(number), settings)
+        output_record(PATCHES, f"concat('progress/', {source})", value, str(number), settings)
         for number in range(settings.patch_partitions)
     )
     return f"array({', '.join(made)})"
@@ -142,7 +146,7 @@ def _dead_letter(reason: str, settings: LogSettings) -> str:
         f"{_base64('cast(key as binary)')} as key, if({large}, null, {_base64('value')}) as value"
     )
     key = "concat(topic, '/', `partition`, '/', `offset`)"
-    return _record(DEAD_LETTERS, key, f"to_json(struct({fields}))", "0", settings)
+    return output_record(DEAD_LETTERS, key, f"to_json(struct({fields}))", "0", settings)
 
 
 def _base64(content: str) -> str:
@@ -150,6 +154,7 @@ def _base64(content: str) -> str:
     return f"translate(base64({content}), '\\r\\n', '')"
 
 
-def _record(topic: str, key: str, value: str, partition: str, settings: LogSettings) -> str:
+def output_record(topic: str, key: str, value: str, partition: str, settings: LogSettings) -> str:
+    """Spark SQL of one output record. partition: an expression of its number."""
     columns = f"{literal(settings.topic(topic))} as topic, {key} as key, {value} as value"
     return f"struct({columns}, {partition} as `partition`)"

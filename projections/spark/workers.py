@@ -16,7 +16,9 @@ from pyspark.errors import PySparkException
 from eventlog.settings import LogSettings
 from eventlog.source_positions import source_id, topic_and_partition
 from eventlog.topics import DEAD_LETTERS, PATCHES
+from projections.errors import BulkLoadFailed
 from projections.folding.compiled import Program
+from projections.folding.engine import table_view
 from projections.folding.erasures import Tombstones
 from projections.folding.folder import UnclearRecord
 from projections.folding.states import States
@@ -40,9 +42,12 @@ from projections.spark.erasing import remaining, tombstones
 from projections.spark.kafka_source import read_ranges
 from projections.spark.patch_sql import patch_records
 from projections.spark.selected_records import selected
+from projections.spark.streams.realtime import realtime_records
 from projections.stores.store import Batch, BulkWriter
+from projections.stream.view import stream_view
 from projections.table.patch import Patch
 from projections.table.view import TableView
+from projections.view import View
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -133,12 +138,19 @@ class SparkTasks:
             _take(batch, letters, topic, key, value)
         return batch.patches.get(view.tag, []), letters
 
-    def patches(self, view: TableView, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """See SparkWorkers.patches."""
-        made = patch_records(read_ranges(self._session, self._settings, ranges), [view], self._settings)
-        # nothing is shuffled: rows come in the order in which they were read
-        for row in made.where(made.topic == self._settings.topic(PATCHES)).toLocalIterator():
-            yield row["key"], row["value"], row["partition"]
+        records = read_ranges(self._session, self._settings, ranges)
+        if view.is_realtime:
+            made = realtime_records(records, stream_view(view), self._settings)
+        else:
+            made = patch_records(records, [table_view(view)], self._settings)
+        try:
+            # nothing is shuffled: rows come in the order in which they were read
+            for row in made.where(made.topic == self._settings.topic(PATCHES)).toLocalIterator():
+                yield row["key"], row["value"], row["partition"]
+        except PySparkException as error:
+            raise BulkLoadFailed(view.name, _last_cause(str(error))) from error
 
     def _shares(self, folded: RDD[Share]) -> list[Share]:
         with _translated():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from projections.table.monoids import State, row_value
-from projections.table.patch import BATCHES, Patch, Place
+from projections.table.patch import Patch, Place
 from projections.table.shown import DELETED, Shown
 from projections.table.types import ColumnType
 from projections.view import View
@@ -50,12 +50,12 @@ def is_deleted(state: State) -> bool:
 def take_new_patches(guard: Guard, patches: Iterable[Patch]) -> list[Patch]:
     """The patches that a row does not have yet; the guard is updated.
 
-    A batch of a stream view may be repeated, and then brings the same rows: they are taken again.
+    A batch of a stream view, or a record, may be repeated, and then brings the same rows: they are taken again.
     """
     fresh = []
     for patch in patches:
         seen = guard.get(patch.source)
-        if seen is None or patch.place > seen or (patch.source == BATCHES and patch.place == seen):
+        if seen is None or patch.place > seen or (patch.is_whole and patch.place == seen):
             guard[patch.source] = patch.place
             fresh.append(patch)
     return fresh

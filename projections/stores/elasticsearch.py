@@ -97,7 +97,7 @@ class ElasticsearchStore:
         self._ledgers.write(targets, rows=any(wrote))
         self._fault("ledger written")
 
-    def settle(self) -> None:
+    def settle(self, *, now: bool = False) -> None:
         self._ledgers.settle()
 
     def close(self) -> None:

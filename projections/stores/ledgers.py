@@ -29,14 +29,18 @@ def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapp
 
 
 def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:
-    """The patches of `tag` in `batch` that `ledger` does not have yet, and all of stream views; the ledger is updated
-    with the whole batch.
+    """The patches of `tag` in `batch` that `ledger` does not have yet, and all rows that batches of Spark computed; the
+    ledger is updated with the whole batch.
+
+    Whole rows of the last applied record are taken again: they have one place, and not all may have been applied.
     """
     fresh: list[Patch] = []
     for patch in batch.patches.get(tag, ()):
         if patch.source == BATCHES:  # a batch has many rows; each says itself which batch it has
             fresh.append(patch)
-        elif not ledger.has(patch.source, patch.place):
+        elif not ledger.has(patch.source, patch.place) or (
+            patch.is_whole and ledger.applied[patch.source] == patch.place
+        ):
             ledger.applied[patch.source] = patch.place
             fresh.append(patch)
     for source, offset in batch.progress.get(tag, {}).items():

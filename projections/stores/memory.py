@@ -88,7 +88,7 @@ class MemoryStore:
         rows = self._memory.generations[_name(target)].rows
         return {key: form.show(key, state) for key, state in rows.items() if not is_deleted(state)}
 
-    def settle(self) -> None:
+    def settle(self, *, now: bool = False) -> None:
         """Nothing to do: `apply` delays nothing."""
 
     def close(self) -> None:

@@ -144,7 +144,7 @@ class PostgresStore:
             return ()
         return connection.execute(select_rows(self._settings.environment, target), [list(keys)])
 
-    def settle(self) -> None:
+    def settle(self, *, now: bool = False) -> None:
         """Nothing to do: ledgers are written with the rows."""
 
     def close(self) -> None:

@@ -122,8 +122,11 @@ class ViewStore(Protocol):
         say.
         """
 
-    def settle(self) -> None:
-        """Write what `apply` delayed: ledgers may be written less often than rows. Call it when no patches come."""
+    def settle(self, *, now: bool = False) -> None:
+        """Write what `apply` delayed: ledgers may be written less often than rows. Call it when no patches come.
+
+        now: also what was delayed a moment ago, because another store of the same kind continues.
+        """
 
     def close(self) -> None:
         """Close the connections; the store connects again at its next use."""

@@ -35,7 +35,8 @@ from projections.stores.topic_records import (
 class TopicStore:
     """Stream views in Kafka; for one thread.
 
-    Batches come in order, so a row is replaced without reading it: a repeated batch writes the same rows again.
+    Batches come in order, and so do the records of each source of a real-time view. So a row is replaced without
+    reading it: what is repeated writes the same rows again.
 
     fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
     """
@@ -99,11 +100,11 @@ class TopicStore:
                 for partition, batch in batches.items():
                     self._apply(target, partition, batch)
 
-    def settle(self) -> None:
+    def settle(self, *, now: bool = False) -> None:
         """Write the ledgers that `apply` delayed."""
         for place, owned in list(self._owned.items()):
             try:
-                owned.settle()
+                owned.settle(now=now)
             except (Fenced, LeftOpen, LogUnavailable):  # the ledger is older than it could be, which does no harm
                 self._owned.pop(place).close()
 
@@ -125,6 +126,10 @@ class TopicStore:
             owned = OwnedPartition(self._log, self._publications, target, partition, self._fault)
         try:
             owned.apply(batch)
+            if owned.has_reached:
+                owned.note()
+                owned.close()
+                owned = OwnedPartition(self._log, self._publications, target, partition, self._fault)
         except BaseException:
             owned.close()
             raise

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -14,10 +15,11 @@ import orjson
 from eventlog.envelope import decode, timestamp_ms
 from eventlog.errors import LogUnavailable, NotAnEnvelope
 from eventlog.ports import Entry, EventLog, abort_on_error
+from eventlog.source_positions import topic_and_partition
 from eventlog.topics import MAX_RECORD_BYTES
 from projections.errors import GenerationMissing, Unloadable
 from projections.stores import ledgers
-from projections.stores.store import Batch, Ledger, Target
+from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
 from projections.stores.topic_publications import Publication, Publications
 from projections.stores.topic_records import (
     LEDGER,
@@ -33,8 +35,9 @@ from projections.stores.topic_records import (
     read_rows,
     row_to_json,
     showing_role,
+    topic_of,
 )
-from projections.table.patch import Patch
+from projections.table.patch import Patch, Place
 
 NAME: Final = "Kafka"
 LEDGER_EVERY_S: Final = 1.0
@@ -79,8 +82,10 @@ class OwnedPartition:
                 raise LogUnavailable(f'taking over "{self._topic}"', "another generation was published meanwhile")
             self._progress = self._noted = self._read_progress()
             self._noted_at = time.monotonic()
-            if self._shows is not None and self._progress.shown != self._shows.offset:
+            self._awaited = self._places_to_reach()
+            if self._shows is not None and self.has_reached:
                 self._show_all(self._shows)
+                self._awaited = None
         except BaseException:
             self._writer.close()
             raise
@@ -89,27 +94,56 @@ class OwnedPartition:
         """Whether it shows what it should, now that this is the publication of its view."""
         return self._shows == _shown(publication, self._target)
 
+    @property
+    def has_reached(self) -> bool:
+        """Whether it can show now what it did not show yet. Open it again for that: its last rows may not be readable
+        before."""
+        if self._awaited is None:
+            return False
+        return all(self._progress.ledger.has(source, place) for source, place in self._awaited.items())
+
     def apply(self, batch: Batch) -> None:
         """Write the new rows of `batch`, and advance the ledger. See ViewStore.apply."""
         before = self._progress
         ledgers.check(NAME, self._target, {self._partition: before.ledger}, {self._partition: batch})
         ledger = Ledger(before.ledger.next_offset, dict(before.ledger.applied))
         patches = ledgers.take_new(ledger, batch, self._target.tag)
-        # batches come in order, but may be read again: a row never goes back to an earlier one
-        rows = {patch.key: patch for patch in patches if _number(patch) >= before.batch}
-        parts = _parts([self._written(patch) for patch in sorted(rows.values(), key=_number)])
-        for part in parts:
-            self._progress = before._replace(
-                batch=part[-1].batch, ledger=ledger if part is parts[-1] else before.ledger
-            )
+        parts = self._by_place(patches) if self._target.view.is_realtime else self._by_batch(patches)
+        for progress, part in parts[:-1]:
+            self._progress = progress
             self._write(part)
-        if not parts:
-            self._progress = before._replace(ledger=ledger)
+        self._progress = (parts[-1][0] if parts else before)._replace(ledger=ledger)
+        if parts:
+            self._write(parts[-1][1])
+        else:
             self.settle()
 
-    def settle(self) -> None:
-        """Write the ledger if that is due."""
-        if time.monotonic() - self._noted_at >= LEDGER_EVERY_S:
+    def _by_batch(self, patches: Sequence[Patch]) -> list[tuple[Progress, list[_Written]]]:
+        """The rows of each transaction, and the progress with it, if batches come in order.
+
+        They may be read again: a row never goes back to an earlier one.
+        """
+        before = self._progress
+        rows = {patch.key: patch for patch in patches if _number(patch) >= before.batch}
+        parts = _parts([self._written(patch) for patch in sorted(rows.values(), key=_number)])
+        return [(before._replace(batch=part[-1].batch), part) for part in parts]
+
+    def _by_place(self, patches: Sequence[Patch]) -> list[tuple[Progress, list[_Written]]]:
+        """Likewise if the ledger has removed what was read again, and each source is in order.
+
+        Each transaction has the places of its own rows: after a crash, no earlier row comes again.
+        """
+        before, found = self._progress, list[tuple[Progress, list[_Written]]]()
+        applied, left = dict(before.ledger.applied), iter(patches)
+        for part in _parts([self._written(patch) for patch in patches]):
+            applied |= {patch.source: patch.place for patch in islice(left, len(part))}
+            ledger = Ledger(before.ledger.next_offset, dict(applied))
+            found.append((before._replace(ledger=ledger), list({row.key: row for row in part}.values())))
+        return found
+
+    def settle(self, *, now: bool = False) -> None:
+        """Write the ledger if that is due, or `now`."""
+        if now or time.monotonic() - self._noted_at >= LEDGER_EVERY_S:
             self.note()
 
     def note(self) -> None:
@@ -131,13 +165,13 @@ class OwnedPartition:
         """The records of a row. Raises Unloadable if it is too large, or does not fit its columns."""
         batch, now_ms = _number(patch), time.time_ns() // 1_000_000
         entries = [Entry(self._topic, ROW + patch.key, row_to_json(batch, patch.fields), now_ms)]
-        if self._shows is not None:
+        if self._shows is not None and self._awaited is None:
             with ledgers.loadable(NAME):
                 data = self._rows.data(patch.key, patch.fields)
             entries.append(self._public_entry(patch.key, data, batch))
         if (largest := max(len(entry.value or b"") for entry in entries)) > MAX_ROW_BYTES:
             raise Unloadable(NAME, f"a record of the row has {largest} bytes, more than {MAX_ROW_BYTES}")
-        return _Written(batch, entries)
+        return _Written(patch.key, batch, entries)
 
     def _public_entry(self, key: str, data: dict[str, Any] | None, batch: int) -> Entry:
         now = datetime.now(UTC)
@@ -154,6 +188,24 @@ class OwnedPartition:
             begun.commit()
         self._noted, self._noted_at = self._progress, time.monotonic()
 
+    def _places_to_reach(self) -> dict[str, Place] | None:
+        """By source, the place from which on the public topic shows this generation; None: it does already.
+
+        Before, rows of a real-time view would be older than those that generations before it have shown. These have
+        lost the partition, so their ledgers are final. A log that was made anew may end before their places.
+        """
+        if self._shows is None or self._progress.shown == self._shows.offset:
+            return None
+        found: dict[str, Place] = {}
+        for generation in self._shows.before if self._target.view.is_realtime else ():
+            topic = topic_of(self._target.view.name, generation)
+            value = self._log.last(topic, self._partition, LEDGER) if self._log.stored_ends(topic) else None
+            for source, place in progress_from_json(value).ledger.applied.items() if value else ():
+                last = min(place.offset, self._log.end(*topic_and_partition(source)) - 1)
+                # all rows of that record, which have one place
+                found[source] = max(found.get(source, Place(last, 0)), Place(last, LAST_NUMBER))
+        return found
+
     def _show_all(self, publication: Publication) -> None:
         """Bring the public topic to this generation: write rows that differ, delete those that it does not have."""
         began = time.monotonic()
@@ -164,9 +216,9 @@ class OwnedPartition:
         for key, (batch, state) in read_rows(self._log, self._target, self._partition).items():
             data = self._rows.data(key, state)
             if data is not None and known.pop(key, None) != _digest(data):
-                changed.append(_Written(batch, [self._public_entry(key, data, batch)]))
+                changed.append(_Written(key, batch, [self._public_entry(key, data, batch)]))
         gone = [key for key, digest in known.items() if digest is not None]
-        changed += [_Written(0, [self._public_entry(key, None, 0)]) for key in gone]
+        changed += [_Written(key, 0, [self._public_entry(key, None, 0)]) for key in gone]
         for part in _parts(changed):
             self._write(part)
         self._progress = self._progress._replace(shown=publication.offset)
@@ -178,8 +230,9 @@ class OwnedPartition:
 
 
 class _Written(NamedTuple):
-    """The records of a row, as a batch computed it."""
+    """The records of a row. batch: the number of the one that computed it, or the offset of its record."""
 
+    key: str
     batch: int
     entries: list[Entry]
 
@@ -203,7 +256,7 @@ def _parts(rows: Sequence[_Written]) -> list[list[_Written]]:
 
 
 def _number(patch: Patch) -> int:
-    """The number of the batch that computed the row."""
+    """The number of the batch that computed the row, or the offset of its record."""
     return patch.place.offset
 
 

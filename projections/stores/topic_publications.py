@@ -10,14 +10,19 @@ from eventlog.ports import Entry, EventLog
 from projections.stores.topic_records import PUBLISHED
 
 LOOK_S: Final = 0.5
+REMEMBERED: Final = 4
 TIMEOUT_S: Final = 30.0
 
 
 class Publication(NamedTuple):
-    """The generation that is shown, and the offset of the record that says so."""
+    """The generation that is shown, and the offset of the record that says so.
+
+    before: those that were shown before, the last one first; at most REMEMBERED.
+    """
 
     generation: int
     offset: int
+    before: tuple[int, ...] = ()
 
 
 class Publications:
@@ -31,7 +36,10 @@ class Publications:
 
     def publish(self, view: str, generation: int) -> None:
         """Let the public topic of `view` show this generation."""
-        self._write(view, b"%d" % generation)
+        known = self.of(view, fresh=True)
+        earlier = (known.generation, *known.before) if known is not None else ()
+        before = [each for each in earlier if each != generation][:REMEMBERED]
+        self._write(view, " ".join(map(str, (generation, *before))).encode())
 
     def withdraw(self, view: str) -> None:
         """Let no generation be shown."""
@@ -52,7 +60,8 @@ class Publications:
             if record.value is None:
                 found.pop(record.key, None)
             else:
-                found[record.key] = Publication(int(record.value), record.offset)
+                generation, *before = map(int, record.value.split())
+                found[record.key] = Publication(generation, record.offset, tuple(before))
         return found
 
     def _write(self, view: str, value: bytes | None) -> None:

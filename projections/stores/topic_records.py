@@ -44,7 +44,12 @@ def public_topic(view: str) -> str:
 
 def generation_topic(target: Target) -> str:
     """The topic with the rows and ledgers of one generation."""
-    return f"{public_topic(target.view.name)}.g{target.generation}"
+    return topic_of(target.view.name, target.generation)
+
+
+def topic_of(view: str, generation: int) -> str:
+    """The topic of a generation of this view."""
+    return f"{public_topic(view)}.g{generation}"
 
 
 def topics_of(target: Target, settings: LogSettings) -> list[TopicSpec]:

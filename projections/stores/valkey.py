@@ -138,7 +138,7 @@ class ValkeyStore:
         self._write_ledgers(advanced)
         self._fault("ledger written")
 
-    def settle(self) -> None:
+    def settle(self, *, now: bool = False) -> None:
         """Nothing to do: ledgers are written with each batch."""
 
     def close(self) -> None:

@@ -36,6 +36,8 @@ def check_stream(view: StreamView) -> None:
     _check_deleted_by(view)
     _check_sources(view)
     _check_late(view)
+    if view.realtime:
+        _check_realtime(view)
     if view.every and duration(view.every) > LONGEST_PAUSE:
         raise ValueError(f'every="{view.every}" is more than {LONGEST_PAUSE.total_seconds() / 60:g} minutes: use less')
 
@@ -98,6 +100,16 @@ def _check_late(view: StreamView) -> None:
     for name, source in view.sources.items():
         if view.admitted(source) < duration(source.late_after):
             raise ValueError(f'keep_state="{view.keep_state}" is shorter than late_after of source "{name}"')
+
+
+def _check_realtime(view: StreamView) -> None:
+    if len(view.sources) != 1:
+        raise ValueError("a real-time view has one source: read all classes as one, or leave out realtime")
+    if view.late != "drop":
+        raise ValueError(f'late="{view.late}" needs batches: use late="drop", or leave out realtime')
+    for name, given in (("final", view.final), ("every", bool(view.every))):
+        if given:
+            raise ValueError(f"a real-time view sends each row at once: leave out {name} or realtime")
 
 
 def _check_kept(view: StreamView) -> None:

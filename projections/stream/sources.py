@@ -56,6 +56,8 @@ class StreamSource(ABC):
     """Its columns beside the fields of its classes; `type` only if there are several classes."""
     is_of_late: ClassVar[bool] = False
     """Whether it has only the records that are late."""
+    ordering: ClassVar[tuple[str, ...]] = ("id",)
+    """Columns whose value decides the partition of a record: all records with the same one are in order."""
 
     @abstractmethod
     def check_class(self, kind: object) -> None:
@@ -140,6 +142,7 @@ class Events(StreamSource):
     function = "events"
     topic = EVENTS
     given = GIVEN_OF_EVENTS
+    ordering = ("id", "stream")
 
     def check_class(self, kind: object) -> None:
         """See StreamSource.check_class."""

@@ -28,7 +28,8 @@ from projections.table.types import ColumnType
 from projections.view import View, generation_tag
 
 BATCH: Final = "_batch"
-"""State field with the number of the batch that computed the row; a later batch replaces the row."""
+"""State field with the number of the batch that computed the row, or the offset of the record that gave it: rows with
+higher ones replace it."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class StreamView:
     deleted_by: a BOOLEAN column that the query returns, not among `columns`. A row in which it is true deletes the row
     with its key, until a later batch returns that key again.
     key_name: the column with the row's key as one text, if the key has several columns: their texts joined by "/".
+    realtime: its rows come within milliseconds, without batches. Each row comes from one record: the query may select,
+    filter, explode, and join tables that it makes, and the key contains the record's `id` (or `stream`).
     """
 
     name: str
@@ -66,6 +69,7 @@ class StreamView:
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
     deleted_by: str = ""
+    realtime: bool = False
 
     def __post_init__(self) -> None:
         if not self.key_name:
@@ -153,6 +157,7 @@ class StreamView:
         parts += [f"source {name}: {source.declaration}" for name, source in sorted(self.sources.items())]
         parts += [f"late: {self.late} {self.keep_state}".strip()]
         parts += ["final"] if self.final else []
+        parts += ["realtime"] if self.realtime else []
         parts += [f"deleted by {self.deleted_by}"] if self.deleted_by else []
         parts += [store.declaration for store in self.stores]
         return [*parts, f"query {self.query_digest}"]
@@ -180,9 +185,13 @@ class StreamView:
     def every_s(self) -> float:
         return duration(self.every).total_seconds() if self.every else 0.0
 
+    @property
+    def is_realtime(self) -> bool:
+        return self.realtime
+
     def patch_tag(self, generation: int) -> str:
-        """Each generation has a query of its own."""
-        return generation_tag(self.tag, generation)
+        """Each generation has a query of its own, unless the query has no state."""
+        return self.tag if self.realtime else generation_tag(self.tag, generation)
 
     def admitted(self, source: StreamSource) -> timedelta:
         """How much later than its time a record is taken in."""

@@ -17,15 +17,23 @@ class Place(NamedTuple):
 
 BATCHES: Final = "batch"
 """The source of the patches of a stream view: their place is the number of the batch that made them."""
+WHOLE: Final = 2**31 - 2
+"""In place of a patch's number: it is a whole row, one of all that a real-time query made of the record. They have one
+place, and are applied again if the record is read again."""
 
 
 class Patch(NamedTuple):
-    """What one event changes in one row; of a stream view, the whole row that a batch computed."""
+    """What one event changes in one row; of a stream view, the whole row that a batch or a record gave."""
 
     key: str
     source: str
     place: Place
     fields: State
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole row, which other patches with the same place do not replace."""
+        return self.source == BATCHES or self.place.number == WHOLE
 
 
 def places_to_json(places: Mapping[str, Place]) -> dict[str, list[int]]:

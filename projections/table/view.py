@@ -132,6 +132,10 @@ class TableView:
         return False
 
     @property
+    def is_realtime(self) -> bool:
+        return False
+
+    @property
     def every_s(self) -> float:
         return 0.0
 

@@ -11,6 +11,7 @@ from projections.loading.decoding import read_into
 from projections.stores.names import patch_key
 from projections.stores.store import Batch
 from projections.stream.view import BATCH as STREAM_BATCH
+from projections.table.patch import WHOLE
 from projections.table.shown import DELETED
 from tests.contracts.opened_stores import Server
 from tests.contracts.test_view_stores import created, server, store_name
@@ -20,6 +21,7 @@ from tests.whole_rows import BATCH, BUSIEST
 __all__ = ["server", "store_name"]  # fixtures
 
 NINE, TEN = "2026-01-01T09", "2026-01-01T10"
+EVERYWHERE = (Postgres(), Elasticsearch(), Cache())
 AT = "2026-01-01T10:59:00.000Z"
 
 
@@ -51,8 +53,7 @@ def test_whole_rows_replace_each_other_in_the_order_of_their_batches(server: Ser
 
 
 def test_a_row_of_a_stream_view_is_deleted_by_its_batch_and_back_with_a_later_one(server: Server) -> None:
-    stores = (Postgres(), Elasticsearch(), Cache())
-    view = gate_view(key="gate", columns={"gate": TEXT, "number": INTEGER}, stores=stores, deleted_by="gone")
+    view = gate_view(key="gate", columns={"gate": TEXT, "number": INTEGER}, stores=EVERYWHERE, deleted_by="gone")
     target, store = created(server, view), server.open()
 
     def take(start: int, *rows: tuple[str, int, dict[str, Any]]) -> None:
@@ -71,3 +72,24 @@ def test_a_row_of_a_stream_view_is_deleted_by_its_batch_and_back_with_a_later_on
     assert server.rows(view) == {"b": {"gate": "b", "number": 1}}
     take(6, ("a", 5, {"number": 6}), ("c", 1, {"number": 7}))
     assert server.rows(view) == {"a": {"gate": "a", "number": 6}, "b": {"gate": "b", "number": 1}}
+
+
+def test_all_rows_of_the_last_record_are_taken_again_and_no_earlier_one(server: Server) -> None:
+    view = gate_view(key="gate", columns={"gate": TEXT, "number": INTEGER}, realtime=True, stores=EVERYWHERE)
+    target, store = created(server, view), server.open()
+
+    def take(start: int, *rows: tuple[str, int, int]) -> None:
+        batch = Batch(start, first_offset=start)
+        for key, offset, number in rows:
+            place = {"p": "observations/0", "o": offset, "i": WHOLE, "t": 0}
+            value = place | {"c": {STREAM_BATCH: offset, "number": number}}
+            read_into(batch, patch_key(target.tag, key).encode(), orjson.dumps(value))
+            batch.next_offset += 1
+        store.apply([target], {0: batch})
+        store.settle()
+
+    take(0, ("a", 4, 4), ("a", 5, 5), ("b", 5, 5))
+    take(3, ("a", 4, 4), ("a", 5, 5), ("b", 5, 5), ("c", 5, 5))
+    assert server.rows(view) == {key: {"gate": key, "number": 5} for key in "abc"}
+    take(7, ("c", 5, 5), ("b", 4, 4), ("a", 6, 6))
+    assert server.rows(view) == {"a": {"gate": "a", "number": 6}} | {k: {"gate": k, "number": 5} for k in "bc"}

@@ -195,7 +195,7 @@ def test_random_batches_crashes_and_publications_leave_the_rows_of_the_generatio
     for target in generations:
         following.created(target, published=target is ONE)
     positions, shown = [0, 0], 0
-    opened = [following.open(), following.open(fault=_killed_by_chance(chance))]
+    opened = [following.open(), following.open(fault=killed_by_chance(chance))]
     while unfinished := [number for number in (0, 1) if positions[number] < len(told[number])]:
         number, store = chance.choice(unfinished), chance.choice(opened)
         end = min(len(told[number]), positions[number] + chance.randrange(1, 8))
@@ -278,7 +278,7 @@ def _history(chance: random.Random) -> list[Row]:
     return rows
 
 
-def _killed_by_chance(chance: random.Random) -> Any:
+def killed_by_chance(chance: random.Random) -> Any:
     def fault(_: str) -> None:
         if chance.random() < 0.3:
             raise Killed

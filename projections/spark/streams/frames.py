@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,11 @@ COUNTED: Final = (TAKEN, AMENDING, DROPPED, UNREADABLE)
 
 _VERDICT: Final = "_headwater_verdict"
 """A column with what becomes of a record; a field of a class may be called "verdict"."""
+PARTITION, OFFSET, TIMESTAMP_MS, HEARTBEAT = (
+    "_headwater_partition", "_headwater_offset", "_headwater_timestamp_ms", "_headwater_heartbeat",
+)  # fmt: skip
+PLACED: Final = (PARTITION, OFFSET, TIMESTAMP_MS, HEARTBEAT)
+"""Columns with the place of a record in its topic, its time in Kafka, and whether it is a heartbeat."""
 _BARRIER: Final = "spark_partition_id() >= 0"
 """Always true. Spark moves no filter across one that is not deterministic, so all records, heartbeats among them, reach
 the watermark first, and move it when nothing else comes. A test reads the optimised plan. Unlike `rand()`, it is the
@@ -40,8 +46,20 @@ def source_frame(records: DataFrame, name: str, source: StreamSource, admitted: 
     return kept.select(*source.columns)
 
 
-def judged(records: DataFrame, source: StreamSource, admitted: timedelta) -> DataFrame:
-    """Every record with the columns of the source, and what becomes of it as `_VERDICT`."""
+def placed_frame(records: DataFrame, name: str, source: StreamSource) -> DataFrame:
+    """The rows of a source as `source_frame` has them, and its heartbeats, both with the columns PLACED; no watermark.
+
+    A record is in time if its source says so, as in other frames: that depends on the record alone.
+    """
+    read = judged(records, source, source.late_by, PLACED)
+    counts = [f"count_if({_VERDICT} = {literal(verdict)}) as {verdict}" for verdict in COUNTED]
+    return read.observe(name, *_columns(counts)).where(f"{_VERDICT} = {literal(TAKEN)} or {HEARTBEAT}")
+
+
+def judged(
+    records: DataFrame, source: StreamSource, admitted: timedelta, placed: Collection[str] = frozenset()
+) -> DataFrame:
+    """Every record with the columns of the source, and what becomes of it as `_VERDICT`; and these of PLACED."""
     read = records_of(records, source)
     columns = {
         **read.columns,
@@ -50,8 +68,18 @@ def judged(records: DataFrame, source: StreamSource, admitted: timedelta) -> Dat
         "recordedtime": read.recorded,
         "type": read.type,
         _VERDICT: _verdict(read, source, admitted),
+        **{name: text for name, text in _placed(read).items() if name in placed},
     }
     return read.frame.selectExpr(*(f"{text} as {identifier(name)}" for name, text in columns.items()))
+
+
+def _placed(read: Records) -> dict[str, str]:
+    return {
+        PARTITION: "cast(`partition` as int)",
+        OFFSET: "`offset`",
+        TIMESTAMP_MS: f"unix_millis({read.time})",
+        HEARTBEAT: f"coalesce({read.is_heartbeat}, false)",
+    }
 
 
 def _of_late(read: Records) -> dict[str, str]:

@@ -38,9 +38,9 @@ NULL_KEY: Final = "%"
 """Of one of several key columns if it is null; no text is encoded like this."""
 
 
-def check_output(view: StreamView, rows: DataFrame) -> None:
-    """Raise ViewDeclarationError if these are not rows of `view`."""
-    if not rows.isStreaming:
+def check_output(view: StreamView, rows: DataFrame, *, streaming: bool = True) -> None:
+    """Raise ViewDeclarationError if these are not rows of `view`. streaming: its query was given streams."""
+    if streaming and not rows.isStreaming:
         raise ViewDeclarationError(view.name, "its query returns no stream: compute the rows from its arguments")
     found = dict(rows.dtypes)
     if len(found) < len(rows.columns):
@@ -69,16 +69,11 @@ def row_texts(rows: DataFrame, view: StreamView, tag: str, settings: LogSettings
 
     tag: of the generation. If the key has one column, a row in which it is null is left out.
     """
-    parts = [_key_text(name, view.columns[name], several=len(view.key_columns) > 1) for name in view.key_columns]
-    fields = [f"0 as {identifier(BATCH)}"]
-    fields += [f"{_value(name, kind)} as {identifier(name)}" for name, kind in view.layout.types.items()]
-    if view.deleted_by:  # `to_json` leaves out a null: only rows that are deleted say so
-        fields.append(f"if({identifier(view.deleted_by)}, true, null) as {identifier(DELETED)}")
-    if len(parts) == 1:
+    if len(view.key_columns) == 1:
         rows = rows.where(f"{identifier(view.key_columns[0])} is not null")
     keyed = rows.selectExpr(
-        f"concat_ws('/', {', '.join(parts)}) as row",
-        f"substring(to_json(struct({', '.join(fields)})), {len(_UNNUMBERED) + 1}) as fields",
+        f"{key_text(view)} as row",
+        f"substring(to_json({fields_of(view, '0')}), {len(_UNNUMBERED) + 1}) as fields",
     )
     # without the tag: a row has the same partition in every generation, for stores that share a topic
     partition = f"{partition_sql('row', settings)} as `partition`"
@@ -101,6 +96,21 @@ def numbered(texts: DataFrame, batch: int, settings: LogSettings) -> DataFrame:
             "`partition`",
         )
     )
+
+
+def key_text(view: StreamView) -> str:
+    """Spark SQL of the key of a row."""
+    parts = [_key_text(name, view.columns[name], several=len(view.key_columns) > 1) for name in view.key_columns]
+    return f"concat_ws('/', {', '.join(parts)})"
+
+
+def fields_of(view: StreamView, order: str) -> str:
+    """Spark SQL of the state fields of a row, as a struct. order: its number among the versions of the row."""
+    fields = [f"{order} as {identifier(BATCH)}"]
+    fields += [f"{_value(name, kind)} as {identifier(name)}" for name, kind in view.layout.types.items()]
+    if view.deleted_by:  # `to_json` leaves out a null: only rows that are deleted say so
+        fields.append(f"if({identifier(view.deleted_by)}, true, null) as {identifier(DELETED)}")
+    return f"struct({', '.join(fields)})"
 
 
 def _value(name: str, kind: ColumnType) -> str:

@@ -13,6 +13,7 @@ from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.query import TRIGGER_S, StreamQuery
+from projections.spark.streams.realtime import RealtimeQuery
 from projections.spark.streams.watched import Watched
 from projections.stores.store import Target
 from projections.stream.view import stream_view
@@ -103,7 +104,7 @@ class Streams:
             run.held.close()  # a rebuild has just made it live, and still runs its query
             return
         try:
-            if not run.checkpoint.exists:
+            if not run.checkpoint.exists and not run.target.view.is_realtime:
                 name = run.target.view.name
                 raise StreamQueryFailed(tag, f"its state is not on this machine: run `replay rebuild {name}`")
             run.query = self._start(run.target, run.checkpoint)
@@ -133,12 +134,20 @@ def trigger_s(views: int, cores: int) -> float:
     return TRIGGER_S * max(1.0, views / cores)
 
 
-def starter(session: SparkSession, settings: LogSettings, every_s: float) -> Start:
+def starter(
+    session: SparkSession, settings: LogSettings, every_s: float, applied: Callable[[Target], Mapping[str, int]]
+) -> Start:
     """Starts queries on Spark; a batch of each begins every `every_s` seconds, or as seldom as its view says, if there
-    are records."""
+    are records.
+
+    applied: by source, how far all stores have a real-time view; its query begins there. Raises StoreUnavailable.
+    """
 
     def start(target: Target, checkpoint: Checkpoint) -> Watched:
         view = stream_view(target.view)
+        if view.realtime:
+            realtime = RealtimeQuery(session, view, settings, checkpoint).start(applied(target))
+            return Watched(realtime, settings, target.tag, has_batches=False)
         pause_s = max(every_s, view.every_s)
         query = StreamQuery(session, view, target.tag, settings, checkpoint).start(pause_s)
         return Watched(query, settings, target.tag)

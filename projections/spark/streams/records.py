@@ -76,8 +76,14 @@ def _events(records: DataFrame, source: Events) -> Records:
 
 
 def _observations(records: DataFrame, source: Observed) -> Records:
-    raw = records.selectExpr("cast(key as string) as key", "cast(value as string) as record", f"timestamp as {_TIME}")
-    parsed = raw.selectExpr("key", "record", _TIME, f"from_json(record, {literal(_ddl(source))}) as document")
+    raw = records.selectExpr(
+        "cast(key as string) as key",
+        "cast(value as string) as record",
+        f"timestamp as {_TIME}",
+        "`partition`",
+        "`offset`",
+    )
+    parsed = raw.selectExpr("*", f"from_json(record, {literal(_ddl(source))}) as document")
     return Records(
         frame=parsed.selectExpr("*", "try_cast(document.recordedtime as timestamp) as recorded"),
         columns={

@@ -40,16 +40,22 @@ logging.getLogger("py4j.clientserver").addFilter(_is_no_stop)
 
 
 class Watched:
-    """One running query. tag: of its generation, whose report goes on from what is known."""
+    """One running query. tag: of its generation, whose report goes on from what is known.
 
-    def __init__(self, query: StreamingQuery, settings: LogSettings, tag: str) -> None:
-        self._query, self._settings, self._tag = query, settings, tag
+    has_batches: whether it works in short batches. One in real-time mode has started when its first batch begins.
+    """
+
+    def __init__(self, query: StreamingQuery, settings: LogSettings, tag: str, *, has_batches: bool = True) -> None:
+        self._query, self._settings, self._tag, self._has_batches = query, settings, tag, has_batches
         self._report = note_start(settings, tag)
         self._batch = -1
 
     def look(self) -> bool:
         """Take in the batches that ended since the last look; returns whether there were any."""
         found = self._new()
+        if self._report.starting and not self._has_batches and self._is_in_batch():
+            self._report = replace(self._report, starting=False, failure="")
+            write_report(self._settings, self._tag, self._report)
         for progress in found:
             self._batch = progress["batchId"]
             before, self._report = self._report, reported(self._report, progress)

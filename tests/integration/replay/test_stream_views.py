@@ -1,4 +1,7 @@
-"""Stream views in a real read side: killed, rebuilt while observations come, verified, and gone back."""
+"""Stream views in a real read side: killed, rebuilt while observations come, verified, and gone back.
+
+Three work in batches; `carts` is in real-time mode.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import orjson
 import pytest
@@ -21,6 +25,8 @@ from eventlog.topics import VIEWS as VIEWS_TOPIC
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.stream.view import StreamView
 from tests.background import running
+from tests.carts import LATE_AFTER, Move, Moved, carts, is_in_order, versions_in_python
+from tests.carts import rows_in_python as carts_in_python
 from tests.gate_events import event_of
 from tests.integration.replay.deployed import BOUND_S, START_S, Deployed
 from tests.integration.replay.gates import entered, gates, stepped
@@ -29,12 +35,13 @@ from tests.observed import REGISTRY, Report, rows_in_python
 from tests.waiting import eventually
 
 DAY = timedelta(days=1)
-VIEWS = (gates.name, entered.name, stepped.name)
+IN_BATCHES = (gates, entered, stepped)
+VIEWS = (*(view.name for view in IN_BATCHES), carts.name)
 
 
 @pytest.fixture
 def modules() -> tuple[str, ...]:
-    return ("tests.integration.replay.gates",)
+    return ("tests.integration.replay.gates", "tests.carts")
 
 
 @contextmanager
@@ -47,6 +54,7 @@ def traffic(deployed: Deployed) -> Iterator[None]:
         while not stop.wait(0.1):
             record(deployed, range(number, number + 10), chance)
             decide(deployed, range(number, number + 10), chance)
+            move(deployed, range(number, number + 10), chance)
             number += 10
 
     with running(append):
@@ -79,6 +87,16 @@ def decide(deployed: Deployed, numbers: range, chance: random.Random) -> None:
     deployed.producer.flush(BOUND_S)
 
 
+def move(deployed: Deployed, steps: range, chance: random.Random) -> None:
+    """Reports of a few carts: most replace rows of earlier ones."""
+    lateness = (timedelta(), timedelta(), LATE_AFTER * 2)
+    moves = [
+        Move(chance.choice("12345"), chance.choice("aabc"), step, chance.randrange(3), chance.choice(lateness))
+        for step in steps
+    ]
+    asyncio.run(ObservationRecorder(deployed.log).record([each.report() for each in moves]))
+
+
 def recorded(deployed: Deployed, topic: str = OBSERVATIONS) -> list[Report]:
     """The reports in the log; those of EVENTS were decided."""
     found: list[Report] = []
@@ -86,11 +104,26 @@ def recorded(deployed: Deployed, topic: str = OBSERVATIONS) -> list[Report]:
         for each in deployed.log.read(topic, partition, 0):
             if not is_heartbeat_key(each.key):
                 envelope = decode(each.value)
+                if envelope.type == Moved.type:
+                    continue
                 assert envelope.recorded_time is not None
                 time = datetime.fromtimestamp(each.timestamp_ms / 1000, UTC)
                 data = envelope.data
                 weight = data["weight"] if "weight" in data else data["load"]
                 found.append(Report(len(found), data["gate"], weight, time, envelope.recorded_time))
+    return found
+
+
+def all_moves(deployed: Deployed) -> list[Move]:
+    """Those in the log, in the order of each partition."""
+    found: list[Move] = []
+    for partition in range(deployed.settings.partitions):
+        for each in deployed.log.read(OBSERVATIONS, partition, 0):
+            if is_heartbeat_key(each.key) or (envelope := decode(each.value)).type != Moved.type:
+                continue
+            assert envelope.recorded_time is not None
+            late = envelope.recorded_time - datetime.fromtimestamp(each.timestamp_ms / 1000, UTC)
+            found.append(Move(each.key.rpartition("/")[2], late=late, **envelope.data))
     return found
 
 
@@ -100,21 +133,49 @@ def rows(deployed: Deployed, store: str, view: StreamView = gates) -> dict[str, 
 
 def followed(deployed: Deployed) -> dict[str, tuple[int, int]]:
     """The rows of `gates` as a program has them that follows their topic."""
-    records = [
-        record
-        for partition in range(deployed.settings.patch_partitions)
-        for record in deployed.log.read(f"{VIEWS_TOPIC}{gates.name}", partition, 0)
-    ]
-    last = {record.key: record.value for record in records}
-    found = {key: decode(value).data for key, value in last.items() if value is not None}
-    return {key: (row["number"], row["weight"]) for key, row in found.items()}
+    last = {key: rows[-1] for key, rows in told(deployed, gates).items()}
+    return {key: (row["number"], row["weight"]) for key, row in last.items() if row is not None}
+
+
+def told(deployed: Deployed, view: StreamView) -> dict[str, list[Any]]:
+    """All that a program sees that follows a topic: the rows of each key, in their order (None: it is deleted)."""
+    found: dict[str, list[Any]] = {}
+    for partition in range(deployed.settings.patch_partitions):
+        for record in deployed.log.read(f"{VIEWS_TOPIC}{view.name}", partition, 0):
+            row = None if record.value is None else decode(record.value).data
+            found.setdefault(record.key, []).append(row)
+    return found
+
+
+def steps_in_topic(deployed: Deployed) -> dict[str, list[int | None]]:
+    return {key: [row and row["step"] for row in rows] for key, rows in told(deployed, carts).items()}
+
+
+def carts_become_pythons(deployed: Deployed) -> None:
+    """And nobody who follows their topic has seen an earlier row after a later one."""
+    moves = all_moves(deployed)
+    expected, versions = carts_in_python(moves), versions_in_python(moves)
+
+    def same(store: str) -> bool:
+        return {key: row["step"] for key, row in deployed.servers[store].rows(carts).items()} == expected
+
+    def same_in_topic() -> bool:
+        last = {key: steps[-1] for key, steps in steps_in_topic(deployed).items()}
+        return {key: step for key, step in last.items() if step is not None} == expected
+
+    for store in ("postgres", "valkey"):
+        eventually(partial(same, store), f"rows of carts in {store}", BOUND_S)
+    eventually(same_in_topic, "rows of carts in their topic", BOUND_S)
+    for key, steps in steps_in_topic(deployed).items():
+        assert is_in_order(steps, versions[key]), (key, steps)
 
 
 def has_rows(deployed: Deployed) -> bool:
     """Fails if the process of stream views says that a query failed: waiting would not help."""
     said = (deployed.settings.state / "logs" / "projections-streams.log").read_text()
     assert " failed (" not in said, said
-    return bool(rows(deployed, "postgres")) and bool(rows(deployed, "postgres", entered))
+    found = (rows(deployed, "postgres"), rows(deployed, "postgres", entered), steps_in_topic(deployed))
+    return all(map(bool, found))
 
 
 def rows_become_python_s(deployed: Deployed) -> None:
@@ -128,6 +189,13 @@ def rows_become_python_s(deployed: Deployed) -> None:
             eventually(partial(same, store), f"rows of {view.name} in {store}", BOUND_S)
     expected = rows_in_python(recorded(deployed), DAY)
     eventually(lambda: followed(deployed) == expected, "rows of gates in their topic", BOUND_S)
+    carts_become_pythons(deployed)
+
+
+def standings(deployed: Deployed) -> set[str]:
+    code, found, complaint = deployed.replay("status", *VIEWS)
+    assert code == 0, complaint
+    return {each["standing"] for each in found}
 
 
 def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_traffic(deployed: Deployed) -> None:
@@ -135,22 +203,26 @@ def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_tr
         with traffic(deployed):
             eventually(lambda: has_rows(deployed), "the first rows", START_S)
             kill(part(supervisor, "projections", "streams"))
+            kill(part(supervisor, "load", "topic"))
             code, rebuilt, complaint = deployed.replay("rebuild", *VIEWS)
             assert code == 0, complaint
-            assert [(each["events"] > 0, each["rows"]) for each in rebuilt["views"]] == [(True, None)] * 3
+            *in_batches, at_once = rebuilt["views"]
+            assert [(each["events"] > 0, each["rows"]) for each in in_batches] == [(True, None)] * 3
+            assert at_once["events"] > 0 < at_once["rows"]
             killed_at = len(recorded(deployed))
             eventually(lambda: len(recorded(deployed)) > killed_at + 100)
         rows_become_python_s(deployed)
         code, verified, complaint = deployed.replay("verify", *VIEWS)
         assert code == 0, complaint or verified
-        assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["retired", "live"] * 3
+        assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["retired", "live"] * 4
         code, _, complaint = deployed.replay("rollback", *VIEWS)
         assert code == 0, complaint
         record(deployed, range(1_000_000, 1_000_050), random.Random(1))
         decide(deployed, range(1_000_000, 1_000_050), random.Random(1))
+        move(deployed, range(1_000_000, 1_000_050), random.Random(1))
         rows_become_python_s(deployed)
-        assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["live", "retired"] * 3
-        code, found, _ = deployed.replay("status", *VIEWS)
-        assert (code, {each["standing"] for each in found}) == (0, {"caught up"})
-    tags = [view.patch_tag(number) for view in (gates, entered, stepped) for number in (1, 2)]
+        assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["live", "retired"] * 4
+        # a view without batches is caught up with the next heartbeat
+        eventually(lambda: standings(deployed) == {"caught up"}, "all views are caught up", BOUND_S)
+    tags = [view.patch_tag(number) for view in IN_BATCHES for number in (1, 2)]
     assert all(Checkpoint.of(deployed.settings, tag).exists for tag in tags)

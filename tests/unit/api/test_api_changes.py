@@ -12,11 +12,16 @@ import pytest
 
 from api.app import create_app
 from api.changes import feed, feeds, subscription
+from api.ports import Live
 from api.settings import Limits
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
+from projections.stores.store import Target
+from projections.stream.view import StreamView
+from tests.carts import cart_view
+from tests.observed import gate_view
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import MODULES, FakeService, fake_service
 
@@ -298,6 +303,11 @@ def test_a_stream_view_is_followed_from_batch_to_batch_and_generation_to_generat
             assert told(await follower.until(4)) == [("tea", 900), ("milk", 150)]
 
     play(scenario, view="top_sellers")
+
+
+@pytest.mark.parametrize("view", [gate_view(), cart_view()], ids=["in batches", "in real time"])
+def test_the_patches_that_are_followed_are_those_that_loaders_take(view: StreamView) -> None:
+    assert Live(view, 3, view.tag, {}).patch_tag == Target(view, 3).tag
 
 
 def test_a_store_that_is_away_holds_changes_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ FINGERPRINTS = {
     "distant_payments@1": "4e58c2516e4d80eb",
     "home_timelines@1": "874d7703890189e0",
     "hourly_views@1": "b11ad6c90fb6b6bf",
+    "large_order_lines@1": "f4f8d0333569dda8",
     "lift_rides@1": "14110299394e2794",
     "listing_card@1": "27dda77c5e9ef4d6",
     "listing_search@1": "c51400e7d040ff2c",

@@ -68,7 +68,7 @@ class Losing(MemoryStore):
     lost: str | None = None
     settled = 0
 
-    def settle(self) -> None:
+    def settle(self, *, now: bool = False) -> None:
         self.settled += 1
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:

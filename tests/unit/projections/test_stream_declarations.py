@@ -37,6 +37,10 @@ def of_nothing() -> Any:
     return None
 
 
+def of_two(passed: Any, again: Any) -> Any:
+    return passed, again
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
@@ -72,6 +76,19 @@ def of_nothing() -> Any:
         ({"late": "amend", "keep_state": "1d", "final": True}, "a final row is sent once"),
         ({"every": "30"}, '"30" is not a duration'),
         ({"every": "301s"}, 'every="301s" is more than 5 minutes'),
+        ({"realtime": True, "late": "keep"}, 'late="keep" needs batches: use late="drop", or leave out realtime'),
+        ({"realtime": True, "late": "amend", "keep_state": "1d"}, 'late="amend" needs batches'),
+        ({"realtime": True, "final": True}, "a real-time view sends each row at once: leave out final or realtime"),
+        ({"realtime": True, "every": "5s"}, "a real-time view sends each row at once: leave out every or realtime"),
+        ({"realtime": True, "sources": {}}, "it has no source"),
+        (
+            {
+                "realtime": True,
+                "sources": {name: observations(Passed, late_after="1h") for name in ("passed", "again")},
+                "query": of_two,
+            },
+            "a real-time view has one source: read all classes as one, or leave out realtime",
+        ),
         ({"deleted_by": "number"}, 'deleted_by="number" is also a column of the view'),
         ({"deleted_by": "key"}, 'deleted_by="key" is also a column of the view'),
         ({"deleted_by": "Gone"}, '"Gone" is not a column name'),
@@ -112,6 +129,14 @@ def test_how_often_batches_begin_changes_no_row() -> None:
     assert (gate_view(every="5m").every_s, gate_view().every_s) == (300.0, 0.0)
 
 
+def test_the_generations_of_a_real_time_view_take_the_same_patches() -> None:
+    view = gate_view(realtime=True)
+    assert (view.patch_tag(1), view.patch_tag(2), view.is_realtime, view.has_own_query) == (
+        "gates@1", "gates@1", True, True
+    )  # fmt: skip
+    assert not gate_view().is_realtime
+
+
 def test_a_column_that_deletes_rows_is_no_column_of_the_view() -> None:
     view = gate_view(deleted_by="gone")
     assert view.types == gate_view().types
@@ -133,6 +158,7 @@ def test_a_fingerprint_follows_what_is_declared() -> None:
         {"sources": {"passed": observations(Passed, Closed, late_after="10m")}},
         {"final": True},
         {"deleted_by": "gone"},
+        {"realtime": True},
         {"key": ("minute", "gate")},
     ):
         assert gate_view(**changes).fingerprint != before
@@ -175,6 +201,13 @@ def test_the_documented_step_and_pattern_work(tmp_path: Path) -> None:
     assert (above.final, above.deleted_by, above.key_columns) == (False, "taken_back", ("id",))
     guessed = imported("documented_pattern", pattern, tmp_path).guessed
     assert "type" in guessed.sources["reports"].columns
+
+
+def test_the_documented_real_time_view_is_one(tmp_path: Path) -> None:
+    _, blocks = documented()
+    (block,) = (each for each in blocks if "realtime=True" in each)
+    view = imported("documented_realtime", blocks[0] + block, tmp_path).views_at_once
+    assert (view.is_realtime, view.key_columns) == (True, ("id",))
 
 
 def test_the_documented_view_is_one(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,10 +16,12 @@ from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFai
 from projections.spark.streams.checkpoint import Checkpoint, sweep
 from projections.spark.streams.process import ATTEMPTS, MAX_PAUSE_S, Streams, run_streams, starter
 from projections.spark.streams.query import StreamQuery
+from projections.spark.streams.realtime import RealtimeQuery
 from projections.stores.store import Target
 from tests.observed import gate_view
 
 GATES, DOORS = gate_view(), gate_view(name="doors")
+AT_ONCE = gate_view(name="at_once", realtime=True)
 
 
 class Query:
@@ -91,6 +94,16 @@ def test_a_query_for_each_live_generation_and_none_for_others(scene: Scene) -> N
     assert [each.stopped for each in scene.started] == [True, True, True]
     with scene.checkpoint(Target(DOORS, 4)).held() as free:
         assert free
+
+
+def test_generations_of_a_real_time_view_share_a_query_that_needs_no_checkpoint(scene: Scene) -> None:
+    scene.live = [Target(AT_ONCE, 1), Target(GATES, 1)]
+    scene.streams.step()
+    assert list(scene.streams.running) == ["at_once@1"], "the other one has lost its state"
+    (query,) = scene.started
+    scene.live = [Target(AT_ONCE, 2)]
+    scene.streams.step()
+    assert (query.stopped, len(scene.started)) == (False, 1)
 
 
 def test_a_generation_that_another_process_still_runs_is_left_to_it(scene: Scene) -> None:
@@ -206,5 +219,18 @@ def test_a_view_may_have_batches_less_often(
     pauses: list[float] = []
     monkeypatch.setattr(StreamQuery, "start", lambda query, trigger_s: pauses.append(trigger_s))
     target, session = Target(gate_view(every=every), 1), cast("Any", None)
-    starter(session, scene.settings, 0.5)(target, Checkpoint.of(scene.settings, target.tag))
+    starter(session, scene.settings, 0.5, nothing_applied)(target, Checkpoint.of(scene.settings, target.tag))
     assert pauses == [pause_s]
+
+
+def nothing_applied(_: Target) -> dict[str, int]:
+    raise AssertionError("a query with a checkpoint knows where it was")
+
+
+def test_a_real_time_query_begins_where_all_stores_are(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[Mapping[str, int]] = []
+    monkeypatch.setattr(RealtimeQuery, "start", lambda query, starting_offsets: starts.append(starting_offsets))
+    target, session = Target(AT_ONCE, 3), cast("Any", None)
+    start = starter(session, scene.settings, 0.5, lambda of: {"observations/0": of.generation})
+    start(target, scene.checkpoint(target))
+    assert starts == [{"observations/0": 3}]

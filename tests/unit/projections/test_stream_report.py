@@ -87,6 +87,16 @@ def test_batches_are_counted_once_and_go_on_after_a_restart(
     assert "lost" not in caplog.text.lower()
 
 
+def test_a_query_without_batches_has_started_when_spark_has_begun(settings: LogSettings) -> None:
+    query: Any = Query()
+    watched = Watched(query, settings, TAG, has_batches=False)
+    query.looks = 2  # the next look is between two batches
+    assert not watched.look()
+    assert read_report(settings, TAG) == StreamReport(starting=True)
+    assert not watched.look(), "or a query that always fails would be started again forever"
+    assert read_report(settings, TAG) == StreamReport()
+
+
 def test_why_a_query_stopped_is_shown_until_a_batch_ends(settings: LogSettings) -> None:
     query: Any = Query(progress(0))
     watched = Watched(query, settings, TAG)
