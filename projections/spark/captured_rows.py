@@ -113,10 +113,8 @@ def _values(read: TableRead, parsed: Mapping[str, ColumnType]) -> str:
         f"cast({_value(columns[name]) if name in columns else 'null'} as {SPARK_TYPES[kind]}) as {identifier(name)}"
         for name, kind in parsed.items()
     )
-    unfit = _names(f"if({_is_unfit(column)}, {literal(column.name)}, null)" for column in read.columns)
-    unchanged = _names(
-        f"if({_text(column)} = {literal(PLACEHOLDER)}, {literal(column.name)}, null)" for column in read.columns
-    )
+    unfit = _names({column.name: _is_unfit(column) for column in read.columns})
+    unchanged = _names({column.name: f"{_text(column)} = {literal(PLACEHOLDER)}" for column in read.columns})
     kind = f"if({IS_DELETED}, {literal(Deleted(read.table).type)}, {literal(row_of(read.table).type)})"
     fields = [
         f"{kind} as type",
@@ -128,9 +126,11 @@ def _values(read: TableRead, parsed: Mapping[str, ColumnType]) -> str:
     return f"struct({', '.join(fields)})"
 
 
-def _names(names: Iterable[str]) -> str:
-    found = ", ".join(names)
-    return f"array_compact(array({found}))" if found else "cast(array() as array<string>)"
+def _names(conditions: Mapping[str, str]) -> str:
+    """The array of the names whose condition is true. Not `array_compact`: Spark interprets its arguments."""
+    none = "cast(array() as array<string>)"
+    found = ", ".join(f"if({condition}, array({literal(name)}), {none})" for name, condition in conditions.items())
+    return f"concat({found})" if found else none
 
 
 def _by_topic(cases: Mapping[str, str]) -> str:
