@@ -32,7 +32,7 @@ _RECORD: Final = "struct<topic: string, key: string, value: string, `partition`:
 def patch_records(records: DataFrame, views: Sequence[TableView], settings: LogSettings) -> DataFrame:
     """The output of Kafka's records of the views' topics: `topic, key, value, partition`."""
     schema = LogSchema.of(views)
-    # the list is a column before it is exploded: Spark interprets the expressions of a generator, and compiles a column's
+    # a column first: Spark interprets the expressions of a generator, and compiles those of columns
     listed = parse(records, schema, settings).selectExpr(f"{records_of_event(views, schema, settings)} as listed")
     made = listed.selectExpr("explode(listed) as made").where("made is not null")
     return made.selectExpr("made.topic as topic", "made.key as key", "made.value as value", "made.`partition`")
