@@ -31,9 +31,10 @@ from projections.generations.dropping import drop_leftovers
 from projections.generations.engine import holds_events
 from projections.generations.lag import Lags, position
 from projections.generations.publishing import publish_live
-from projections.generations.rates import Rates
+from projections.generations.rates import LOCAL, SPARK, Bulk, Rates
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generation, Generations
+from projections.generations.selection import ALL
 from projections.generations.sources import ends, sources
 from projections.generations.stream_report import note_start
 from projections.generations.upkeep import Upkeep
@@ -157,7 +158,7 @@ class Service:
         rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
         with closing(KafkaLog(self.settings)) as event_log:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
-            yield Upkeep(lags, self._replaying, rates, parts or NoParts())
+            yield Upkeep(lags, self._replaying, rates, parts or NoParts(), _expected_bulk)
 
     @contextmanager
     def _replaying(self) -> Iterator[Callable[[View], object]]:
@@ -402,6 +403,13 @@ def _served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:
 def _code(views: Sequence[View]) -> str:
     """Identifies a set of declarations, the same in every process with these declarations."""
     return hashlib.sha256("\n".join(sorted(view.tag for view in views)).encode()).hexdigest()[:8]
+
+
+def _expected_bulk(view: View, offsets: int) -> Bulk:
+    """How fast a replay of so many offsets is expected to be, with the engine that would run it."""
+    from projections.engines import why_spark  # noqa: PLC0415 - few deployments ever replay
+
+    return LOCAL if why_spark(view, offsets, ALL) is None else SPARK
 
 
 def _offsets(file: Path) -> dict[str, int]:

@@ -13,11 +13,12 @@ from commands.declaring.upcasting import evaluate, fits
 from eventlog.heartbeats import PREFIX, heartbeat_key
 from eventlog.source_positions import topic_and_partition
 from eventlog.topics import EVENTS
+from projections.folding.clear_changes import ClearChanges
 from projections.folding.compiled import Program
 from projections.folding.decoders import Decoders, Older
 from projections.folding.lists import entries
 from projections.folding.runtime import Unclear
-from projections.table.changes import Absent, Place, envelope_of
+from projections.table.changes import Absent, Place, TableReader, envelope_of
 
 Row = list[Any]
 Rows = dict[str, Row]
@@ -165,6 +166,7 @@ class Folder:
         self._rows = {each for table in decoders.tables.values() for each in (table.row, table.deleted)}
         self._head = msgspec.json.Decoder(Head).decode
         self._tables = decoders.tables
+        self._clear = {topic: ClearChanges(table) for topic, table in decoders.tables.items()}
         self._times, self._erased = times, erased or {}
 
     def add(self, source: str, messages: Sequence[Recorded]) -> None:
@@ -214,27 +216,35 @@ class Folder:
 
     def _add_changes(self, source: str, topic: str, partition: int, messages: Sequence[Recorded]) -> None:
         """Fold changes of a captured table. A record that lacks a value which any view reads is left to all of them."""
-        table, takers = self._tables[topic], self._takers()
+        table, clear, takers = self._tables[topic], self._clear[topic], self._takers()
+        times = self._times if self._times != ALWAYS else None
         for message in messages:
             key, value, timestamp_ms = message.key(), message.value(), message.timestamp()[1]
-            if is_heartbeat(source, key) or not self._times.has(timestamp_ms):
+            if is_heartbeat(source, key) or (times is not None and not times.has(timestamp_ms)):
                 continue
-            place = Place(topic, partition, message.offset(), timestamp_ms)
+            type_, offset = table.row, message.offset()
             try:
-                change = envelope_of(table, place, key, value)
-                if any(isinstance(each, Absent) for each in change.data.values()):
-                    raise Unclear(topic)
-                decode, _, _ = self._events[change.type]
-                data = decode(orjson.dumps(change.data))
+                try:
+                    stream, data = clear.key(key), clear.row(value)
+                except ClearChanges.UNFIT:
+                    type_, stream, data = self._defined(table, Place(topic, partition, offset, timestamp_ms), message)
             except (*UNCLEAR, ValueError):
                 self._leave_change(source, topic, message)
                 continue
-            head = Head("1.0", change.id, change.type, change.stream, change.sequence, 1)
-            for fold, rows, view in takers.get(change.type, ()):
+            head = Head("1.0", f"{source}:{offset}", type_, stream, offset, 1)
+            for fold, rows, view in takers.get(type_, ()):
                 try:
-                    fold(head, data, value, partition, message.offset(), timestamp_ms, rows)
+                    fold(head, data, value, partition, offset, timestamp_ms, rows)
                 except UNCLEAR:
                     self._fold_alone(source, message, view)
+
+    def _defined(self, table: TableReader, place: Place, message: Recorded) -> tuple[str, str, Any]:
+        """The type, key and data of a change, by its definition; raises what UNCLEAR lists, and ValueError."""
+        change = envelope_of(table, place, message.key(), message.value())
+        if any(isinstance(each, Absent) for each in change.data.values()):
+            raise Unclear(place.topic)
+        decode, _, _ = self._events[change.type]
+        return change.type, change.stream, decode(orjson.dumps(change.data))
 
     def _leave_change(self, source: str, topic: str, message: Recorded) -> None:
         for view, each in enumerate(self.folds):

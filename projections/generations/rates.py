@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from projections.generations.lag import COUNTED_RECORDS, Lag
 from projections.generations.registry import Generation
@@ -14,10 +14,7 @@ from projections.generations.registry import Generation
 log = logging.getLogger(__name__)
 
 LIVE_EVENTS_PER_S: Final = 55_000.0
-BULK_EVENTS_PER_S: Final = 200_000.0
-BULK_START_S: Final = 10.0
-"""Measured on two cores shared with the servers: the benchmarks `live_throughput` and `replay`, and the start of a
-Spark session with the rest of a rebuild."""
+"""Measured on two cores shared with the servers: the benchmark `live_throughput`."""
 
 BULK_MEASURED_EVENTS: Final = 100_000
 """The duration of a smaller bulk depends mostly on its start."""
@@ -25,6 +22,21 @@ BUSY_EVENTS: Final = COUNTED_RECORDS
 """A view that is still this far behind was busy all the time."""
 WEIGHT: Final = 0.5
 """Of the latest measured rates."""
+WORTHWHILE: Final = 0.25
+"""A replay is of use if less than this share of a view's lag arrives while it lasts."""
+
+
+class Bulk(NamedTuple):
+    """How fast an engine folds the log. start_s: until it reads, with the rest of a rebuild."""
+
+    start_s: float
+    events_per_s: float
+
+
+LOCAL: Final = Bulk(3.0, 300_000.0)
+SPARK: Final = Bulk(10.0, 200_000.0)
+"""Measured on two cores shared with the servers: the benchmarks `replay_cli` and `replay`, until they are measured here
+(`bulk_rate`)."""
 
 
 class Rates:
@@ -66,19 +78,24 @@ class Rates:
             log.warning("cannot store the measured rates for the next start: %s", error)
 
 
-def bulk_rate(view: str, generations: Iterable[Generation]) -> float:
+def bulk_rate(view: str, generations: Iterable[Generation], expected: float) -> float:
     """Events per second that a replay of a view folds: measured in its last replay, else in that of any view."""
     measured = [each for each in generations if each.seconds and (each.events or 0) >= BULK_MEASURED_EVENTS]
     own = [each for each in measured if each.view == view] or measured
     if not own:
-        return BULK_EVENTS_PER_S
+        return expected
     last = max(own, key=lambda each: each.created_at)
     return (last.events or 0) / (last.seconds or 1.0)
 
 
-def quicker_in_bulk(behind: int, log_size: int, live_per_s: float, bulk_per_s: float) -> bool:
-    """Whether a view that is `behind` by this many events is up to date sooner by a replay of the log."""
-    return behind / live_per_s > BULK_START_S + log_size / bulk_per_s
+def quicker_in_bulk(behind: int, log_size: int, live_per_s: float, bulk: Bulk, arriving_per_s: float = 0.0) -> bool:
+    """Whether a view that is `behind` by this many events is up to date sooner by a replay of the log.
+
+    arriving_per_s: events that are appended meanwhile. If they are many, such as the rows of a snapshot that is still
+    being taken, the view would be as far behind after the replay, which is better done once they have arrived.
+    """
+    replay_s = bulk.start_s + log_size / bulk.events_per_s
+    return behind / live_per_s > replay_s and arriving_per_s * replay_s <= WORTHWHILE * behind
 
 
 def _read(file: Path) -> dict[str, float]:

@@ -16,9 +16,9 @@ from typing import Final
 from eventlog.errors import EventLogError
 from eventlog.source_positions import positions_text
 from projections.errors import ProjectionError
+from projections.generations.arrivals import Arrivals
 from projections.generations.lag import COUNTED_RECORDS, QUERIES, Lag, Lags
-from projections.generations.rates import Rates, bulk_rate, quicker_in_bulk
-from projections.generations.registry import Generation
+from projections.generations.rates import LOCAL, Bulk, Rates, bulk_rate, quicker_in_bulk
 from projections.generations.repeats import Repeats
 from projections.generations.stalls import Stalls
 from projections.parts import NoParts, Parts
@@ -39,13 +39,16 @@ class Upkeep:
     """The upkeep of one deployment's views.
 
     replaying: a context that returns what rebuilds a view; it is shared because it is slow to start. rates: decide
-    between patches and a replay, and are measured on the way. parts: what can be restarted here.
+    between patches and a replay, and are measured on the way. parts: what can be restarted here. bulk: the expected
+    speed of a replay of a view from so many offsets.
     """
 
     lags: Lags
     replaying: Callable[[], AbstractContextManager[Callable[[View], object]]]
     rates: Rates
     parts: Parts = field(default_factory=NoParts)
+    bulk: Callable[[View, int], Bulk] = lambda _view, _offsets: LOCAL
+    _arrivals: Arrivals = field(default_factory=Arrivals)
     _before: list[Lag] = field(default_factory=list)
     _looked: float | None = None
     _looks: int = 0
@@ -85,12 +88,13 @@ class Upkeep:
             self._report(each, last)
         self._looks += 1
         self._before, self._looked = found, looked
+        self._arrivals.note(ends, looked)
         self._restart(self._stalls.due(found, ends, self.parts))
         now = time.monotonic()
         self._repeats.forget_helped(found)
         due = [
             name
-            for name in self._to_replay(found, sum(ends.values()))
+            for name in self._to_replay(found)
             if now > self._not_before.get(name, -math.inf) and self._repeats.may_replay(name, now)
         ]
         if due:
@@ -113,11 +117,20 @@ class Upkeep:
             )  # fmt: skip
             self.parts.restart(part)
 
-    def _to_replay(self, found: Sequence[Lag], log_size: int) -> list[str]:
+    def _to_replay(self, found: Sequence[Lag]) -> list[str]:
         # at these rates most checks rule out a replay without asking the registry
         if all(each.standing != "lost" and (each.lag_events or 0) < COUNTED_RECORDS for each in found):
             return []
-        return to_replay(found, log_size, self.rates, self.lags.generations.all())
+        generations = self.lags.generations.all()
+
+        def quicker(lag: Lag) -> bool:
+            size = self._arrivals.size(lag.position)
+            expected = self.bulk(self.lags.views.view(lag.view), size)
+            bulk = expected._replace(events_per_s=bulk_rate(lag.view, generations, expected.events_per_s))
+            live, arriving = self.rates.live(lag.view, lag.store), self._arrivals.per_s(lag.position)
+            return quicker_in_bulk(lag.lag_events or 0, size, live, bulk, arriving)
+
+        return to_replay(found, quicker)
 
     def _replay(self, names: Sequence[str]) -> None:
         with self.replaying() as replay:
@@ -142,17 +155,9 @@ class Upkeep:
             self.lags.generations.paused(self.lags.views.view(name), in_a_row, pause_s)
 
 
-def to_replay(lags: Iterable[Lag], log_size: int, rates: Rates, generations: Sequence[Generation]) -> list[str]:
-    """The views that only a replay can bring up to date, or that a replay brings up to date sooner.
-
-    log_size: number of offsets of `events`. generations: have the rates of earlier replays.
-    """
-
-    def quicker(lag: Lag) -> bool:
-        live, bulk = rates.live(lag.view, lag.store), bulk_rate(lag.view, generations)
-        return lag.lag_events is not None and quicker_in_bulk(lag.lag_events, log_size, live, bulk)
-
-    return list({each.view: None for each in lags if each.standing == "lost" or quicker(each)})
+def to_replay(lags: Iterable[Lag], quicker: Callable[[Lag], bool]) -> list[str]:
+    """The views that only a replay can bring up to date, or that a replay brings up to date sooner."""
+    return list({each.view: None for each in lags if each.standing == "lost" or (each.lag_events and quicker(each))})
 
 
 def _line(lag: Lag) -> tuple[object, ...]:

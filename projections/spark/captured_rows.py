@@ -20,8 +20,8 @@ from projections.table.expressions import identifier, literal
 from projections.table.rows import Deleted, row_of
 from projections.table.types import SPARK_TYPES, ColumnType
 
-CHANGE, KEY, TEXTS, ROW = "change", "row_key", "row_texts", "row_values"
-"""Columns: the parsed record and key, the texts of the row, and its values."""
+CHANGE, KEY, TEXTS, ROW, LACKS = "change", "row_key", "row_texts", "row_values", "row_lacks"
+"""Columns: the parsed record and key, the texts of the row, its values, and what it lacks."""
 IS_DELETED: Final = f"(value is null or {CHANGE}.op = 'd')"
 STAND_IN_TEXTS: Final = tuple(each if isinstance(each, str) else orjson.dumps(each).decode() for each in STAND_INS)
 
@@ -103,7 +103,7 @@ def _is_stand_in(column: Column, text: str) -> str:
 
 
 def row_values(tables: Tables, parsed: Mapping[str, ColumnType]) -> str:
-    """The column ROW: `type`, `key`, `data` with the fields of `parsed`, and the names of columns without a value."""
+    """The column ROW: `type`, `key`, and `data` with the fields of `parsed`."""
     return _by_topic({topic: _values(read, parsed) for topic, read in tables.items()}) + f" as {ROW}"
 
 
@@ -113,24 +113,34 @@ def _values(read: TableRead, parsed: Mapping[str, ColumnType]) -> str:
         f"cast({_value(columns[name]) if name in columns else 'null'} as {SPARK_TYPES[kind]}) as {identifier(name)}"
         for name, kind in parsed.items()
     )
-    unfit = _names(f"if({_is_unfit(column)}, {literal(column.name)}, null)" for column in read.columns)
-    unchanged = _names(
-        f"if({_text(column)} = {literal(PLACEHOLDER)}, {literal(column.name)}, null)" for column in read.columns
-    )
     kind = f"if({IS_DELETED}, {literal(Deleted(read.table).type)}, {literal(row_of(read.table).type)})"
     fields = [
         f"{kind} as type",
         f"{_key(read.key)} as key",
         f"struct({data}) as data" if data else "cast(null as string) as data",
-        f"{unfit} as unfit",
-        f"{unchanged} as unchanged",
     ]
     return f"struct({', '.join(fields)})"
 
 
-def _names(names: Iterable[str]) -> str:
-    found = ", ".join(names)
-    return f"array_compact(array({found}))" if found else "cast(array() as array<string>)"
+def row_lacks(tables: Tables) -> str:
+    """The column LACKS: the names of columns without a value, `unfit` and `unchanged`.
+
+    It reads ROW, which is a column already, so that Spark converts each value once.
+    """
+    return _by_topic({topic: _lacks(read) for topic, read in tables.items()}) + f" as {LACKS}"
+
+
+def _lacks(read: TableRead) -> str:
+    unfit = _names({column.name: _is_unfit(column) for column in read.columns})
+    unchanged = _names({column.name: f"{_text(column)} = {literal(PLACEHOLDER)}" for column in read.columns})
+    return f"struct({unfit} as unfit, {unchanged} as unchanged)"
+
+
+def _names(conditions: Mapping[str, str]) -> str:
+    """The array of the names whose condition is true. Not `array_compact`: Spark interprets its arguments."""
+    none = "cast(array() as array<string>)"
+    found = ", ".join(f"if({condition}, array({literal(name)}), {none})" for name, condition in conditions.items())
+    return f"concat({found})" if found else none
 
 
 def _by_topic(cases: Mapping[str, str]) -> str:
@@ -156,7 +166,7 @@ def _value(column: Column) -> str:
 
 
 def _is_unfit(column: Column) -> str:
-    text, value = _text(column), _value(column)
+    text, value = _text(column), f"{ROW}.data.{identifier(column.name)}"
     known = f"coalesce({text}, '') <> {literal(PLACEHOLDER)}"
     if not column.nullable:
         return f"({known} and {value} is null)"
@@ -271,8 +281,8 @@ def columns(tables: Tables, *, with_data: bool) -> dict[str, str]:
         "sequence": "`offset`",
         "data_version": "cast(1 as bigint)",
         **({"data": f"{ROW}.data"} if with_data else {}),
-        "unfit": f"{ROW}.unfit",
-        "unchanged": f"{ROW}.unchanged",
+        "unfit": f"{LACKS}.unfit",
+        "unchanged": f"{LACKS}.unchanged",
     }
 
 

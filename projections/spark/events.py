@@ -161,6 +161,7 @@ def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
     if schema.tables:
         document = document.selectExpr("*", captured_rows.row_texts(schema.tables))
         document = document.selectExpr("*", captured_rows.row_values(schema.tables, schema.parsed))
+        document = document.selectExpr("*", captured_rows.row_lacks(schema.tables))
     data = "document.data"
     if schema.older:
         document = document.selectExpr("*", *recorded_columns(schema.older, schema.kinds))

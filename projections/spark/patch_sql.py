@@ -33,7 +33,9 @@ _RECORD: Final = "struct<topic: string, key: string, value: string, `partition`:
 def patch_records(records: DataFrame, views: Sequence[TableView], settings: LogSettings) -> DataFrame:
     """The output of Kafka's records of the views' topics: `topic, key, value, partition`."""
     schema = LogSchema.of(views)
-    made = parse(records, schema, settings).selectExpr(f"explode({records_of_event(views, schema, settings)}) as made")
+    # a column first: Spark interprets the expressions of a generator, and compiles those of columns
+    listed = parse(records, schema, settings).selectExpr(f"{records_of_event(views, schema, settings)} as listed")
+    made = listed.selectExpr("explode(listed) as made").where("made is not null")
     return made.selectExpr("made.topic as topic", "made.key as key", "made.value as value", "made.`partition`")
 
 
@@ -51,7 +53,7 @@ def sendable(made: DataFrame) -> DataFrame:
 
 
 def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:
-    """Spark SQL of the array of output records of one record."""
+    """Spark SQL of the array of output records of one record; some are null."""
     lifted = {view.tag: lifts(view, schema) for view in views}
     branches = "\n".join(
         f"  when type = {literal(name)} then {_of_type(name, lifted, schema, settings)}"
@@ -102,7 +104,7 @@ def _of_type(
     if not made and not exploded:
         return f"cast(null as array<{_RECORD}>)"
     arrays = [*([f"array({', '.join(made)})"] if made else []), *(f"coalesce({each}, array())" for each in exploded)]
-    return f"array_compact({arrays[0] if len(arrays) == 1 else 'concat(' + ', '.join(arrays) + ')'})"
+    return arrays[0] if len(arrays) == 1 else f"concat({', '.join(arrays)})"
 
 
 def _patch(tag: str, case: Lifted, settings: LogSettings) -> str:

@@ -27,7 +27,7 @@ from projections.table.expressions import Source
 from projections.table.folds import Column
 from projections.table.monoids import State
 from projections.table.view import TableView as View
-from tests.captured_things import VIEWS, Pair, Thing, by_id, random_record, random_row
+from tests.captured_things import USUAL, VIEWS, Pair, Thing, by_id, random_record, random_row
 from tests.seeds import examples, seed_of
 from tests.spark_rows import Patches, patches, session
 from tests.states import differences, touched
@@ -122,6 +122,27 @@ def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
             view.layout.combine(left.setdefault(key, {}), dict(zip(names, row, strict=True)))
         plain = [{key: touched(state) for key, state in each.items()} for each in (left, rows)]
         assert differences(*plain) == []
+
+
+@pytest.mark.parametrize("operation", ["c", "r", "u"])
+def test_records_that_are_as_declared_are_not_read_by_the_slow_definition(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("projections.folding.folder.envelope_of", never)
+    after = {name: usual[0] for name, usual in USUAL.items()}
+    value = json.dumps({"before": None, "after": after, "op": operation, "source": {"ts_ms": 1}}).encode()
+    folder = Folder(decoders([by_id]), [compiled(by_id)])
+    folder.add(f"{Thing.topic()}/0", [Recorded(UnclearRecord(f"{Thing.topic()}/0", 5, 7, b'{"id":1}', value))])
+    assert folder.folds[0].unclear == []
+    (row,) = folder.folds[0].drain().values()
+    state = dict(zip([field.name for field in by_id.layout.fields], row, strict=True))
+    shown = reference.finish(by_id, "1", state)
+    assert (shown["name"], shown["amount"], shown["made_at"]) == ("Ann", 0, "2024-02-29T10:11:12.123Z")
+    assert json.loads(shown["extra"]) == {"a": 1, "b": [1, 2.5, "x"]}
+
+
+def never(*_: object) -> None:
+    raise AssertionError("an ordinary record needs no second look")
 
 
 class Recorded:

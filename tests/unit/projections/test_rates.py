@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from projections.generations.lag import Lag
-from projections.generations.rates import BULK_EVENTS_PER_S, LIVE_EVENTS_PER_S, Rates, bulk_rate, quicker_in_bulk
+from projections.generations.rates import LIVE_EVENTS_PER_S, LOCAL, SPARK, Bulk, Rates, bulk_rate, quicker_in_bulk
 from projections.generations.registry import Generation
 
 BEHIND = Lag("listings", "postgres", 1, 3, "behind", {"0": 0, "1": 0}, 900_000, 0, 60.0)
@@ -26,14 +26,23 @@ def replayed(view: str, events: int | None, seconds: float | None, day: int) -> 
     )
 
 
-@pytest.mark.parametrize(("behind", "log_size", "bulk"), [
-    (1_000_000, 1_000_000, True),
-    (100_000, 100_000, False),
-    (1_000_000, 100_000_000, False),
-    (50_000_000, 100_000_000, True),
+@pytest.mark.parametrize(("behind", "log_size", "engine", "bulk"), [
+    (1_000_000, 1_000_000, SPARK, True),
+    (500_000, 500_000, SPARK, False),
+    (500_000, 500_000, LOCAL, True),
+    (100_000, 100_000, LOCAL, False),
+    (1_000_000, 100_000_000, SPARK, False),
+    (50_000_000, 100_000_000, SPARK, True),
 ])  # fmt: skip
-def test_bulk_is_chosen_where_it_is_quicker_and_only_there(behind: int, log_size: int, bulk: bool) -> None:
-    assert quicker_in_bulk(behind, log_size, LIVE_EVENTS_PER_S, BULK_EVENTS_PER_S) is bulk
+def test_bulk_is_chosen_where_it_is_quicker_and_only_there(
+    behind: int, log_size: int, engine: Bulk, bulk: bool
+) -> None:
+    assert quicker_in_bulk(behind, log_size, LIVE_EVENTS_PER_S, engine) is bulk
+
+
+@pytest.mark.parametrize(("arriving", "bulk"), [(0.0, True), (10_000.0, True), (40_000.0, False)])
+def test_a_replay_waits_while_so_much_arrives_that_it_would_not_help(arriving: float, bulk: bool) -> None:
+    assert quicker_in_bulk(500_000, 500_000, LIVE_EVENTS_PER_S, LOCAL, arriving) is bulk
 
 
 def test_the_live_rate_is_what_busy_looks_show_and_outlives_the_process(tmp_path: Path) -> None:
@@ -79,10 +88,10 @@ def test_a_folder_that_cannot_be_written_loses_the_rate_for_the_next_start_only(
 
 
 def test_the_bulk_rate_is_that_of_the_views_last_replay_or_of_any() -> None:
-    assert bulk_rate("listings", []) == BULK_EVENTS_PER_S
+    assert bulk_rate("listings", [], 3.0) == 3.0
     few, none = replayed("listings", 2_000, 1.0, 9), replayed("listings", None, None, 10)
-    assert bulk_rate("listings", [few, none]) == BULK_EVENTS_PER_S
+    assert bulk_rate("listings", [few, none], 3.0) == 3.0
     other = replayed("streams", 1_000_000, 4.0, 3)
-    assert bulk_rate("listings", [few, other, none]) == 250_000
+    assert bulk_rate("listings", [few, other, none], 3.0) == 250_000
     own = [replayed("listings", 1_000_000, seconds, day) for seconds, day in ((10.0, 1), (8.0, 2))]
-    assert bulk_rate("listings", [*own, other]) == 125_000
+    assert bulk_rate("listings", [*own, other], 3.0) == 125_000

@@ -42,17 +42,11 @@ def test_a_new_generation_or_a_store_that_is_away_is_not_called_stalled() -> Non
     assert replace(HERE, standing="away", position={}).since(HERE, ENDS).standing == "away"
 
 
-def test_a_view_in_several_stores_is_replayed_once_if_any_of_them_needs_it(tmp_path: Path) -> None:
+def test_a_view_in_several_stores_is_replayed_once_if_any_of_them_needs_it() -> None:
     lost = replace(HERE, store="valkey", standing="lost", lag_events=None)
     far = replace(HERE, view="streams", lag_events=5_000_000)
     away = replace(HERE, view="city_market", standing="away", lag_events=None)
-    assert to_replay([HERE, lost, lost, far, away], 5_000_000, Rates(tmp_path / "rates"), []) == ["listings", "streams"]
-
-
-def test_the_rates_of_this_deployment_decide(tmp_path: Path) -> None:
-    (tmp_path / "rates").write_text('{"listings/postgres": 5000}')
-    slow, fast = replace(HERE, lag_events=200_000), replace(HERE, view="streams", lag_events=200_000)
-    assert to_replay([slow, fast], 1_000_000, Rates(tmp_path / "rates"), []) == ["listings"]
+    assert to_replay([HERE, lost, lost, far, away], lambda lag: lag is far) == ["listings", "streams"]
 
 
 @dataclass
@@ -151,6 +145,53 @@ class Clock:
 
     def monotonic(self) -> float:
         return self.now
+
+
+@dataclass
+class SizedLags(FakeLags):
+    """Looks at sources that end where they are said to."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def ends(self) -> dict[str, int]:
+        return dict(self.sizes)
+
+
+def upkeep_of(rates: Rates, ends: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> tuple[Upkeep, SizedLags, Clock]:
+    clock, lags = Clock(), SizedLags([], sizes=ends)
+    monkeypatch.setattr("projections.generations.upkeep.time", clock)
+    return Upkeep(lags, Replays(), rates), lags, clock  # type: ignore[arg-type]
+
+
+def replayed(upkeep: Upkeep) -> list[list[str]]:
+    assert isinstance(upkeep.replaying, Replays)
+    return upkeep.replaying.asked
+
+
+def test_the_rates_and_the_sources_of_a_view_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rates").write_text('{"streams/postgres": 5000, "city_market/postgres": 5000}')
+    ends = {"0": 500_000, "1": 500_000, "2": 50_000_000}
+    upkeep, lags, _ = upkeep_of(Rates(tmp_path / "rates"), ends, monkeypatch)
+    slow = replace(HERE, view="streams", lag_events=100_000)
+    fast = replace(slow, view="listing_card")
+    large = replace(slow, view="city_market", position={"2": 0})
+    lags.looks.append([slow, fast, large])
+    upkeep.look()
+    assert replayed(upkeep) == [["streams"]]
+
+
+def test_a_view_is_replayed_when_a_snapshot_has_ended_and_not_while_it_is_taken(
+    rates: Rates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upkeep, lags, clock = upkeep_of(rates, {"0": 0, "1": 0}, monkeypatch)
+    for rows in (0, 400_000, 800_000, 800_000):
+        lags.sizes = {"0": rows, "1": 0}
+        lags.looks.append([replace(HERE, view="streams", position={"0": 0, "1": 0}, lag_events=rows)])
+        waited = replayed(upkeep) == []
+        upkeep.look()
+        clock.now += 10
+    assert waited, "40,000 rows per second arrived"
+    assert replayed(upkeep) == [["streams"]]
 
 
 def test_replays_that_do_not_help_are_repeated_less_and_less_often(

@@ -1,0 +1,124 @@
+"""Reads changes of captured tables that are exactly as declared, several times faster than their definition does.
+
+The definition is `projections/table/changes.py`. It also reads all other records: deletes, older rows that lack a
+column, values that a record does not contain, and values of other types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+import orjson
+
+from eventlog.capturing.columns import Column, Kind, Truncated
+from eventlog.capturing.values import PLACEHOLDER, STAND_INS, is_stand_in
+from projections.folding.runtime import Unclear
+from projections.table.changes import Absent, TableReader, key_text, reader
+from projections.table.expressions import attribute
+
+INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+TYPES: Final[dict[Kind, Any]] = {
+    Kind.INTEGER: INTEGER,
+    Kind.FLOAT: float,
+    Kind.BOOLEAN: bool,
+    Kind.JSON: Any,
+    Kind.ARRAY: list[Any],
+}
+"""What a record has for a column of each kind; text if it is not listed."""
+EMBEDDED: Final = frozenset({Kind.JSON, Kind.ARRAY})
+"""Kinds that stay JSON text in the decoded data."""
+AS_THEY_ARE: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN, Kind.TEXT, Kind.UUID, Kind.BYTES})
+"""Kinds whose values need no conversion."""
+WRITTEN: Final = frozenset("cru")
+"""Operations of records that have a row."""
+_STAND_IN_TEXTS: Final = frozenset(each for each in STAND_INS if isinstance(each, str))
+_NULL: Final = msgspec.Raw(b"null")
+
+Read = Callable[[Any], Any]
+
+
+class ClearChanges:
+    """Reads the changes of one table. Its methods raise UNFIT if a record is left to the definition."""
+
+    UNFIT: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError)
+
+    def __init__(self, table: TableReader) -> None:
+        names = {attribute(column.name): column for column in table.columns}
+        row = msgspec.defstruct(
+            "Row",
+            [(name, _type(column)) for name, column in names.items()],
+            rename={name: column.name for name, column in names.items()},
+            gc=False,
+            kw_only=True,
+        )
+        change = msgspec.defstruct("Change", [("op", str), ("after", row)], gc=False)
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(change).decode
+        self._texts = [
+            (name, _stand_ins(column))
+            for name, column in names.items()
+            if TYPES.get(column.kind) is None and column.kind in AS_THEY_ARE
+        ]
+        self._read = [
+            (name, _reading(column), column.kind in EMBEDDED)
+            for name, column in names.items()
+            if column.kind not in AS_THEY_ARE
+        ]
+        self.key = _key(table.key)
+        """The key of a view's row, from that of a record."""
+
+    def row(self, value: bytes | None) -> Any:
+        """The values of the row, in the form of compiled decoders."""
+        if value is None:
+            raise Unclear("deleted")
+        if not value.isascii():
+            value.decode()  # skipped fields are not checked otherwise
+        record = self._decode(value)
+        row = record.after
+        if record.op not in WRITTEN:
+            raise Unclear(record.op)
+        for name, stand_ins in self._texts:
+            if getattr(row, name) in stand_ins:
+                raise Unclear(name)
+        for name, read, embedded in self._read:
+            found = getattr(row, name)
+            if found is not None:
+                found = read(found)
+            if embedded:
+                setattr(row, name, _NULL if found is None else msgspec.Raw(orjson.dumps(found)))
+            else:
+                setattr(row, name, found)
+        return row
+
+
+def _type(column: Column) -> Any:
+    kind = TYPES.get(column.kind, str)
+    return kind | None if column.nullable else kind
+
+
+def _stand_ins(column: Column) -> frozenset[str]:
+    if isinstance(column.mask, Truncated):
+        return frozenset({PLACEHOLDER, PLACEHOLDER[: column.mask.characters]})
+    return _STAND_IN_TEXTS
+
+
+def _reading(column: Column) -> Read:
+    """What makes a view's value of a value that is not null; raises Unclear where the definition must look."""
+    read, nullable = reader(column), column.nullable
+
+    def found(value: Any) -> Any:
+        made = Absent.UNFIT if is_stand_in(column, value) else read(value)
+        if isinstance(made, Absent) or (made is None and not nullable):
+            raise Unclear(column.name)
+        return made
+
+    return found
+
+
+def _key(columns: Sequence[Column]) -> Callable[[bytes | None], str]:
+    if len(columns) == 1 and columns[0].kind is Kind.INTEGER:
+        key = msgspec.defstruct("Key", [("column", INTEGER)], rename={"column": columns[0].name}, gc=False)
+        decode: Callable[[bytes], Any] = msgspec.json.Decoder(key).decode
+        return lambda found: str(decode(found or b"").column)
+    return lambda found: key_text(columns, found)
