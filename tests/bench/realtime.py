@@ -154,7 +154,7 @@ def _idle() -> dict[str, Any]:
     return {
         "value": used["streams"],
         "unit": "cores",
-        "all": used,
+        "processes": used,
         "conditions": f"the process of one real-time view, with Spark, while no event comes, for {IDLE_S} s, "
         f"{SETTLE_S} s after the last one",
     }
