@@ -26,10 +26,9 @@ from projections.table.monoids import State, StateField
 from projections.table.patch import Patch, places_from_json, places_to_json
 from projections.table.types import ColumnType
 
-
 # synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
-# enable_seqscan: the plan of a prepared statement stays as it was for an empty table, which is a scan that compares each
-# row with each key, until the first ANALYZE; everything here is read by key.
+# enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
+# compare each row with each key; everything here is read by key.
 _OPTIONS: Final = "-c search_path={schema} -c synchronous_commit=off -c timezone=UTC -c enable_seqscan=off"
 
 
