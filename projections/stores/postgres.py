@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import psycopg
@@ -25,6 +25,11 @@ from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State, StateField
 from projections.table.patch import Patch, places_from_json, places_to_json
 from projections.table.types import ColumnType
+
+# synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
+# enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
+# compare each row with each key; everything here is read by key.
+_OPTIONS: Final = "-c search_path={schema} -c synchronous_commit=off -c timezone=UTC -c enable_seqscan=off"
 
 
 class PostgresStore:
@@ -179,8 +184,7 @@ class PostgresStore:
                     self._settings.postgres,
                     autocommit=True,
                     connect_timeout=3,
-                    # rows and ledger are lost together, and read again from `patches`: no need to wait for the disk
-                    options=f"-c search_path={self._settings.environment} -c synchronous_commit=off -c timezone=UTC",
+                    options=_OPTIONS.format(schema=self._settings.environment),
                 )
             with self._connection.pipeline() if pipelined else nullcontext(), self._connection.transaction():
                 yield self._connection
