@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,7 +37,7 @@ from projections.generations.registry import Generation, Generations
 from projections.generations.selection import ALL
 from projections.generations.sources import ends, sources
 from projections.generations.stream_report import note_start
-from projections.generations.upkeep import Upkeep
+from projections.generations.upkeep import Replay, Upkeep
 from projections.loading.loader import Loader
 from projections.parts import LIVE, STREAMS, NoParts, Parts, SupervisedParts
 from projections.registry import ViewRegistry
@@ -158,12 +158,16 @@ class Service:
         rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
         with closing(KafkaLog(self.settings)) as event_log:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
-            yield Upkeep(lags, self._replaying, rates, parts or NoParts(), _expected_bulk)
+            replaying = partial(self._replaying, parts or NoParts())
+            yield Upkeep(lags, replaying, rates, parts or NoParts(), _expected_bulk)
 
     @contextmanager
-    def _replaying(self) -> Iterator[Callable[[View], object]]:
+    def _replaying(self, parts: Parts) -> Iterator[Replay]:
+        def taken_over(view: View) -> bool:
+            return any(parts.is_up(store.name) for store in view.stores)
+
         with self._rebuilding() as rebuilder:
-            yield partial(rebuilder.rebuild, skip_poison=True)
+            yield partial(replace(rebuilder, taken_over=taken_over).rebuild_all, skip_poison=True)
 
     def run_live(self, held_by: Path | None = None) -> None:
         """Run the live query until it fails or the process is stopped.

@@ -70,7 +70,11 @@ class _Run:
 
 @dataclass(frozen=True)
 class Rebuilder:
-    """Rebuilds views of one deployment. engine: folds the log. queries: of views that are not folded."""
+    """Rebuilds views of one deployment.
+
+    engine: folds the log. queries: of views that are not folded. taken_over: whether loaders run that take over a view
+    after the swap. If they do not run, they begin with its new generation, so nothing waits for them.
+    """
 
     settings: LogSettings
     stores: StoreSettings
@@ -78,6 +82,7 @@ class Rebuilder:
     generations: Generations
     engine: Engine
     queries: StreamQueries
+    taken_over: Callable[[View], bool] = lambda _: True
 
     def rebuild(
         self, view: View, on_step: Callable[[Step], None] = lambda _: None, *, skip_poison: bool = False
@@ -256,7 +261,7 @@ class Rebuilder:
             else:
                 with self._going_live(build):
                     build.result.seconds = time.monotonic() - began
-                    if current is not None:
+                    if current is not None and self.taken_over(view):
                         with build.phase("hand-over"):
                             yield build
             self._drop_if_possible(drop_old, view)

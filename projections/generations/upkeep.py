@@ -33,18 +33,20 @@ REPORT_EVERY: Final = 6
 RETRY_S: Final = 600.0
 """Time until a failed replay of a view is tried again."""
 
+Replay = Callable[[Sequence[View]], Iterable[tuple[View, object]]]
+"""Rebuilds views in one pass over the log; yields each with its result, or the error."""
+
 
 @dataclass
 class Upkeep:
     """The upkeep of one deployment's views.
 
-    replaying: a context that returns what rebuilds a view; it is shared because it is slow to start. rates: decide
-    between patches and a replay, and are measured on the way. parts: what can be restarted here. bulk: the expected
-    speed of a replay of a view from so many offsets.
+    replaying: a context that returns what rebuilds views. rates: decide between patches and a replay, and are measured
+    on the way. parts: what can be restarted here. bulk: the expected speed of a replay of a view from so many offsets.
     """
 
     lags: Lags
-    replaying: Callable[[], AbstractContextManager[Callable[[View], object]]]
+    replaying: Callable[[], AbstractContextManager[Replay]]
     rates: Rates
     parts: Parts = field(default_factory=NoParts)
     bulk: Callable[[View, int], Bulk] = lambda _view, _offsets: LOCAL
@@ -133,15 +135,15 @@ class Upkeep:
         return to_replay(found, quicker)
 
     def _replay(self, names: Sequence[str]) -> None:
+        for name in names:
+            log.warning("replaying %s: it is too far behind to catch up with patches", name)
         with self.replaying() as replay:
-            for name in names:
-                log.warning("replaying %s: it is too far behind to catch up with patches", name)
-                try:
-                    replay(self.lags.views.view(name))
-                    self._pause(name)
-                except ProjectionError as error:
-                    log.error("%s; retrying in %.0f s", error, RETRY_S)
-                    self._not_before[name] = time.monotonic() + RETRY_S
+            for view, outcome in replay([self.lags.views.view(name) for name in names]):
+                if isinstance(outcome, Exception):
+                    log.error("%s; retrying in %.0f s", outcome, RETRY_S)
+                    self._not_before[view.name] = time.monotonic() + RETRY_S
+                else:
+                    self._pause(view.name)
 
     def _pause(self, name: str) -> None:
         """After a replay: if earlier ones did not help, wait before the next one."""

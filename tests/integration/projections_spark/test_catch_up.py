@@ -74,7 +74,7 @@ def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
         each for each in history(BY_GROUP, list(BY_GROUP.plan.events.values()), 3, length=300).sources
         if each.position.partition < one.settings.partitions
     ]  # fmt: skip
-    upkeep = Upkeep(one.lags, lambda: nullcontext(one.rebuilder.rebuild), Rates(tmp_path / "rates"))
+    upkeep = Upkeep(one.lags, lambda: nullcontext(one.rebuilder.rebuild_all), Rates(tmp_path / "rates"))
     assert [each.standing for each in one.look()] == ["not built"] * 3
 
     append(one.log, sources[:200])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StoreUnavailable, StreamQueryFailed
-from projections.generations import building, rebuild
+from projections.generations import building, dropping, rebuild
 from projections.generations.building import Build, Options, Rebuilt
 from projections.generations.engine import BulkResult, Load, Ranges
 from projections.generations.rebuild import MAX_TOGETHER, Rebuilder
@@ -26,6 +26,7 @@ from projections.generations.registry import Generation
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
+from projections.stores import open as store_open
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import BulkWriter, Target
 from projections.table.declared_stores import Postgres
@@ -178,7 +179,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, tuple[str, Ba
 
     def stage(failing: dict[str, tuple[str, BaseException]]) -> Stage:
         made, store = Stage(failing), Store(failing)
-        for module in (building, rebuild):
+        for module in (dropping, store_open):
             monkeypatch.setattr(module, "open_store", lambda *_: store)
         monkeypatch.setattr(rebuild, "loading", no_loaders)
         monkeypatch.setattr(rebuild, "HAND_OVER_S", 0.0)
@@ -298,6 +299,33 @@ def test_the_first_start_builds_the_views_that_can_be_built_and_fails_with_the_f
         service._build(views(*FAILING, "last"))
     assert stage.registry.live().keys() == {"at_publish", "last"}
     assert {name for name in FAILING if f'"{name}"' in caplog.text} == set(FAILING) - {"at_create"}
+
+
+@dataclass(frozen=True)
+class Running:
+    """Parts of which these run."""
+
+    parts: frozenset[str]
+
+    def is_up(self, part: str) -> bool:
+        return part in self.parts
+
+    def restart(self, part: str) -> None: ...
+
+
+@pytest.mark.parametrize("running", [{"postgres"}, {"elasticsearch", "live"}])
+def test_a_replay_waits_for_loaders_only_if_they_run(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage], monkeypatch: pytest.MonkeyPatch, running: set[str]
+) -> None:
+    stage = staged({})
+    stage.registry.states = {("far", 0): "live", ("lost", 0): "live"}
+    monkeypatch.setattr(Service, "_rebuilding", lambda _: nullcontext(stage.rebuilder))
+    service = Service(SETTINGS, StoreSettings(), ViewRegistry([]))
+    with service._replaying(Running(frozenset(running))) as replay:
+        outcomes = [outcome for _, outcome in replay(views("far", "lost"))]
+    waited = ["hand-over" in each.phases for each in outcomes if isinstance(each, Rebuilt)]
+    assert waited == ["postgres" in running] * 2
+    assert stage.engine.passes == [["far", "lost"]]
 
 
 def observed(stage: Stage, key: str) -> None:

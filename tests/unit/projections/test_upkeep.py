@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from projections.errors import RebuildFailed, StoreUnavailable
+from projections.generations.building import Rebuilt
 from projections.generations.lag import Lag, _problem
 from projections.generations.rates import Rates
 from projections.generations.registry import Generation
-from projections.generations.upkeep import Upkeep, to_replay
+from projections.generations.upkeep import Replay, Upkeep, to_replay
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
+from projections.view import View
 from tests.unit.replay.played import generation
 
 HERE = Lag("listings", "postgres", 1, 3, "caught up", {"0": 10, "1": 20}, 0, 0, 0.0)
@@ -80,20 +82,20 @@ class FakeLags:
 
 
 class Replays:
-    """Replays that are noted; those of `listings` fail."""
+    """Replays that are noted, by pass; those of `listings` fail."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
 
     @contextmanager
-    def __call__(self) -> Iterator[Callable[[TableView], None]]:
-        self.asked.append([])
+    def __call__(self) -> Iterator[Replay]:
         yield self._replay
 
-    def _replay(self, view: TableView) -> None:
-        self.asked[-1].append(view.name)
-        if view.name == "listings":
-            raise RebuildFailed("listings", "bulk", "no room")
+    def _replay(self, views: Sequence[View]) -> Iterator[tuple[View, object]]:
+        self.asked.append([view.name for view in views])
+        for view in views:
+            failed = view.name == "listings"
+            yield view, RebuildFailed("listings", "bulk", "no room") if failed else Rebuilt(view.name, 2)
 
 
 @dataclass
