@@ -76,7 +76,7 @@ def test_a_shipped_domain_is_all_its_packages() -> None:
         "buses": ("commands.observations.buses", "projections.views.buses"),
         "checkouts": ("commands.observations.checkouts", "projections.views.checkouts"),
         "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
-        "orders": ("commands.aggregates.orders", "commands.processes.orders"),
+        "orders": ("commands.aggregates.orders", "commands.processes.orders", "projections.views.orders"),
         "payments": (
             "commands.aggregates.payments",
             "commands.observations.payments",
@@ -112,7 +112,7 @@ def test_a_shipped_domain_stands_for_its_package_in_the_room_that_is_searched() 
         "commands.aggregates": {f"commands.aggregates.{name}" for name in ("listings", "orders", "shop")},
         "commands.observations": {"commands.observations.listings"},
         "commands.processes": {"commands.processes.orders", "commands.processes.shop"},
-        "projections.views": {"projections.views.listings", "projections.views.shop"},
+        "projections.views": {f"projections.views.{name}" for name in ("listings", "orders", "shop")},
     }
 
 

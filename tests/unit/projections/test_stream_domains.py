@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
 
 DOMAINS = {
-    "buses": (BUS_DOMAIN, timedelta(minutes=45)),
+    "buses": (BUS_DOMAIN, timedelta(minutes=90)),
     "shop_floor": (SHOP_FLOOR_DOMAIN, timedelta(minutes=20)),
     "checkouts": (CHECKOUT_DOMAIN, timedelta(minutes=40)),
     "payments": (PAYMENT_DOMAIN, timedelta(minutes=8)),

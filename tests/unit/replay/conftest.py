@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projections.registry import ViewRegistry
+from projections.stores.memory import Memory, MemoryStore
 from replay import list_views, status
 from tests.unit.replay.played import Reader, Stage
 
@@ -24,6 +25,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry) -> Stage:
     monkeypatch.setattr("replay.deployment.Generations", lambda *_: made.registry)
     monkeypatch.setattr("replay.deployment.Rebuilder", lambda *_: made)
     monkeypatch.setattr("replay.rebuild.start_spark", lambda: None)
+    monkeypatch.setattr("projections.generations.dropping.open_store", lambda name, _: MemoryStore(Memory()))
     monkeypatch.setattr(status, "Lags", lambda *_: made)
     monkeypatch.setattr(list_views, "open_reader", lambda name, _: Reader(made.sizes, name))
     return made

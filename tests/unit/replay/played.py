@@ -52,6 +52,12 @@ class Registry:
     def withdraw(self, view: str) -> None:
         self.put(view, state="retired")
 
+    def retire(self, view: str, numbers: Sequence[int]) -> None: ...
+
+    def forget(self, view: str, number: int) -> None:
+        self.dropped.append((view, number))
+        self.generations = [each for each in self.generations if (each.view, each.generation) != (view, number)]
+
     def put(self, view: str, number: int | None = None, **changes: Any) -> None:
         """Change generations as another process might."""
         self.generations = [
@@ -117,13 +123,6 @@ class Stage:
 
     def roll_back(self, view: TableView, on_step: Callable[[Step], None]) -> Rebuilt:
         return self.rebuild(view, on_step)
-
-    def drop(self, view: TableView, generations: Sequence[Generation]) -> None:
-        gone = [(view.name, each.generation) for each in generations]
-        self.registry.dropped += gone
-        self.registry.generations = [
-            each for each in self.registry.generations if (each.view, each.generation) not in gone
-        ]
 
     # what Lags has
 
