@@ -22,8 +22,9 @@ BUSY_EVENTS: Final = COUNTED_RECORDS
 """A view that is still this far behind was busy all the time."""
 WEIGHT: Final = 0.5
 """Of the latest measured rates."""
-WORTHWHILE: Final = 0.25
-"""A replay is of use if less than this share of a view's lag arrives while it lasts."""
+WORTHWHILE: Final = 0.1
+"""A replay is of use if less than this share of a view's lag arrives in the time that it is expected to last. Beside so
+much that arrives it lasts longer: four times in the snapshot of a captured table, in which it delayed all the rest."""
 
 
 class Bulk(NamedTuple):
