@@ -44,7 +44,7 @@ from projections.testing.contracts import load
 from projections.testing.histories import PARTITIONS, Emission, History
 from projections.view import View
 from tests.contracts.opened_stores import OnPostgres, OnValkey
-from tests.contracts.test_view_stores import START, Crash, arrow, order_of
+from tests.contracts.test_view_stores import START, arrow, crashed_at, order_of
 from tests.contracts.view_histories import Put, Removed, Restored
 from tests.observed import gate_view
 from tests.unit.api.fake_service import MemoryReader
@@ -229,22 +229,9 @@ def check(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_ranking_is_the_sorted_query_after_every_crash(cache: OnValkey, database: OnPostgres, seed: int) -> None:
-    told, chance, crashed = happened(seed), random.Random(seed), set[str]()
+    told, chance = happened(seed), random.Random(seed)
     load(database.open(), TARGET, told, random.Random(seed))
-
-    def fault(moment: str) -> None:
-        # each moment once for certain, then at random
-        if moment not in crashed or chance.random() < 0.15:
-            crashed.add(moment)
-            raise Crash(moment)
-
-    while True:
-        try:
-            load(cache.open(fault), TARGET, told, chance)
-            break
-        except Crash:
-            continue
-    assert crashed == set(MOMENTS)
+    assert crashed_at(cache, TARGET, told, chance) == set(MOMENTS)
     rows = fold(VIEW, told.sources)
     assert len(rows) > 10
     assert check(cache, rows, postgres=True, limit=1 + seed * 3) > 20

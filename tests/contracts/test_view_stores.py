@@ -29,7 +29,7 @@ from projections.table.shown import Quotient
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.contracts import load
-from projections.testing.histories import PARTITIONS, SOURCES, history
+from projections.testing.histories import PARTITIONS, SOURCES, History, history
 from projections.view import View
 from projections.views.listings.city_market import city_market
 from projections.views.streams import streams
@@ -58,6 +58,25 @@ CAPTURED = "cdc.shop.public.customers/1"
 
 class Crash(Exception):
     """The process ends here; what it held in memory is gone."""
+
+
+def crashed_at(server: Server, target: Target, told: History, chance: random.Random) -> set[str]:
+    """Load to the end, crash after crash; returns the moments of the crashes."""
+    crashed: set[str] = set()
+
+    def fault(moment: str) -> None:
+        # each moment once for certain, then at random
+        if moment not in crashed or chance.random() < 0.15:
+            crashed.add(moment)
+            raise Crash(moment)
+
+    while True:
+        try:
+            load(server.open(fault), target, told, chance)
+            break
+        except Crash:
+            continue
+    return crashed
 
 
 @pytest.fixture(params=list(MOMENTS))
@@ -110,21 +129,7 @@ def test_random_histories_leave_the_rows_of_the_reference(server: Server, view: 
 def test_a_crash_between_any_two_writes_loses_and_doubles_nothing(server: Server, store_name: str, seed: int) -> None:
     chance = random.Random(seed)
     told, target = history(BY_GROUP, events_of(BY_GROUP), seed), created(server, BY_GROUP)
-    crashed: set[str] = set()
-
-    def fault(moment: str) -> None:
-        # each moment once for certain, then at random
-        if moment not in crashed or chance.random() < 0.15:
-            crashed.add(moment)
-            raise Crash(moment)
-
-    while True:
-        try:
-            load(server.open(fault), target, told, chance)
-            break
-        except Crash:
-            continue
-    assert crashed == set(MOMENTS[store_name])
+    assert crashed_at(server, target, told, chance) == set(MOMENTS[store_name])
     assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
 
 

@@ -23,17 +23,13 @@ from projections.table.view import TableView
 from projections.testing.histories import PARTITIONS, history
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS
 from tests.contracts.opened_stores import Server
-from tests.contracts.test_view_stores import START, VIEWS, created, server, store_name
+from tests.contracts.test_view_stores import START, VIEWS, Crash, created, server, store_name
 from tests.contracts.view_histories import BY_GROUP
 from tests.seeds import examples, seed_of
 
 __all__ = ["server", "store_name"]  # fixtures
 
 Records = dict[int, list[tuple[bytes, bytes]]]
-
-
-class Crash(Exception):
-    """The process ends here; what it held in memory is gone."""
 
 
 @dataclass
