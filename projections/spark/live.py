@@ -34,7 +34,7 @@ _LOOK_S: Final = 1
 SPARE_THREADS = 2
 """Threads of a local session in addition to one per source."""
 
-SOURCE: Final[Mapping[str, str]] = {
+_SOURCE: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "read_committed",
     # an idle reader asks again after this time, and a batch cannot end sooner
     "kafka.fetch.max.wait.ms": "50",
@@ -43,6 +43,8 @@ SOURCE: Final[Mapping[str, str]] = {
     # the log starts later than it should, because continuing would lose events silently
     "failOnDataLoss": "true",
 }
+EARLIEST: Final = -2
+"""What Spark calls the first offset."""
 NEVER: Final = 2**31 - 1
 SINK: Final[Mapping[str, str]] = {
     "kafka.acks": "all",
@@ -125,20 +127,23 @@ def start_live(
     batch: str = "10 minutes",
 ) -> StreamingQuery:
     """Start the query and return it; see `run_live`."""
-    records = _source(session, settings, sources(views, settings), starting_offsets or {})
-    made = sendable(patch_records(records, views, settings))
-    writer = made.writeStream.format("kafka").outputMode("update").queryName("live")
-    writer = writer.trigger(realTime=batch)  # type: ignore[call-overload]
-    writer = writer.option("checkpointLocation", checkpoint.as_uri()).options(**connection(settings))
-    query: StreamingQuery = writer.options(**SINK).start()
-    return query
+    begins = {each: (starting_offsets or {}).get(each, EARLIEST) for each in sources(views, settings)}
+    made = sendable(patch_records(read_live(session, settings, begins), views, settings))
+    return start_realtime(made, "live", settings, checkpoint.as_uri(), batch)
 
 
-def _source(
-    session: SparkSession, settings: LogSettings, sources: Sequence[str], starting_offsets: Mapping[str, int]
-) -> DataFrame:
-    earliest = -2
-    offsets = by_topic(settings, {each: starting_offsets.get(each, earliest) for each in sources})
+def read_live(session: SparkSession, settings: LogSettings, starting_offsets: Mapping[str, int]) -> DataFrame:
+    """Kafka's records of these sources, from an offset of each on."""
+    offsets = by_topic(settings, starting_offsets)
     reader = session.readStream.format("kafka").options(**connection(settings))
     reader = reader.option("subscribe", ",".join(offsets)).option("startingOffsets", json.dumps(offsets))
-    return reader.options(**SOURCE).load()
+    return reader.options(**_SOURCE).load()
+
+
+def start_realtime(made: DataFrame, name: str, settings: LogSettings, checkpoint: str, batch: str) -> StreamingQuery:
+    """Start to write these output records to Kafka in real-time mode. checkpoint: its URI. batch: see `run_live`."""
+    writer = made.writeStream.format("kafka").outputMode("update").queryName(name)
+    writer = writer.trigger(realTime=batch)  # type: ignore[call-overload]
+    writer = writer.option("checkpointLocation", checkpoint).options(**connection(settings))
+    query: StreamingQuery = writer.options(**SINK).start()
+    return query

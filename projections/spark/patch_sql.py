@@ -33,9 +33,16 @@ _RECORD: Final = "struct<topic: string, key: string, value: string, `partition`:
 def patch_records(records: DataFrame, views: Sequence[TableView], settings: LogSettings) -> DataFrame:
     """The output of Kafka's records of the views' topics: `topic, key, value, partition`."""
     schema = LogSchema.of(views)
-    # a column first: Spark interprets the expressions of a generator, and compiles those of columns
-    listed = parse(records, schema, settings).selectExpr(f"{records_of_event(views, schema, settings)} as listed")
-    made = listed.selectExpr("explode(listed) as made").where("made is not null")
+    return exploded(parse(records, schema, settings), records_of_event(views, schema, settings))
+
+
+def exploded(frame: DataFrame, output: str) -> DataFrame:
+    """A row per output record: `topic, key, value, partition`.
+
+    output: Spark SQL of the array of the output records of one row of `frame`; those that are null are left out. It
+    is a column first: Spark interprets the expressions of a generator, and compiles those of columns.
+    """
+    made = frame.selectExpr(f"{output} as listed").selectExpr("explode(listed) as made").where("made is not null")
     return made.selectExpr("made.topic as topic", "made.key as key", "made.value as value", "made.`partition`")
 
 

@@ -40,9 +40,7 @@ def source_frame(records: DataFrame, name: str, source: StreamSource, admitted: 
     """
     read = judged(records, source, admitted)
     watermarked = read.withWatermark("time", watermark_delay(admitted)).where(_BARRIER)
-    counts = [f"count_if({_VERDICT} = {literal(verdict)}) as {verdict}" for verdict in COUNTED]
-    counted = watermarked.observe(name, *_columns(counts))
-    kept = counted.where(f"{_VERDICT} in ({literal(TAKEN)}, {literal(AMENDING)})")
+    kept = _counted(watermarked, name).where(f"{_VERDICT} in ({literal(TAKEN)}, {literal(AMENDING)})")
     return kept.select(*source.columns)
 
 
@@ -52,8 +50,12 @@ def placed_frame(records: DataFrame, name: str, source: StreamSource) -> DataFra
     A record is in time if its source says so, as in other frames: that depends on the record alone.
     """
     read = judged(records, source, source.late_by, PLACED)
+    return _counted(read, name).where(f"{_VERDICT} = {literal(TAKEN)} or {HEARTBEAT}")
+
+
+def _counted(read: DataFrame, name: str) -> DataFrame:
     counts = [f"count_if({_VERDICT} = {literal(verdict)}) as {verdict}" for verdict in COUNTED]
-    return read.observe(name, *_columns(counts)).where(f"{_VERDICT} = {literal(TAKEN)} or {HEARTBEAT}")
+    return read.observe(name, *_columns(counts))
 
 
 def judged(

@@ -6,7 +6,6 @@ its record, as those of table views have: loaders remove duplicates by it, and h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,9 +15,8 @@ from pyspark.errors import PySparkException
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
 from projections.errors import StreamQueryFailed, ViewDeclarationError
-from projections.spark.kafka_source import by_topic, connection
-from projections.spark.live import SINK, SOURCE
-from projections.spark.patch_sql import output_record, partition_sql, progress_records, sendable
+from projections.spark.live import read_live, start_realtime
+from projections.spark.patch_sql import exploded, output_record, partition_sql, progress_records, sendable
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.frames import HEARTBEAT, OFFSET, PLACED, placed_frame
 from projections.spark.streams.output import check_output, fields_of, key_text
@@ -50,18 +48,12 @@ class RealtimeQuery:
         Raises ViewDeclarationError, and StreamQueryFailed if Spark refuses to start it.
         """
         self.checkpoint.create()
-        offsets = by_topic(self.settings, starting_offsets)
-        reader = self.session.newSession().readStream.format("kafka").options(**connection(self.settings), **SOURCE)
-        reader = reader.option("subscribe", ",".join(offsets)).option("startingOffsets", json.dumps(offsets))
-        made = realtime_records(reader.load(), self.view, self.settings)
-        writer = made.writeStream.format("kafka").outputMode("update").queryName(self.view.tag)
-        writer = writer.trigger(realTime=batch)  # type: ignore[call-overload]
-        writer = writer.option("checkpointLocation", self.checkpoint.location).options(**connection(self.settings))
+        records = read_live(self.session.newSession(), self.settings, starting_offsets)
+        made = realtime_records(records, self.view, self.settings)
         try:
-            query: StreamingQuery = writer.options(**SINK).start()
+            return start_realtime(made, self.view.tag, self.settings, self.checkpoint.location, batch)
         except PySparkException as error:
             raise StreamQueryFailed(self.view.tag, (error.getMessage() or str(error)).splitlines()[0]) from error
-        return query
 
 
 def realtime_records(records: DataFrame, view: StreamView, settings: LogSettings) -> DataFrame:
@@ -84,10 +76,7 @@ def realtime_records(records: DataFrame, view: StreamView, settings: LogSettings
         settings,
     )
     progress = progress_records(place, [view], settings)
-    made = rows.selectExpr(f"explode(if(heartbeat, {progress}, array({patch}))) as made")
-    return sendable(
-        made.selectExpr("made.topic", "made.key", "made.value", "made.`partition`").where("key is not null")
-    )
+    return sendable(exploded(rows, f"if(heartbeat, {progress}, array({patch}))").where("key is not null"))
 
 
 _SHOWN: Final = ("`partition`", "`offset`", "timestamp_ms", "heartbeat")
