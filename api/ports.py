@@ -21,7 +21,7 @@ from eventlog.envelope import Envelope, Position
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition
 from projections.table.patch import Place
-from projections.view import View, generation_tag
+from projections.view import View, generation_tag, has_state
 
 Row = dict[str, Any]
 Applied = Mapping[str, Place]
@@ -129,8 +129,7 @@ class Live:
     @property
     def patch_tag(self) -> str:
         """Begins the keys of the patches that it takes."""
-        is_shared = not self.view.has_own_query or self.view.is_realtime
-        return self.tag if is_shared else generation_tag(self.tag, self.generation)
+        return generation_tag(self.tag, self.generation) if has_state(self.view) else self.tag
 
 
 @dataclass(frozen=True, slots=True)

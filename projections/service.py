@@ -49,7 +49,7 @@ from projections.stream.view import StreamView
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
 from projections.table.view import TableView
-from projections.view import View, generation_tag
+from projections.view import View, generation_tag, has_state
 
 log = logging.getLogger(__name__)
 
@@ -392,10 +392,8 @@ class Service:
 
 
 def _has_lost_state(view: View, own: Generation, settings: LogSettings) -> bool:
-    """Whether its query cannot continue here. A real-time view has no state."""
-    if not view.has_own_query or view.is_realtime:
-        return False
-    return not Checkpoint.of(settings, view.patch_tag(own.generation)).exists
+    """Whether its query cannot continue here."""
+    return has_state(view) and not Checkpoint.of(settings, view.patch_tag(own.generation)).exists
 
 
 def _served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:

@@ -26,7 +26,7 @@ from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
 from projections.stores.open import opened
 from projections.stores.store import Target, ViewStore
-from projections.view import View
+from projections.view import View, has_state
 
 log = logging.getLogger(__name__)
 
@@ -139,16 +139,8 @@ class Rebuilder:
         try:
             with self.building(view, on_step) as build:
                 self._compute(build)
-                current = self.generations.live().get(view.name)
-                if current is not None and current.tag != view.tag:
-                    self._go_live_from_log(build)
-                    build.result.seconds = time.monotonic() - began
-                else:
-                    with self._going_live(build):
-                        build.result.seconds = time.monotonic() - began
-                        if current is not None:
-                            with build.phase("hand-over"):
-                                time.sleep(HAND_OVER_S)
+                for _ in self._go_live(build, began):
+                    time.sleep(HAND_OVER_S)
                 self._drop_if_possible(drop_old, view)
             return build.result
         except (ProjectionError, EventLogError) as error:
@@ -168,7 +160,7 @@ class Rebuilder:
     def filled(self, build: Build) -> Iterator[None]:
         """A context in which a generation is filled and kept up to date, beginning when it has caught up."""
         view = build.target.view
-        if view.is_realtime or not view.has_own_query:
+        if not has_state(view):
             (self._compute if view.is_realtime else self.load)(build)
             with loading(build.target, self.settings, self.stores) as loaders:
                 build.catch_up(loaders)
@@ -254,18 +246,23 @@ class Rebuilder:
             build.create()
             build.loaded((yield build))
             build.finish()
-            current = self.generations.live().get(view.name)
-            if current is not None and current.tag != view.tag:
-                self._go_live_from_log(build)
-                build.result.seconds = time.monotonic() - began
-            else:
-                with self._going_live(build):
-                    build.result.seconds = time.monotonic() - began
-                    if current is not None and self.taken_over(view):
-                        with build.phase("hand-over"):
-                            yield build
+            yield from self._go_live(build, began)
             self._drop_if_possible(drop_old, view)
         return build.result
+
+    def _go_live(self, build: Build, began: float) -> Generator[Build, Loaded, None]:
+        """Catch up and swap; if loaders take over, it yields once, and they need HAND_OVER_S for that."""
+        view = build.target.view
+        current = self.generations.live().get(view.name)
+        if current is not None and current.tag != view.tag:
+            self._go_live_from_log(build)
+            build.result.seconds = time.monotonic() - began
+            return
+        with self._going_live(build):
+            build.result.seconds = time.monotonic() - began
+            if current is not None and self.taken_over(view):
+                with build.phase("hand-over"):
+                    yield build
 
     @contextmanager
     def _going_live(self, build: Build) -> Iterator[None]:
@@ -328,7 +325,7 @@ class Rebuilder:
             target, result = Target(view, before.generation), Rebuilt(view.name, before.generation)
             build = self._build(target, stores, lock, {}, {}, on_step, result, Options(allow_older=True))
             try:
-                if view.has_own_query and not view.is_realtime:
+                if has_state(view):
                     with self._streaming(build, anew=False), build.phase("swap"):
                         self._swap(build)
                     result.seconds = time.monotonic() - began

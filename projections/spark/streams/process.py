@@ -17,6 +17,7 @@ from projections.spark.streams.realtime import RealtimeQuery
 from projections.spark.streams.watched import Watched
 from projections.stores.store import Target
 from projections.stream.view import stream_view
+from projections.view import has_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +105,7 @@ class Streams:
             run.held.close()  # a rebuild has just made it live, and still runs its query
             return
         try:
-            if not run.checkpoint.exists and not run.target.view.is_realtime:
+            if has_state(run.target.view) and not run.checkpoint.exists:
                 name = run.target.view.name
                 raise StreamQueryFailed(tag, f"its state is not on this machine: run `replay rebuild {name}`")
             run.query = self._start(run.target, run.checkpoint)
