@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -47,14 +48,13 @@ class Handler:
         self.start()
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
+        """Start it, and return when it answers in each partition."""
         self.process = self._deployment.start("commands")
-        body = {"listing_id": "nobody"}
-        eventually(
-            lambda: self._api.post("/commands/listing.withdraw", json=body).status_code == 409,
-            "the handler answers",
-            START_S,
-        )
+        for number in range(8):  # ids of all partitions: each is handled as soon as it is restored
+            eventually(partial(self._is_rejected, f"nobody-{number}"), "the handler answers", START_S)
+
+    def _is_rejected(self, listing_id: str) -> bool:
+        return self._api.post("/commands/listing.withdraw", json={"listing_id": listing_id}).status_code == 409
 
 
 @pytest.fixture(scope="module")
