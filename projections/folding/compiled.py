@@ -1,13 +1,14 @@
 """A view as Python source: what decoders read of an event is folded into rows, without a dict.
 
-The source has a function per event, `fold_<n>(head, data, value, partition, offset, timestamp_ms, rows)`. It reads
-everything before it changes a row, so an event that it cannot read changes nothing. `head` is the envelope, `data` the
-event's fields (see `decoders`), and `item` and `index` are those of `each`. A row is a list with a slot per state
+The source has a function per event, `fold_<n>(head, data, message, partition, rows)`. It reads everything before it
+changes a row, so an event that it cannot read changes nothing. `head` is the envelope, `data` the event's fields (see
+`decoders`), `message` the record, and `item` and `index` are those of `each`. A row is a list with a slot per state
 field. `table/reference.py` defines what the source must do.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +30,12 @@ HEADER: Final = '''\
 
 from projections.folding.runtime import *
 '''
+RECORDED: Final = {
+    "value": "message.value()",
+    "offset": "message.offset()",
+    "timestamp_ms": "message.timestamp()[1]",
+}
+"""The names that expressions have for parts of a record: each is a call, which most views need not pay per event."""
 GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})
 
 
@@ -115,7 +122,7 @@ def _function(name: str, view: TableView, case: Case) -> str:
     constants = {name: text for name, text in values.items() if name in sums and isinstance(lifted[name], Value)}
     slots = {name: constants.get(name, f"v{at}") for at, name in enumerate(values)}
     key = lift.key.python(event)
-    lines = [f"def {name}(head, data, value, partition, offset, timestamp_ms, rows):"]
+    lines: list[str] = []
     if event is not None:
         lines += _checks(lift, event)
     read = {slots[name]: text for name, text in values.items() if name not in constants}
@@ -142,7 +149,14 @@ def _function(name: str, view: TableView, case: Case) -> str:
         *_changes(view.layout.monoids, slots),
         *(line for code in lists.values() for line in code.changes),
     ]
-    return "\n".join([*lines, *(indent + line for line in body)])
+    lines += [indent + line for line in body]
+    return "\n".join([f"def {name}(head, data, message, partition, rows):", *_recorded(lines), *lines])
+
+
+def _recorded(lines: Sequence[str]) -> list[str]:
+    """The lines that read those parts of the record that `lines` name."""
+    named = set(re.findall(r"\w+", "\n".join(lines)))
+    return [f"    {name} = {call}" for name, call in RECORDED.items() if name in named]
 
 
 def _lists(view: TableView, lifted: Mapping[str, Expression], event: type[Event] | None) -> dict[str, ListCode]:

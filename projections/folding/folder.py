@@ -179,28 +179,27 @@ class Folder:
 
     def _add_events(self, source: str, partition: int, messages: Sequence[Recorded]) -> None:
         # one loop with local names, because a call per record costs a sixth of a fold
-        decode_head, events, takers = self._head, self._events, self._takers()
+        decode_head, takers = self._head, self._takers()
+        known = {event: (*decoded, takers[event]) for event, decoded in self._events.items()}
         others = [(each.every, each.rows, view) for view, each in enumerate(self.folds) if each.every is not None]
+        unknown = (None, 0, None, others)
         times, erased = self._times if self._times != ALWAYS else None, self._erased.get(source)
         for message in messages:
             value = message.value()
             if value is None:
                 self._erase(source, message)
                 continue
-            timestamp_ms = message.timestamp()[1]
-            if times is not None and not times.has(timestamp_ms):
+            if times is not None and not times.has(message.timestamp()[1]):
                 continue
             if erased and erased.get(message.key() or b"", -1) > message.offset():
                 continue
-            taken = None
+            taken = data = None
             try:
                 if not value.isascii():
                     value.decode()  # skipped fields are not checked otherwise
                 head = decode_head(value)
-                taken = takers.get(head.type, others)
-                event, data = events.get(head.type), None
-                if event is not None:
-                    decode, version, older = event
+                decode, version, older, taken = known.get(head.type, unknown)
+                if decode is not None:
                     body: Any = head.data
                     if head.dataversion != version:
                         body = _current(body, head.dataversion, version, older)
@@ -210,7 +209,7 @@ class Folder:
                 continue
             for fold, rows, view in taken:
                 try:
-                    fold(head, data, value, partition, message.offset(), timestamp_ms, rows)
+                    fold(head, data, message, partition, rows)
                 except UNCLEAR:
                     self._fold_alone(source, message, view)
 
@@ -234,7 +233,7 @@ class Folder:
             head = Head("1.0", f"{source}:{offset}", type_, stream, offset, 1)
             for fold, rows, view in takers.get(type_, ()):
                 try:
-                    fold(head, data, value, partition, offset, timestamp_ms, rows)
+                    fold(head, data, message, partition, rows)
                 except UNCLEAR:
                     self._fold_alone(source, message, view)
 

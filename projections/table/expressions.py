@@ -6,13 +6,14 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, Position
 from eventlog.topics import EVENTS
 from projections.table.declared import storage_word
-from projections.table.types import SPARK_TYPES, ColumnType, field_types, format_time
+from projections.table.types import SPARK_TYPES, ColumnType, field_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,5 +360,11 @@ def literal(text: str) -> str:
 
 
 def format_milliseconds(timestamp_ms: int) -> str:
-    """RFC 3339 in UTC with milliseconds."""
-    return format_time(datetime.fromtimestamp(timestamp_ms / 1000, UTC))
+    """RFC 3339 in UTC with milliseconds; events of one second share all but these."""
+    seconds, rest = divmod(timestamp_ms, 1000)
+    return f"{_to_the_second(seconds)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _to_the_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]

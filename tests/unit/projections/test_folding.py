@@ -10,7 +10,7 @@ import re
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,9 @@ from projections.folding.workers import TaskFailed
 from projections.stores.documents import DocumentForm
 from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
-from projections.table.expressions import Source
+from projections.table.expressions import Source, format_milliseconds
 from projections.table.folds import add, collect, count, distinct, last, nested, top
+from projections.table.types import format_time
 from projections.table.view import TableView
 from projections.testing.histories import history as random_history
 from tests.bad_records import BAD
@@ -386,6 +387,18 @@ def test_a_task_that_fails_says_why_in_its_parent_and_the_next_view_is_written()
             with pytest.raises(TaskFailed, match=why):
                 workers.write(0, program, [share_of([{"a": row}], 1)], [writer])
         assert workers.write(0, program, [share_of([{"a": row}], 1)], [Counting()]) == 1
+
+
+@given(st.integers(min_value=-(10**12), max_value=10**13))
+def test_the_time_of_a_record_is_written_like_any_time_and_exactly(timestamp_ms: int) -> None:
+    exact = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms)
+    assert format_milliseconds(timestamp_ms) == format_time(exact)
+
+
+def test_times_at_the_end_of_the_calendar_are_exact() -> None:
+    assert format_milliseconds(253_402_300_799_999) == "9999-12-31T23:59:59.999Z"
+    with pytest.raises(ValueError, match="year"):
+        format_milliseconds(253_402_300_800_000)
 
 
 def test_time_texts_are_those_of_rows() -> None:
