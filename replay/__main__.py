@@ -1,12 +1,31 @@
 """`python -m replay`, the same as the console script `replay`."""
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+FOLDING: Final = frozenset({"rebuild", "verify"})
+NOT_HERE: Final = frozenset({"spark", "--engine=spark", "--dry-run", "--help"})
+"""Arguments of commands that do not fold in local processes."""
+
 
 def main() -> None:
     """Run the command line."""
+    if folds_here(sys.argv[1:]):
+        from projections.folding.forking import start_server  # noqa: PLC0415
+
+        start_server()
     # here, because each process of a fold imports this module, and needs nothing of the command line
     from replay import cli  # noqa: PLC0415
 
     cli.main()
+
+
+def folds_here(arguments: Sequence[str]) -> bool:
+    """Whether a command will most likely fold in local processes; a wrong guess costs a process that nobody uses."""
+    return bool(FOLDING & set(arguments[:1])) and not NOT_HERE & set(arguments)
 
 
 if __name__ == "__main__":

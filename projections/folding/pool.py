@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import pickle
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from eventlog.workers import call_without_parent
 from projections.folding.compiled import Program
+from projections.folding.forking import FORKED, start_server
 from projections.folding.tasks import FoldTask, Share, fold, groups, write
 from projections.folding.workers import TaskFailed
 from projections.stores.store import BulkWriter
 
 Result = TypeVar("Result")
-
-WRITERS: Final = tuple(f"projections.stores.{each}" for each in ("postgres_bulk", "elasticsearch_bulk", "valkey"))
-"""Modules of the writers that tasks may have."""
-FORKED: Final = multiprocessing.get_context("forkserver")
-"""Forked from a process that has imported what they need and has no clients, unlike this one, whose have threads."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +61,7 @@ class Pool:
         self._executor.shutdown()
 
     def _started(self) -> ProcessPoolExecutor:
-        # the server that is forked starts once; clients of stores that are not used would only delay it
-        FORKED.set_forkserver_preload([fold.__module__, *(name for name in WRITERS if name in sys.modules)])
+        start_server()
         return ProcessPoolExecutor(self.size, FORKED, _begin, (self._count,))
 
     def _run(self, task: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> list[Result]:
