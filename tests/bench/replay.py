@@ -1,10 +1,15 @@
-"""Rebuilds of views in each store from two million events, each beside the same job written by hand in PySpark."""
+"""Rebuilds of views in each store from two million events, each beside the same job written by hand.
+
+In a process that has rebuilt before: in local processes, and with Spark. By hand: in PySpark, and for PostgreSQL as a
+loop in Python, for the other stores only the last part of the job, which writes the rows.
+"""
 
 from __future__ import annotations
 
 import os
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +23,7 @@ from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.building import Rebuilt
+from projections.generations.building import Rebuilt, Step
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.settings import StoreSettings
@@ -27,7 +32,8 @@ from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope
 from projections.table.folds import Column, last
 from projections.table.view import TableView
-from tests.bench import _replay_by_hand
+from tests.bench import _replay_by_hand, _rows_by_hand
+from tests.bench._commands import BY_HAND, command, environment
 from tests.bench._deployment import own_environment
 from tests.bench._replay_views import PRICES
 
@@ -38,6 +44,7 @@ EVENTS = int(os.environ.get("HEADWATER_BENCH_EVENTS", "2000000"))
 STREAMS = 100_000
 ROUNDS = 3
 FIRST_MS = 1_767_323_045_000
+WRITING = "writing the same rows by hand from the memory of two processes"
 
 WIDE: Mapping[str, Column] = {
     "listing_id": last({PriceChanged: "listing_id"}),
@@ -46,13 +53,25 @@ WIDE: Mapping[str, Column] = {
 }
 
 
+Floor = Callable[[LogSettings, StoreSettings], float]
+
+
 @dataclass(frozen=True)
 class Job:
-    """A view, how many rows it has, and the same job by hand (seconds)."""
+    """A view, how many rows it has, and the same job by hand in PySpark (seconds).
+
+    floor: seconds of what Headwater is compared with; None: PySpark. of: what that is.
+    """
 
     view: TableView
     rows: int
     by_hand: Callable[[SparkSession, LogSettings, StoreSettings], float]
+    floor: Floor | None = None
+    of: str = ""
+
+
+def _loop_by_hand(settings: LogSettings, stores: StoreSettings) -> float:
+    return command(BY_HAND, environment(settings, stores, ""))[0]
 
 
 JOBS = {
@@ -60,6 +79,8 @@ JOBS = {
         TableView(name="bench_prices", key="listing_id", columns=PRICES, stores=(Postgres(),)),
         STREAMS,
         _replay_by_hand.prices_in_postgres,
+        _loop_by_hand,
+        "a Python loop by hand in two new processes",
     ),
     "replay_postgres_wide": Job(
         TableView(name="bench_changes", key=envelope("id"), key_name="id", columns=WIDE, stores=(Postgres(),)),
@@ -70,11 +91,15 @@ JOBS = {
         TableView(name="bench_prices", key="listing_id", columns=PRICES, stores=(Elasticsearch(),)),
         STREAMS,
         _replay_by_hand.prices_in_elasticsearch,
+        lambda _, stores: _rows_by_hand.in_elasticsearch(stores, STREAMS),
+        WRITING,
     ),
     "replay_cache": Job(
         TableView(name="bench_prices", key="listing_id", columns=PRICES, stores=(Cache(),)),
         STREAMS,
         _replay_by_hand.prices_in_valkey,
+        lambda _, stores: _rows_by_hand.in_valkey(stores, STREAMS),
+        WRITING,
     ),
 }
 NAMES = tuple(JOBS)
@@ -93,34 +118,57 @@ class Bench:
 
 
 def run(name: str) -> Iterator[dict[str, Any]]:
-    """The median of ROUNDS rebuilds, each beside the floor, in turn, after one of each that nobody counts."""
+    """The median of ROUNDS rebuilds of each kind, in turn with the jobs by hand, after one round that nobody counts."""
     job = JOBS[name]
     with prepared() as bench:
-        ours, floors, phases = [], [], {}
+        taken: dict[str, list[float]] = {"local": [], "spark": [], "pyspark": [], "floor": []}
+        writing, first, phases = list[float](), 0, dict[str, float]()
         for number in range(ROUNDS + 1):
-            rebuilt = rebuild(bench, job)
-            by_hand_s = job.by_hand(bench.session, bench.settings, bench.stores)
+            local = rebuild(bench, job, EngineChoice.LOCAL)
+            seconds = {
+                "local": local.rebuilt.seconds,
+                "spark": rebuild(bench, job, EngineChoice.SPARK).rebuilt.seconds,
+                "pyspark": job.by_hand(bench.session, bench.settings, bench.stores),
+            }
+            seconds["floor"] = job.floor(bench.settings, bench.stores) if job.floor else seconds["pyspark"]
             if number == 0:
-                first = EVENTS / rebuilt.seconds
+                first = round(EVENTS / seconds["local"])
                 continue
-            ours.append(EVENTS / rebuilt.seconds)
-            phases = {phase: round(seconds, 2) for phase, seconds in rebuilt.phases.items()}
-            floors.append(EVENTS / by_hand_s)
-        value, floor = sorted(ours)[ROUNDS // 2], sorted(floors)[ROUNDS // 2]
+            for each, took in seconds.items():
+                taken[each].append(took)
+            writing.append(local.writing_s)
+            phases = {phase: round(took, 2) for phase, took in local.rebuilt.phases.items()}
+        rates = {each: round(EVENTS / statistics.median(all_of)) for each, all_of in taken.items()}
         yield {
-            "value": round(value),
+            "value": rates["local"],
             "unit": "events/s",
             "conditions": f"{EVENTS} events of {bench.event_bytes:.0f} bytes to {job.rows} rows, from the start of the "
-            f"rebuild to the swap, in a session that has rebuilt once, {bench.settings.partitions} partitions, "
-            f"{os.cpu_count()} cores shared with the servers; median of {ROUNDS}; floor: by hand in PySpark",
-            "floor": round(floor),
-            "ratio": round(value / floor, 2),
-            "first": round(first),
+            "rebuild to the swap, in local processes, by a process that has rebuilt before, "
+            f"{bench.settings.partitions} partitions, {os.cpu_count()} cores shared with the servers; median of "
+            f"{ROUNDS}; floor: "
+            f"{job.of or 'by hand in PySpark'}; spark, pyspark: in a session that has folded before",
+            **({} if job.of == WRITING else {"floor": rates["floor"], "ratio": _ratio(taken["floor"], taken["local"])}),
+            "spark": rates["spark"],
+            "spark_ratio": _ratio(taken["floor"], taken["spark"]),
+            "pyspark": rates["pyspark"],
+            # from the last event to the last row and the indexes, beside rows that are written alone
+            **({"writing_s": _median(writing), "alone_s": _median(taken["floor"])} if job.of == WRITING else {}),
+            **({"ratio": _ratio(taken["floor"], writing)} if job.of == WRITING else {}),
+            "first": first,
             "startup_s": round(bench.startup_s, 2),
             "phases_s": phases,
             "live_heap_mb": round(live_heap_mb(bench.session)),
-            "all": [round(each) for each in ours],
+            "all": [round(EVENTS / each) for each in taken["local"]],
         }
+
+
+def _median(seconds: Sequence[float]) -> float:
+    return round(statistics.median(seconds), 2)
+
+
+def _ratio(floors: Sequence[float], ours: Sequence[float]) -> float:
+    """How fast we are compared with the floor of the same round, in the median."""
+    return _median([floor / each for floor, each in zip(floors, ours, strict=True)])
 
 
 @contextmanager
@@ -185,14 +233,30 @@ def live_heap_mb(session: SparkSession) -> float:
     return float(runtime.totalMemory() - runtime.freeMemory()) / 1e6
 
 
-def rebuild(bench: Bench, job: Job) -> Rebuilt:
+@dataclass
+class Timed:
+    """A rebuild. writing_s: from when all records were read until the rows are there."""
+
+    rebuilt: Rebuilt
+    writing_s: float
+
+
+def rebuild(bench: Bench, job: Job, choice: EngineChoice) -> Timed:
     """One rebuild; its seconds end with the swap."""
     generations = Generations(bench.stores.postgres, bench.settings.environment)
     generations.prepare()
-    engine = new_engine(bench.settings, bench.log, lambda: bench.session, EngineChoice.SPARK)
+    engine = new_engine(bench.settings, bench.log, lambda: bench.session, choice)
     queries = SparkQueries(bench.settings, lambda: bench.session)
-    rebuilder = Rebuilder(bench.settings, bench.stores, bench.log, generations, engine, queries)
-    rebuilt = rebuilder.rebuild(job.view)
+    at: dict[str, float] = {}
+
+    def noted(step: Step) -> None:
+        if step.phase != "bulk" or (step.total and step.done >= step.total):
+            at.setdefault("read" if step.phase == "bulk" else step.phase, time.monotonic())
+
+    rebuilder = Rebuilder(
+        bench.settings, bench.stores, bench.log, generations, engine, queries, taken_over=lambda _: False
+    )
+    rebuilt = rebuilder.rebuild(job.view, noted)
     if (rebuilt.rows, rebuilt.events) != (job.rows, EVENTS):
         raise AssertionError(f"{rebuilt.events} events made {rebuilt.rows} rows")
-    return rebuilt
+    return Timed(rebuilt, at["catch-up"] - at["read"])

@@ -12,9 +12,10 @@ import orjson
 
 from eventlog.kafka import KafkaLog
 from projections.registry import ViewRegistry
+from projections.table.view import TableView
+from tests.bench._commands import command, environment, rebuilding
 from tests.bench._deployment import own_environment
 from tests.bench.replay import EVENTS, ROUNDS, STREAMS, fill
-from tests.bench.replay_cli import command, environment, rebuilding
 
 NAMES = ("replay_all",)
 SAMPLES, TEN = "listings", "tests.bench._ten_views"
@@ -24,7 +25,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
     """A line for the sample views in all stores, and one for ten views in PostgreSQL."""
     with own_environment() as (settings, stores), closing(KafkaLog(settings)) as log:
         fill(settings, log)
-        samples = list(ViewRegistry.load([SAMPLES]).views)
+        samples = [view.name for view in ViewRegistry.load([SAMPLES]).of_kind(TableView)]
         yield _measured(environment(settings, stores, SAMPLES), samples, samples, "all stores", settings.partitions)
         ten = [view for view in ViewRegistry.load([SAMPLES, TEN]).views if view.startswith("bench_ten_")]
         # two of them stand for all: one with few columns, one with many

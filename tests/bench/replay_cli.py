@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
@@ -13,9 +10,8 @@ from typing import Any
 import orjson
 
 from eventlog.kafka import KafkaLog
-from eventlog.settings import LogSettings
-from projections.settings import StoreSettings
-from tests.bench._deployment import ROOT, own_environment
+from tests.bench._commands import BY_HAND, command, environment, rebuilding
+from tests.bench._deployment import own_environment
 from tests.bench.replay import EVENTS, ROUNDS, STREAMS, fill
 
 NAMES = ("replay_cli",)
@@ -37,7 +33,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             phases = {phase: round(each, 2) for phase, each in rebuilt["phases"].items()}
             # the command waits for the hand-over to running loaders, after the swap
             taken["local"].append(seconds - rebuilt["phases"].get("hand-over", 0.0))
-            seconds, _ = command([sys.executable, "-m", "tests.bench._replay_in_python"], env)
+            seconds, _ = command(BY_HAND, env)
             taken["by hand"].append(seconds)
         seconds, output = command([*rebuilding(VIEW), "--engine", "spark"], env)
         (rebuilt,) = orjson.loads(output)["views"]
@@ -55,34 +51,3 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             "phases_s": phases,
             "seconds": {each: [round(one, 2) for one in all_of] for each, all_of in taken.items()},
         }
-
-
-def rebuilding(*words: str) -> list[str]:
-    """The command that rebuilds these views, or --all."""
-    return [sys.executable, "-m", "replay", "rebuild", *words, "--json"]
-
-
-def environment(settings: LogSettings, stores: StoreSettings, modules: str) -> dict[str, str]:
-    """What points a command at a deployment with these modules."""
-    return {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "HEADWATER_KAFKA": settings.bootstrap,
-        "HEADWATER_ENVIRONMENT": settings.environment,
-        "HEADWATER_PARTITIONS": str(settings.partitions),
-        "HEADWATER_STATE": str(settings.state),
-        "HEADWATER_POSTGRES": stores.postgres,
-        "HEADWATER_ELASTICSEARCH": stores.elasticsearch,
-        "HEADWATER_VALKEY": stores.valkey,
-        "HEADWATER_MODULES": modules,
-    }
-
-
-def command(words: list[str], env: Mapping[str, str]) -> tuple[float, bytes]:
-    """Run it; returns the seconds that it took, and its standard output."""
-    began = time.monotonic()
-    done = subprocess.run(words, env=env, cwd=ROOT, check=False, capture_output=True)
-    seconds = time.monotonic() - began
-    if done.returncode:
-        raise RuntimeError(done.stderr.decode()[-2000:])
-    return seconds, done.stdout

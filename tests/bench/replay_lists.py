@@ -16,10 +16,10 @@ from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from tests.bench._commands import command, environment, rebuilding
 from tests.bench._deployment import own_environment
 from tests.bench._flight_views import Flown, bench_plain_routes, bench_routes
 from tests.bench.replay import EVENTS, FIRST_MS, ROUNDS, bulk_producer
-from tests.bench.replay_cli import command, environment, rebuilding
 
 NAMES = ("replay_lists",)
 ROUTES, CARRIERS, PLANES = 224, 16, 4_000

@@ -13,10 +13,10 @@ import orjson
 import psutil
 
 from eventlog.kafka import KafkaLog
+from tests.bench._commands import environment, rebuilding
 from tests.bench._deployment import ROOT, own_environment
 from tests.bench._replay_views import bench_prices, bench_rows
 from tests.bench.replay import STREAMS, fill
-from tests.bench.replay_cli import environment, rebuilding
 
 NAMES = ("replay_memory",)
 EVENTS = (1_000_000, 2_000_000, 4_000_000)

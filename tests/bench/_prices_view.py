@@ -1,0 +1,24 @@
+"""The view that the bench `catch_up` serves beside `streams`, as a user's module declares it."""
+
+from __future__ import annotations
+
+from commands.declaring.aggregate import Event
+from projections.table.declared_stores import Postgres
+from projections.table.folds import add, count, last
+from projections.table.view import TableView
+
+
+class Repriced(Event, type="listing.price_changed"):
+    """What `fill` appends; the sample `listings` would bring its own views, in all stores."""
+
+    listing_id: str
+    city: str
+    price: int
+
+
+bench_repriced = TableView(
+    name="bench_repriced",
+    key="listing_id",
+    columns={"city": last({Repriced: "city"}), "changes": count(Repriced), "total": add({Repriced: "price"})},
+    stores=(Postgres(),),
+)
