@@ -12,7 +12,7 @@ import httpx
 from api.settings import ApiVariables
 from compose.settings import HOST, StackSettings
 from eventlog.settings import LogSettings
-from projections.service import EVERYTHING, LIVE_START_S, ready_file
+from projections.parts import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0

@@ -17,10 +17,13 @@ from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
 from eventlog.settings import LogSettings
 from projections.errors import ProjectionError
+from projections.parts import LIVE_HELD_BY
+from projections.queries import run_live_query, run_stream_queries
 from projections.registry import ViewRegistry
-from projections.service import LIVE_HELD_BY, Service
+from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.open import STORES
+from projections.supervise import supervise
 from projections.supervision.errors import SupervisionError
 
 app = typer.Typer(
@@ -44,7 +47,7 @@ def main() -> int:
 def everything(context: typer.Context) -> None:
     """Build missing views, then run and supervise the live query, the queries of stream views and the loaders."""
     if context.invoked_subcommand is None:
-        _service().supervise(_stopped_by_signal())
+        supervise(_service(), _stopped_by_signal())
 
 
 @app.command()
@@ -66,13 +69,13 @@ def live() -> None:
     """Run the live query, which turns events into patches."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     held_by = os.environ.get(LIVE_HELD_BY)
-    _service().run_live(Path(held_by) if held_by else None)
+    run_live_query(_service(), Path(held_by) if held_by else None)
 
 
 @app.command()
 def streams() -> None:
     """Run the queries of the stream views."""
-    _service().run_streams(_stopped_by_signal())
+    run_stream_queries(_service(), _stopped_by_signal())
 
 
 @app.command()

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
+from eventlog.settings import LogSettings
 from projections.supervision.process import State
 from projections.supervision.supervisor import Supervisor
 
 LIVE: Final = "live"
 STREAMS: Final = "streams"
+EVERYTHING: Final = "projections"
+REPLAYING: Final = "replaying"
+LIVE_START_S: Final = 300.0
+LIVE_HELD_BY: Final = "HEADWATER_LIVE_HELD_BY"
+"""Names a file; while it exists, the live query does not start, because a replay may move its starting offsets."""
 
 
 class Parts(Protocol):
@@ -50,3 +57,10 @@ class SupervisedParts:
         """See Parts."""
         for name in self.names[part]:
             self.supervisor[name].begin_restart()
+
+
+def ready_file(settings: LogSettings, part: str) -> Path:
+    """The file that exists while `part` of this deployment is ready (EVERYTHING: all are), or at work (REPLAYING)."""
+    folder = settings.state.absolute() / "ready"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{settings.environment}.{part}"

@@ -24,7 +24,7 @@ from eventlog.capturing.table_heartbeats import is_table_heartbeat
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.sources.shop.shop import Customer, shop
-from projections.service import EVERYTHING, ready_file
+from projections.parts import EVERYTHING, ready_file
 from projections.settings import StoreSettings
 from tests.bench._captured_view import seen_customers
 from tests.bench._deployment import process, quantiles

@@ -27,7 +27,7 @@ from compose.stack import CAPTURING, Stack
 from eventlog.settings import LogSettings
 from eventlog.sources.shop import shop as shop_module
 from eventlog.sources.shop.shop import Customer, shop
-from projections.service import EVERYTHING, ready_file
+from projections.parts import EVERYTHING, ready_file
 from tests.bench import _captured_table as copied_module
 from tests.bench._captured_table import copied_customers
 from tests.bench._deployment import process

@@ -23,8 +23,10 @@ import psycopg
 from commands.aggregates.listings.listing import PriceChanged
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from projections.parts import LIVE_HELD_BY
+from projections.queries import run_live_query
 from projections.registry import ViewRegistry
-from projections.service import LIVE_HELD_BY, Service
+from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.names import table_name
 from projections.table.declared_stores import Postgres
@@ -126,7 +128,7 @@ def main(name: str, views: int) -> None:
     read_side = service(settings, stores, views)
     if name == "live":
         held_by = os.environ.get(LIVE_HELD_BY)
-        read_side.run_live(Path(held_by) if held_by else None)
+        run_live_query(read_side, Path(held_by) if held_by else None)
     else:
         read_side.run_loader("postgres", stop)
 

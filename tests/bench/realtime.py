@@ -30,6 +30,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.kafka_client import WRITER, client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, VIEWS
+from projections.queries import run_stream_queries
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
@@ -172,7 +173,7 @@ def main(part: str, store: str = "") -> None:
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
     service = Service(settings, stores, registry())
     if part == "streams":
-        service.run_streams(stop)
+        run_stream_queries(service, stop)
     else:
         service.run_loader(store, stop)
 

@@ -28,6 +28,7 @@ from commands.declaring.observation import Report
 from commands.sending.recorder import ObservationRecorder
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from projections.queries import run_stream_queries
 from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.names import table_name
@@ -154,7 +155,7 @@ def main(part: str, views: int) -> None:
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
     service = Service(settings, stores, registry(views))
     if part == "streams":
-        service.run_streams(stop)
+        run_stream_queries(service, stop)
     else:
         service.run_loader("postgres", stop)
 

@@ -11,6 +11,7 @@ from eventlog.settings import LogSettings
 from projections.errors import StoreUnavailable
 from projections.generations.dropping import drop_leftovers
 from projections.generations.registry import Generations
+from projections.queries import starting_offsets
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.stores.store import Target
@@ -64,10 +65,10 @@ def test_while_a_store_is_away_the_live_query_goes_on_from_its_checkpoint_or_whe
     service = Service(settings, stores, ViewRegistry([("here", BY_GROUP)]))
     without_one = replace(service, stores=replace(stores, valkey="valkey://127.0.0.1:1"))
     with pytest.raises(StoreUnavailable, match="Valkey"):
-        without_one.starting_offsets(checkpoint)
-    assert service.starting_offsets(checkpoint) == without_one.starting_offsets(checkpoint) == {"0": 7, "1": 9}
+        starting_offsets(without_one, checkpoint)
+    assert starting_offsets(service, checkpoint) == starting_offsets(without_one, checkpoint) == {"0": 7, "1": 9}
     checkpoint.mkdir()
-    assert without_one.starting_offsets(checkpoint) == {"0": 7, "1": 9}
+    assert starting_offsets(without_one, checkpoint) == {"0": 7, "1": 9}
     assert checkpoint.exists()
-    assert service.starting_offsets(checkpoint) == {"0": 7, "1": 9}
+    assert starting_offsets(service, checkpoint) == {"0": 7, "1": 9}
     assert not checkpoint.exists()

@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from projections.parts import LIVE
-from projections.service import EVERYTHING, ready_file
+from projections.parts import EVERYTHING, LIVE, ready_file
 from tests.background import running
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.things import by_group, by_thing, things

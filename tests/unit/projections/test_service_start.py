@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +17,12 @@ from eventlog.backoff import RETRY_FOREVER
 from eventlog.settings import LogSettings
 from projections import service
 from projections.generations.registry import Generation, Generations, served_by
-from projections.parts import LIVE, Parts
+from projections.parts import EVERYTHING, LIVE, REPLAYING, Parts, ready_file
+from projections.queries import run_live_query
 from projections.registry import ViewRegistry
-from projections.service import EVERYTHING, REPLAYING, Service, ready_file
+from projections.service import Service
 from projections.settings import StoreSettings
+from projections.supervise import supervise
 from projections.supervision.process import ProcessSpec
 from projections.view import View
 from tests.background import running
@@ -65,11 +68,11 @@ def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
             name=name, argv=("/bin/sh", "-c", script), cwd=tmp_path, log=tmp_path / "log", probe=lambda: None
         )
 
-    monkeypatch.setattr(service, "RETRY_FOREVER", replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
-    monkeypatch.setattr(service, "prepare", lambda *_: "cluster")
+    monkeypatch.setattr("projections.supervise.RETRY_FOREVER", replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
+    monkeypatch.setattr(Service, "prepare", lambda _: "cluster")
     monkeypatch.setattr(Service, "build_missing", lambda _: [])
     monkeypatch.setattr(Service, "upkeep", lambda _, parts: made.of(parts))
-    monkeypatch.setattr(Service, "_part", part)
+    monkeypatch.setattr("projections.supervise._part", part)
     return made
 
 
@@ -81,7 +84,7 @@ def read_side(tmp_path: Path) -> Service:
 def test_the_live_query_starts_beside_the_replay_and_is_let_go_after_it(
     read_side: Service, upkeep: FakeUpkeep, tmp_path: Path
 ) -> None:
-    with running(read_side.supervise):
+    with running(partial(supervise, read_side)):
         eventually((tmp_path / "started").exists, "the live query's process starts")
         assert upkeep.begun.wait(120)
         assert ready_file(read_side.settings, REPLAYING).exists()
@@ -100,7 +103,7 @@ def test_the_live_query_starts_beside_the_replay_and_is_let_go_after_it(
 
 
 def test_who_is_told_to_stop_during_a_replay_stops(read_side: Service, upkeep: FakeUpkeep, tmp_path: Path) -> None:
-    with running(read_side.supervise):
+    with running(partial(supervise, read_side)):
         assert upkeep.begun.wait(120)
     assert not upkeep.let_go.is_set()
     upkeep.let_go.set()
@@ -117,12 +120,12 @@ def test_where_the_query_begins_is_asked_once_nothing_is_replayed_any_more(
         order.append("wait")
         held_by.unlink()
 
-    monkeypatch.setattr(service, "prepare", lambda *_: "cluster")
-    monkeypatch.setattr(service, "time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr(Service, "prepare", lambda _: "cluster")
+    monkeypatch.setattr("projections.queries.time", SimpleNamespace(sleep=pause))
     monkeypatch.setattr("projections.spark.session.start_session", lambda *_, **__: order.append("session"))
-    monkeypatch.setattr(Service, "starting_offsets", lambda *_: order.append("starting"))
+    monkeypatch.setattr("projections.queries.starting_offsets", lambda *_: order.append("starting"))
     monkeypatch.setattr("projections.spark.live.run_live", lambda *_, **__: order.append("query"))
-    read_side.run_live(held_by)
+    run_live_query(read_side, held_by)
     assert order == ["session", "wait", "starting", "query"]
 
 

@@ -1,0 +1,162 @@
+"""The parts of the read side that run queries in Spark: the live query, and the queries of stream views."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from eventlog.errors import LogUnavailable
+from eventlog.kafka import KafkaLog
+from eventlog.kafka_heartbeats import beating
+from projections.errors import StoreUnavailable
+from projections.generations.engine import holds_events
+from projections.generations.sources import ends, sources
+from projections.generations.stream_report import note_start
+from projections.parts import LIVE, STREAMS, ready_file
+from projections.service import Service, served
+from projections.spark.streams.checkpoint import sweep
+from projections.stream.view import StreamView
+from projections.table.view import TableView
+from projections.view import generation_tag
+
+log = logging.getLogger(__name__)
+
+HELD_LOOK_S: Final = 0.05
+RECORDS_LOOK_S: Final = 1.0
+FINAL_BEAT_S: Final = 15.0
+"""Between heartbeats if a view sends rows when they are final, so that they come on quiet streams too. Each heartbeat
+is a batch of every stream view."""
+STATE_BEAT_S: Final = 60.0
+"""Between heartbeats that only remove state which is no longer needed."""
+PROGRESS_BEAT_S: Final = 5.0
+"""Between heartbeats in sources of real-time views: as often as in idle partitions of `events`."""
+
+
+def run_live_query(service: Service, held_by: Path | None = None) -> None:
+    """Run the live query until it fails or the process is stopped.
+
+    held_by: once Spark's session has started, wait until this file is gone. Only then the starting offsets are
+    known.
+    """
+    from projections.spark.live import SPARE_THREADS, checkpoint_directory, run_live  # noqa: PLC0415
+    from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
+
+    cluster = service.prepare()
+    views = service.views.of_kind(TableView)
+    checkpoint = checkpoint_directory(service.settings, views, cluster)
+    threads = len(sources(views, service.settings)) + SPARE_THREADS
+    spark = SparkSettings.from_environment(os.environ)
+    session = start_session(spark, name="live", threads=threads, lasting=True)
+    while held_by is not None and held_by.exists():
+        time.sleep(HELD_LOOK_S)
+    begins = starting_offsets(service, checkpoint)
+    ready = ready_file(service.settings, LIVE)
+    with beating(service.settings, [table.topic() for table in service.tables]):
+        run_live(
+            session,
+            views,
+            service.settings,
+            checkpoint=checkpoint,
+            starting_offsets=begins,
+            on_running=ready.touch,
+        )
+
+
+def starting_offsets(service: Service, checkpoint: Path) -> dict[str, int] | None:
+    """Where the live query begins: at the offset that all views have applied. While a store is unavailable, at its
+    checkpoint, and without a checkpoint where it began last (None: at the first event).
+
+    The checkpoint is older: it is written when a batch ends, and does not include replays.
+    """
+    noted = checkpoint.with_suffix(".json")
+    try:
+        applied = service.applied()
+    except StoreUnavailable as error:
+        if not checkpoint.exists() and not noted.exists():
+            raise
+        log.warning("continuing from the checkpoint: %s", error)
+        return _offsets(noted) if noted.exists() else None
+    noted.parent.mkdir(parents=True, exist_ok=True)
+    part = noted.with_suffix(".part")
+    part.write_text(json.dumps(applied))
+    part.replace(noted)
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return applied
+
+
+def _offsets(file: Path) -> dict[str, int]:
+    return dict(json.loads(file.read_text()))
+
+
+def run_stream_queries(service: Service, stop: threading.Event) -> None:
+    """Run the queries of the stream views until `stop` is set. Spark starts when their sources have a record."""
+    from projections.spark.session import SparkSettings, has_died, start_session  # noqa: PLC0415
+    from projections.spark.streams.process import Streams, run_streams, starter, trigger_s  # noqa: PLC0415
+
+    service.prepare()
+    views = service.views.of_kind(StreamView)
+    sweep(service.settings, lambda: _registered_tags(service))
+    ready = ready_file(service.settings, STREAMS)
+    ready.touch()
+    if not _have_records(service, views, stop):
+        return
+    ready.unlink(missing_ok=True)
+    _note_start(service, views)
+    spark = SparkSettings.from_environment(os.environ)
+    cores, realtime = os.cpu_count() or 2, [view for view in views if view.realtime]
+    readers = sum(len(sources([view], service.settings)) for view in realtime)
+    session = start_session(spark, name="streams", threads=cores + readers, lasting=bool(realtime))
+    with service.generations.followed() as live, _beating(service, views):
+        batches = trigger_s(len(views) - len(realtime), cores)
+        start = starter(session, service.settings, batches, lambda target: service.applied([target.view]))
+        streams = Streams(service.settings, lambda: served(views, live()), start, time.monotonic)
+        run_streams(streams, stop, has_died, ready.touch)
+
+
+@contextmanager
+def _beating(service: Service, views: Sequence[StreamView]) -> Iterator[None]:
+    """Heartbeats in the sources of these views that get none from others. Those of real-time views go to every
+    partition, because they say how far each is read; one partition is enough for a watermark."""
+    followed = {topic for view in views if view.realtime for topic in view.beaten}
+    waiting = {topic for view in views for topic in view.beaten} - followed
+    beat_s = FINAL_BEAT_S if any(view.final for view in views) else STATE_BEAT_S
+    with (
+        beating(service.settings, sorted(followed), PROGRESS_BEAT_S),
+        beating(service.settings, sorted(waiting), beat_s, partitions=1),
+    ):
+        yield
+
+
+def _note_start(service: Service, views: Sequence[StreamView]) -> None:
+    try:
+        for target in service.targets(views):
+            note_start(service.settings, target.tag)
+    except StoreUnavailable as error:
+        log.warning("`replay status` cannot say that queries are starting: %s", error)
+
+
+def _have_records(service: Service, views: Sequence[StreamView], stop: threading.Event) -> bool:
+    """Wait until a source of `views` has a record; False if `stop` was set before."""
+    with closing(KafkaLog(service.settings)) as event_log:
+        while not stop.is_set():
+            try:
+                found = ends(event_log, sources(views, service.settings))
+                if holds_events(event_log, {each: (0, end) for each, end in found.items()}):
+                    return True
+            except LogUnavailable as error:
+                log.warning("cannot look for records of stream views: %s", error)
+            stop.wait(RECORDS_LOOK_S)
+    return False
+
+
+def _registered_tags(service: Service) -> list[str]:
+    found = service.generations.all()
+    return [*(generation_tag(each.tag, each.generation) for each in found), *(each.tag for each in found)]

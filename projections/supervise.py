@@ -1,0 +1,113 @@
+"""The whole read side in one place: builds missing views, then supervises the queries and the loaders of each store."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from eventlog.backoff import RETRY_FOREVER
+from projections.generations.upkeep import Upkeep
+from projections.parts import (
+    EVERYTHING,
+    LIVE,
+    LIVE_HELD_BY,
+    LIVE_START_S,
+    REPLAYING,
+    STREAMS,
+    SupervisedParts,
+    ready_file,
+)
+from projections.service import Service
+from projections.stores.open import STORES
+from projections.stream.view import StreamView
+from projections.supervision.process import ProcessSpec
+from projections.supervision.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+HEALTH_LOOK_S: Final = 0.1
+
+
+def supervise(service: Service, stop: threading.Event) -> None:
+    """Create topics and tables, build missing views, and supervise the parts until `stop` is set."""
+    everything, replaying = ready_file(service.settings, EVERYTHING), ready_file(service.settings, REPLAYING)
+    everything.unlink(missing_ok=True)
+    service.prepare()
+    service.build_missing()
+    loaders = {name: _loader_parts(service, name) for name in STORES if service.views.in_store(name)}
+    live = _live_part(service, replaying)
+    queries = {LIVE: [live]} | ({STREAMS: [_stream_part(service)]} if service.views.of_kind(StreamView) else {})
+    supervisor = Supervisor([*chain(*queries.values()), *chain(*loaders.values())], RETRY_FOREVER)
+    parts = SupervisedParts(
+        {part: [each.name for each in specs] for part, specs in (queries | loaders).items()}, supervisor
+    )
+
+    def keep(upkeep: Upkeep) -> None:
+        # Spark's session starts beside the replay; the query need not make patches of replayed events
+        supervisor.begin(*(each.name for each in chain(*queries.values())))
+        upkeep.try_to_look()
+        replaying.unlink(missing_ok=True)
+        if stop.is_set():
+            return
+        supervisor.begin(*(each.name for each in chain(*loaders.values())))
+        upkeep.run(stop)
+
+    replaying.touch()
+    with service.upkeep(parts) as upkeep:
+        keeper = threading.Thread(target=keep, args=[upkeep], name="upkeep", daemon=True)
+        keeper.start()
+        try:
+            while not supervisor.is_healthy and not stop.wait(HEALTH_LOOK_S):
+                pass
+            if not stop.is_set():
+                everything.touch()
+                log.info("projections are up: %s", ", ".join(each.name for each in supervisor.status()))
+            stop.wait()
+        finally:
+            everything.unlink(missing_ok=True)
+            supervisor.stop()
+
+
+def _loader_parts(service: Service, store: str) -> list[ProcessSpec]:
+    return [
+        _part(service, f"load-{store}" + (f"-{number}" if number else ""), ("load", store))
+        for number in range(service.stores.loaders)
+    ]
+
+
+def _live_part(service: Service, held_by: Path) -> ProcessSpec:
+    """The live query: healthy once it receives events, for which Spark needs some seconds."""
+    ready = ready_file(service.settings, LIVE)
+    return replace(
+        _part(service, LIVE, (LIVE,)),
+        env={LIVE_HELD_BY: str(held_by)},
+        prepare=lambda: ready.unlink(missing_ok=True),
+        probe=lambda: None if ready.exists() else "Spark is starting",
+        held=held_by.exists,
+        start_timeout_s=LIVE_START_S,
+    )
+
+
+def _stream_part(service: Service) -> ProcessSpec:
+    """The queries of stream views: healthy once it waits for records."""
+    ready = ready_file(service.settings, STREAMS)
+    return replace(
+        _part(service, STREAMS, (STREAMS,)),
+        prepare=lambda: ready.unlink(missing_ok=True),
+        probe=lambda: None if ready.exists() else "Spark is starting",
+        start_timeout_s=LIVE_START_S,
+    )
+
+
+def _part(service: Service, name: str, words: tuple[str, ...]) -> ProcessSpec:
+    return ProcessSpec(
+        name=name,
+        argv=(sys.executable, "-m", "projections", *words),
+        log=service.settings.state.absolute() / "logs" / f"projections-{name}.log",
+        probe=lambda: None,
+    )
