@@ -18,7 +18,7 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StoreUnavailable, StreamQueryFailed
-from projections.generations import building, dropping, rebuild
+from projections.generations import builder, building, dropping
 from projections.generations.building import Build, Options, Rebuilt
 from projections.generations.engine import BulkResult, Load, Ranges
 from projections.generations.rebuild import MAX_TOGETHER, Rebuilder
@@ -181,8 +181,8 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, tuple[str, Ba
         made, store = Stage(failing), Store(failing)
         for module in (dropping, store_open):
             monkeypatch.setattr(module, "open_store", lambda *_: store)
-        monkeypatch.setattr(rebuild, "loading", no_loaders)
-        monkeypatch.setattr(rebuild, "HAND_OVER_S", 0.0)
+        monkeypatch.setattr(builder, "loading", no_loaders)
+        monkeypatch.setattr(builder, "HAND_OVER_S", 0.0)
         monkeypatch.setattr(building, "INDEX_AWAY_S", 0.05)
         monkeypatch.setattr(building, "RETRY_S", 0.0)
         monkeypatch.setattr(Build, "catch_up", lambda *_: None)
