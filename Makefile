@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # each process of the tests may start a JVM of its own
 SIDE_BY_SIDE := --maxprocesses 4 --no-loadscope-reorder
-PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n auto tests/unit tests/contracts -m "not servers and not jvm",-n auto tests)
+PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contracts -m "not servers and not jvm",-n auto tests)
 
 # the shipped domains that `run` and `demo` are about
 CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')
@@ -41,7 +41,7 @@ $(STAMP): requirements.lock pyproject.toml
 chosen:
 	@$(if $(CHOSEN),$(if $(PYTHON),$(PYTHON) -m compose.domains '$(DOMAINS)'))
 
-spark: setup ## download Spark's Kafka connector and speed up Spark's start (does nothing if done before)
+spark: setup ## download the jars that Spark needs, such as its Kafka connector, and speed up its start (does nothing if done before)
 	@$(PY) -m projections prepare
 
 up: setup ## start the local stack in the background

@@ -52,7 +52,7 @@ def everything(context: typer.Context) -> None:
 
 @app.command()
 def prepare() -> None:
-    """Run once per installation: download Spark's Kafka connector and make the archive that speeds up its start."""
+    """Run once per installation: download the jars that Spark needs, and make the archive that speeds up its start."""
     from projections.spark.prepare import make_archive  # noqa: PLC0415 - no other part of this process needs Spark
 
     make_archive()

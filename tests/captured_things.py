@@ -16,6 +16,7 @@ from eventlog.capturing import Captured, Hashed, Source, Truncated
 from eventlog.capturing.values import PLACEHOLDER, STAND_INS
 from projections import Cache, Deleted, Postgres, TableView, current, minus
 from projections.folding.folder import UnclearRecord
+from tests.seeds import seed_of
 from tests.unit.capturing.records import record
 
 
@@ -152,3 +153,9 @@ def _record(
         value = chance.choice((b"\xff\xfe", b"null", b"[]", b"not json", record(op="x"), record(op="u")))
     encoded = json.dumps(key, separators=(",", ":"), ensure_ascii=False).encode()
     return UnclearRecord(f"{TOPICS[table]}/{partition}", offset, 1_767_323_045_678 + offset, encoded, value)
+
+
+def random_records(number: int, length: int = 400) -> list[UnclearRecord]:
+    """Those of one of the seeds of this run."""
+    chance = random.Random(seed_of(number))
+    return [random_record(chance, offset, chance.randrange(3)) for offset in range(length)]

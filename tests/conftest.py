@@ -25,10 +25,17 @@ load_profile()
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
-TOGETHER = ("tests/acceptance/", "tests/integration/sources/")
-"""Folders whose files share running servers, so one process runs them all; any other file may run beside any other."""
+TOGETHER = {
+    "tests/acceptance/": "a running service",
+    "tests/integration/sources/": "Kafka Connect",
+    "tests/integration/projections_spark/": "a Spark session",
+    "tests/unit/projections_spark/": "a Spark session",
+}
+"""Folders, and what their files share, so that one process runs them all; any other file may run beside any other."""
 LONGEST_FIRST = (
     "tests/integration/sources/",
+    "tests/unit/projections_spark/",
+    "tests/integration/projections_spark/",
     "tests/integration/",
     "tests/acceptance/",
     "tests/contracts/",
@@ -40,11 +47,11 @@ ADAPTERS = {"kafka", "postgres", "elasticsearch", "valkey"}
 
 
 class ByFile(LoadFileScheduling):  # type: ignore[misc]
-    """Keeps the tests of a file, or of a folder in TOGETHER, in one process, which has started what they need."""
+    """Keeps the tests of a file, or of the folders that share something, in one process, which has started it."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = next((each for each in TOGETHER if nodeid.startswith(each)), None)
-        return folder or str(super()._split_scope(nodeid))
+        shared = next((what for folder, what in TOGETHER.items() if nodeid.startswith(folder)), None)
+        return shared or str(super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
@@ -52,8 +59,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """With `-n auto` one process more than processors, since tests wait for servers a third of their time."""
-    return None if config.option.numprocesses == "logical" else (os.cpu_count() or 1) + 1
+    """With `-n auto` two processes more than processors, since tests wait for servers half of their time."""
+    return None if config.option.numprocesses == "logical" else (os.cpu_count() or 1) + 2
 
 
 def pytest_report_header() -> str:

@@ -120,6 +120,8 @@ class SparkSettings:
                 "spark.driver.host": "127.0.0.1",
                 # on the JVM's own classpath the connector starts faster than through Spark's class loader
                 "spark.driver.extraClassPath": os.pathsep.join(jars),
+                # Hadoop's own starts `chmod` for each file of a checkpoint, some twenty per batch, 4 ms each
+                "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
             }
         loopback = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         return options | {"spark.jars": ",".join(jars)} | (loopback if self.master.startswith("local") else {})

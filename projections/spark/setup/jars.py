@@ -52,8 +52,8 @@ class Group:
 
 
 def spark_jars() -> list[Path]:
-    """Spark's Kafka connector for `spark.jars`, downloaded at first use; raises JarError if it is not available."""
-    return group_jars(read_lock(SPARK_LOCK)["spark-kafka"])
+    """What Spark needs beside its own jars, downloaded at first use; raises JarError if a jar is not available."""
+    return group_jars(read_lock(SPARK_LOCK)["spark"])
 
 
 def group_jars(group: Group, cache: Path | None = None) -> list[Path]:

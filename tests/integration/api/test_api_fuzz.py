@@ -33,7 +33,7 @@ CHECKED = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-EXAMPLES = 4
+EXAMPLES = 2
 """For each of some thirty operations, right and wrong; every run draws others, and a long run ten times as many."""
 
 

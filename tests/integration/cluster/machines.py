@@ -30,7 +30,7 @@ class Machines:
         self._supervisor = supervisor
 
     def kill(self, name: str) -> None:
-        """End `kafka-2`, `worker-1` and so on without a word; nothing starts it again."""
+        """End `kafka-2`, `worker-1` and so on without a word, if it runs; nothing starts it again."""
         self._supervisor[name].kill()
         self._supervisor[name].stop()
 
@@ -48,10 +48,12 @@ def machines(folder: Path) -> Iterator[Machines]:
         specs.append(_spark(folder, where.name, "worker.Worker", *worker, str(where), master, after=("master",)))
     supervisor = Supervisor(specs)
     supervisor.start()
+    started = Machines(supervisor, ",".join(f"{HOST}:{node.port}" for node in nodes), master)
     try:
-        yield Machines(supervisor, ",".join(f"{HOST}:{node.port}" for node in nodes), master)
+        yield started
     finally:
-        supervisor.stop()
+        for spec in specs:  # brokers that have lost others would take half a minute to leave
+            started.kill(spec.name)
 
 
 def _spark(folder: Path, name: str, main: str, *words: str, after: tuple[str, ...] = ()) -> ProcessSpec:

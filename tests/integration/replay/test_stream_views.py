@@ -37,6 +37,9 @@ from tests.waiting import eventually
 DAY = timedelta(days=1)
 IN_BATCHES = (gates, entered, stepped)
 VIEWS = (*(view.name for view in IN_BATCHES), carts.name)
+VERIFIED = (gates.name, carts.name)
+ROLLED_BACK = (stepped.name, carts.name)
+"""One in batches and the one in real-time mode; each is another job in Spark. Only one of them has steps."""
 
 
 @pytest.fixture
@@ -212,16 +215,18 @@ def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_tr
             killed_at = len(recorded(deployed))
             eventually(lambda: len(recorded(deployed)) > killed_at + 100)
         rows_become_python_s(deployed)
-        code, verified, complaint = deployed.replay("verify", *VIEWS)
+        code, verified, complaint = deployed.replay("verify", *VERIFIED)
         assert code == 0, complaint or verified
         assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["retired", "live"] * 4
-        code, _, complaint = deployed.replay("rollback", *VIEWS)
+        code, _, complaint = deployed.replay("rollback", *ROLLED_BACK)
         assert code == 0, complaint
         record(deployed, range(1_000_000, 1_000_050), random.Random(1))
         decide(deployed, range(1_000_000, 1_000_050), random.Random(1))
         move(deployed, range(1_000_000, 1_000_050), random.Random(1))
         rows_become_python_s(deployed)
-        assert [each.state for name in VIEWS for each in deployed.generations.of(name)] == ["live", "retired"] * 4
+        for name in VIEWS:
+            now = ["live", "retired"] if name in ROLLED_BACK else ["retired", "live"]
+            assert [each.state for each in deployed.generations.of(name)] == now
         # a view without batches is caught up with the next heartbeat
         eventually(lambda: standings(deployed) == {"caught up"}, "all views are caught up", BOUND_S)
     tags = [view.patch_tag(number) for view in IN_BATCHES for number in (1, 2)]

@@ -12,6 +12,7 @@ import pytest
 
 from projections.spark.live import SINK
 from projections.spark.session import SparkSettings
+from tests.spark_rows import session
 
 pytestmark = pytest.mark.jvm
 
@@ -31,6 +32,13 @@ def test_executors_elsewhere_are_given_the_connector_and_the_memory(master: str)
     assert "spark-sql-kafka" in options["spark.jars"]
     assert options["spark.executor.memory"] == options["spark.driver.memory"] == "3g"
     assert ("spark.driver.bindAddress" in options) == master.startswith("local")
+
+
+def test_files_of_checkpoints_are_written_without_a_process_each() -> None:
+    jvm = session()._jvm
+    assert jvm is not None
+    files = jvm.org.apache.hadoop.fs.FileSystem.get(session()._jsparkSession.sparkContext().hadoopConfiguration())
+    assert files.getClass().getSimpleName() == "BareLocalFileSystem"
 
 
 def test_no_patch_is_given_up_or_overtaken_on_its_way_to_kafka() -> None:

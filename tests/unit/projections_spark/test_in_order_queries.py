@@ -18,7 +18,7 @@ from projections.spark.streams.watched import reason
 from tests.observed import LATE_AFTER, START, Report, beat, cut, gate_view, record_of, reports
 from tests.seeds import batches
 from tests.stream_queries import Ran, run
-from tests.unit.projections.test_stream_queries import endless
+from tests.unit.projections_spark.test_stream_queries import endless
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
