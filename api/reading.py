@@ -35,7 +35,7 @@ class Readers(Generic[Reader]):
         for reader in (there or self._readers)[:-1]:
             try:
                 return await call(reader)
-            except NotRanked:
+            except (NotRanked, GenerationGone):  # a server without persistence loses generations
                 continue
             except StoreUnavailable as error:
                 self._away_until[reader.name] = time.monotonic() + AWAY_S

@@ -10,7 +10,7 @@ import valkey.asyncio
 from valkey.exceptions import ValkeyError
 
 from api.cursor import typed_beyond
-from api.ports import Applied, Live, NotRanked, Page, Row
+from api.ports import Applied, GenerationGone, Live, NotRanked, Page, Row
 from api.query import Query
 from api.rankings import ranking_for
 from projections.errors import StoreUnavailable
@@ -81,7 +81,10 @@ class ValkeyReader:
     async def get(self, live: Live, key: str) -> Row | None:
         """The document of this key."""
         document = await self._ask(self._client.hget(self._key(live, key), "doc"))
-        return None if document is None else _row(live, orjson.loads(document))
+        if document is None:
+            await self._check(live)
+            return None
+        return _row(live, orjson.loads(document))
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The complete documents of these keys, which are stored as texts."""
@@ -89,6 +92,8 @@ class ValkeyReader:
         for key in keys:
             pipeline.hget(self._key(live, key), "doc")
         documents = await self._ask(pipeline.execute())
+        if None in documents:
+            await self._check(live)
         found = zip(keys, documents, strict=True)
         return {key: _row(live, orjson.loads(document)) for key, document in found if document is not None}
 
@@ -124,6 +129,12 @@ class ValkeyReader:
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The loader's next `patches` offset, by partition."""
         return {partition: each["next"] for partition, each in (await self._ledgers(live)).items()}
+
+    async def _check(self, live: Live) -> None:
+        """Raise GenerationGone if the server does not have the generation: then a missing row says nothing."""
+        ledgers = cache_ledger(self._environment, live.view.name, live.generation)
+        if not await self._ask(self._client.exists(ledgers)):
+            raise GenerationGone(ledgers)
 
     async def _ledgers(self, live: Live) -> dict[int, Mapping[str, Any]]:
         name = cache_ledger(self._environment, live.view.name, live.generation)

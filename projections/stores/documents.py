@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 from projections.table.monoids import State, row_value
 from projections.table.patch import Patch, Place
@@ -12,6 +13,8 @@ from projections.table.shown import DELETED, Shown
 from projections.table.types import ColumnType
 from projections.view import View
 
+ALIKE: Final = frozenset({ColumnType.TEXT, ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.BOOLEAN, ColumnType.JSON})
+"""Types whose values are the same in rows and in Arrow."""
 Guard = dict[str, Place]
 """The highest place that was applied to one row, by source partition."""
 
@@ -35,11 +38,22 @@ class DocumentForm:
 
     def show(self, key: str, state: State) -> dict[str, Any]:
         """The visible columns, the key first."""
-        return {self.key_name: key} | {name: shown.value(state) for name, shown in self.columns.items()}
+        row = {self.key_name: key}
+        for name, shown in self.columns.items():
+            row[name] = shown.value(state)
+        return row
 
-    def from_arrow(self, row: Mapping[str, Any]) -> tuple[str, State]:
-        """The key and state of a row that the bulk job folded."""
-        return row[self.key_name], {name: row_value(row[name], kind) for name, kind in self.kinds.items()}
+    def from_arrow(self, row: dict[str, Any]) -> tuple[str, State]:
+        """The key and state of a row that the bulk job folded; the row becomes the state."""
+        key = row.pop(self.key_name)
+        for name, kind in self._converted:
+            row[name] = row_value(row[name], kind)
+        return key, row
+
+    @cached_property
+    def _converted(self) -> Sequence[tuple[str, ColumnType]]:
+        """The state fields that have another form in Arrow: a call for each field of each row would cost more."""
+        return [(name, kind) for name, kind in self.kinds.items() if kind not in ALIKE]
 
 
 def is_deleted(state: State) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api.ports import Finder, Live, Page, ViewReader
+from api.ports import Finder, GenerationGone, Live, Page, ViewReader
 from api.query import read_query
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
@@ -162,6 +162,20 @@ def test_each_row_by_its_key(opened: Callable[[], Any]) -> None:
 
     assert len(ROWS) == 9
     assert ask(opened, every) == {**ROWS, "gone": None, "nobody": None}
+
+
+def test_a_generation_that_was_dropped_or_lost_is_not_taken_for_one_without_rows(opened: Callable[[], Any]) -> None:
+    lost = replace(LIVE, generation=LIVE.generation + 1)
+
+    async def both(reader: ViewReader) -> None:
+        if isinstance(reader, MemoryReader):
+            pytest.skip("memory loses nothing")
+        with pytest.raises(GenerationGone):
+            await reader.get(lost, "c")
+        with pytest.raises(GenerationGone):
+            await reader.get_many(lost, ["c", "nobody"])
+
+    ask(opened, both)
 
 
 def test_several_rows_without_those_that_are_not_there(opened: Callable[[], Any]) -> None:
