@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from eventlog import topics
 from eventlog.errors import EventLogError, Fenced, LogUnavailable
+from eventlog.ports import Record
 from eventlog.settings import LogSettings
 
 TIMEOUT_S = 10.0
 """How long any request to Kafka may take."""
+ASK_S = 3.0
+"""How long a question to one broker may take; a broker that is down does not answer it."""
 ABORT_TIMEOUT_S = 2.0
 """Short, because the next owner aborts open transactions."""
 
@@ -165,3 +168,24 @@ def translated(doing: str, partition: int) -> Iterator[None]:
 def translate(error: KafkaError, doing: str, partition: int) -> EventLogError:
     """The log's error for a client's error."""
     return Fenced(partition) if error.code() in FENCED_CODES else LogUnavailable(doing, error.str())
+
+
+def offset_of(message: Message, doing: str) -> int:
+    """Offset of a record, or the current end of the partition; raises for any other message."""
+    error = message.error()
+    if error is not None and error.code() != EOF:
+        raise LogUnavailable(doing, error.str())
+    return message.offset() or 0
+
+
+def record_of(topic: str, message: Message) -> Record:
+    """A message of `topic`, named without the environment, as a record."""
+    key = message.key() or b""
+    return Record(
+        topic,
+        message.partition() or 0,
+        message.offset() or 0,
+        key if isinstance(key, str) else key.decode(errors="surrogateescape"),
+        message.value(),
+        message.timestamp()[1],
+    )

@@ -26,6 +26,7 @@ from confluent_kafka import Producer
 
 from commands.aggregates.orders.order import Placed
 from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
+from eventlog.heartbeats import heartbeat_key
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_client import WRITER, client_config
 from eventlog.settings import LogSettings
@@ -116,7 +117,11 @@ def _measure(settings: LogSettings, log: KafkaLog, rate: int, seconds: int) -> S
 
 
 def _append(settings: LogSettings, sent: Sent, rate: int, seconds: int) -> None:
-    producer, start = Producer(client_config(settings, **WRITER)), time.perf_counter()
+    producer = Producer(client_config(settings, **WRITER))
+    for partition in range(settings.partitions):  # a producer needs half a second for its first record
+        producer.produce(settings.topic(EVENTS), b"{}", heartbeat_key(partition), partition)
+    producer.flush(60)
+    start = time.perf_counter()
     for number in range(rate * seconds):
         time.sleep(max(0.0, start + number / rate - time.perf_counter()))
         name, now = f"{time.time_ns():x}", datetime.now(UTC)

@@ -435,7 +435,7 @@ def test_a_reader_behind_a_transaction_that_was_forgotten_says_so(
     log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only Kafka can; it is looked at sooner here than in production, and the transaction is a stranger's."""
-    monkeypatch.setattr("eventlog.kafka.OPEN_S", 0.0)
+    monkeypatch.setattr("eventlog.kafka_tail.OPEN_S", 0.0)
     stranger = Producer({"bootstrap.servers": log_settings.bootstrap, "transactional.id": f"{uuid.uuid4()}"})
     stranger.init_transactions(10)
     log = KafkaLog(log_settings)

@@ -11,7 +11,7 @@ from tests.observed import Passed, gate_view
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Passed", "entered", "gates", "stepped"]
+__all__ = ["Passed", "entered", "gates"]
 
 COLUMNS = {"gate": TEXT, "minute": TIME, "number": INTEGER, "weight": INTEGER}
 
@@ -42,5 +42,4 @@ def count(state: Any, row: Any) -> tuple[Any, list[dict[str, Any]]]:
 
 
 gates = gate_view(late="amend", keep_state="1d", stores=(Postgres(), Cache(), Topic()))
-entered = entered_view(name="entered", late="amend", keep_state="1d")
-stepped = gate_view(name="stepped", late="amend", keep_state="1d", query=by_minute_at_once, deleted_by="taken_back")
+entered = entered_view(name="entered", late="amend", keep_state="1d", query=by_minute_at_once, deleted_by="taken_back")
