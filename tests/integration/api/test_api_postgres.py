@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import closing
 from dataclasses import replace
 
 import httpx
@@ -178,8 +179,8 @@ def test_pages_stay_right_while_rows_come_and_go(api: httpx.Client, deployment: 
     assert [each for each in found if each in set(still)] == still
 
 
-def test_a_key_is_found_while_the_cache_is_away(deployment: Deployment) -> None:
-    """A view in two stores, read through the real readers; the cache's port is one that nobody listens on."""
+def test_a_key_is_found_while_the_cache_is_away_or_has_lost_the_view(deployment: Deployment) -> None:
+    """A view in two stores, read through the real readers; at first, nobody listens on the port of the cache."""
     name, stores = "listings", deployment.stores
     view = replace(table_views()[name], stores=(Postgres(), Cache()))
     target = load(deployment, name, SOURCES)
@@ -198,7 +199,10 @@ def test_a_key_is_found_while_the_cache_is_away(deployment: Deployment) -> None:
             await database.close()
 
     assert asyncio.run(look_up(f"valkey://127.0.0.1:{free_port()}")) == row
-    assert asyncio.run(look_up(stores.valkey)) is None  # it is asked first, and was never loaded
+    assert asyncio.run(look_up(stores.valkey)) == row
+    with closing(open_store("valkey", stores)) as store:
+        store.create(target, {}, {0: 0})
+    assert asyncio.run(look_up(stores.valkey)) is None  # it is asked first, and has no row yet
 
 
 def load_sellers(deployment: Deployment, cents: dict[str, int]) -> Target:
