@@ -6,7 +6,7 @@ ProjectionError
 ├── StoreUnavailable     a store did not answer
 ├── Unloadable           a store cannot hold the values of a patch
 ├── GenerationMissing    a view has no such generation
-├── LedgerWentBack       a store has lost its last writes
+├── LedgerWentBack       a ledger is before what was read
 ├── PoisonEvent          a replay found a record that cannot be read
 ├── BulkLoadFailed       the Spark job that folds the log for a view failed
 ├── WrongCondition       Spark cannot read a condition on events
@@ -71,12 +71,14 @@ class GenerationMissing(ProjectionError):
 
 
 class LedgerWentBack(ProjectionError):
-    """A store has lost its last writes in a crash; its ledger says from where to read again."""
+    """A ledger is before what this process has read: another loader wrote it meanwhile, as for a moment when a rebuild
+    goes live, or the store has lost its last writes. Patches are read again from the ledger's position.
+    """
 
     def __init__(self, store: str, view: str, partition: int, expected: int, actual: int) -> None:
         super().__init__(
-            f'{store} has lost its last writes: view "{view}" is at offset {actual} of partition {partition} of '
-            f'"patches", not at {expected}; reading again from there'
+            f'{store} has view "{view}" at offset {actual} of partition {partition} of "patches", not at {expected}: '
+            "another loader wrote it, or the last writes were lost; reading again from there"
         )
         self.store, self.view, self.partition, self.expected, self.actual = store, view, partition, expected, actual
 

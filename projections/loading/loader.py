@@ -117,7 +117,8 @@ class Loader:
             self._apply(batches, stop)
         except (GenerationMissing, LedgerWentBack) as error:
             # dropped since the registry was read, or the store lost something: check again, and read these again
-            log.warning("%s: %s", self._store.name, error)
+            level = logging.INFO if isinstance(error, LedgerWentBack) else logging.WARNING
+            log.log(level, "%s: %s", self._store.name, error)
             self._refreshed, self._must_reposition = float("-inf"), True
             return
         for partition, batch in batches.items():
