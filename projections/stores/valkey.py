@@ -39,6 +39,8 @@ ATTEMPTS: Final = 20
 BULK_ROWS: Final = 1_000
 SCRIPT_ROWS: Final = 250
 """Rows that one run of a script writes: the server answers nobody else meanwhile, about a millisecond."""
+SCRIPT_BYTES: Final = 1024 * 1024
+"""And the bytes of their states and documents, with those of the last row beyond it: rows may be large."""
 
 # KEYS: the row, its generation's ledgers, and the sorted sets that change. ARGV: the guard as it was read (empty:
 # none), the new guard, state and document (empty: the row is deleted). If the view has rankings, also the state as it
@@ -277,18 +279,29 @@ class ValkeyWriter:
             digest = client.script_load(WRITE_NEW_ROWS)
             while chunk := list(islice(folded, BULK_ROWS)):
                 with client.pipeline(transaction=False) as pipeline:
-                    for at in range(0, len(chunk), SCRIPT_ROWS):
-                        pipeline.execute_command("EVALSHA", digest, *self._call(chunk[at : at + SCRIPT_ROWS]))
+                    for keys, texts in self._calls(chunk):
+                        pipeline.execute_command("EVALSHA", digest, len(keys), *keys, *texts)
                     for name, places in self._places(chunk).items():
                         pipeline.zadd(name, places)
                     pipeline.execute()
                 written += len(chunk)
         return written
 
-    def _call(self, rows: Sequence[tuple[str, State]]) -> list[Any]:
-        """The arguments of WRITE_NEW_ROWS, after the number of its keys."""
-        texts = (text for key, state in rows for text in (orjson.dumps(state), _document(self.form, key, state)))
-        return [len(rows), *(self.prefix + key for key, _ in rows), *texts]
+    def _calls(self, rows: Sequence[tuple[str, State]]) -> Iterator[tuple[list[str], list[bytes]]]:
+        """The keys and arguments of each run of WRITE_NEW_ROWS."""
+        keys: list[str] = []
+        texts: list[bytes] = []
+        size = 0
+        for key, state in rows:
+            row = orjson.dumps(state), _document(self.form, key, state)
+            keys.append(self.prefix + key)
+            texts += row
+            size += len(row[0]) + len(row[1])
+            if len(keys) == SCRIPT_ROWS or size > SCRIPT_BYTES:
+                yield keys, texts
+                keys, texts, size = [], [], 0
+        if keys:
+            yield keys, texts
 
     def _places(self, rows: Sequence[tuple[str, State]]) -> dict[str, dict[bytes, float]]:
         """The scores of the rows' members, by sorted set."""
