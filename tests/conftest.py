@@ -54,10 +54,12 @@ class ByFile(LoadFileScheduling):  # type: ignore[misc]
         return shared or str(super()._split_scope(nodeid))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """With `-n auto` two processes more than processors, since tests wait for servers half of their time."""
     return None if config.option.numprocesses == "logical" else (os.cpu_count() or 1) + 2
