@@ -87,26 +87,17 @@ def log_place(timestamp_ms: int, partition: int, offset: int) -> str:
 
 def plus(left: Any, right: Any) -> Any:
     """`left + right`; see Arithmetic."""
-    if left is None or right is None:
-        return None
-    result = left + right
-    return result if LOWEST <= result <= HIGHEST or isinstance(result, float) else None
+    return None if left is None or right is None else _bounded(left + right)
 
 
 def minus(left: Any, right: Any) -> Any:
     """`left - right`; see Arithmetic."""
-    if left is None or right is None:
-        return None
-    result = left - right
-    return result if LOWEST <= result <= HIGHEST or isinstance(result, float) else None
+    return None if left is None or right is None else _bounded(left - right)
 
 
 def times(left: Any, right: Any) -> Any:
     """`left * right`; see Arithmetic."""
-    if left is None or right is None:
-        return None
-    result = left * right
-    return result if LOWEST <= result <= HIGHEST or isinstance(result, float) else None
+    return None if left is None or right is None else _bounded(left * right)
 
 
 def place(latitude: float | None, longitude: float | None) -> dict[str, float] | None:
@@ -161,3 +152,7 @@ def kept(entries: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[dict
 def registers(value: Any) -> list[dict[str, int]]:
     """See Register."""
     return [] if value is None else [register_of(value)]
+
+
+def _bounded(result: Any) -> Any:
+    return result if LOWEST <= result <= HIGHEST or isinstance(result, float) else None
