@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -22,7 +22,6 @@ from eventlog.kafka_client import (
     NO_LEADER_CODES,
     READER,
     TIMEOUT_S,
-    WRITER,
     client_config,
     offset_of,
     record_of,
@@ -30,7 +29,7 @@ from eventlog.kafka_client import (
 )
 from eventlog.kafka_group import KafkaMembership
 from eventlog.kafka_tail import KafkaTail
-from eventlog.kafka_writer import Failed, KafkaWriter, Stored, Submitter
+from eventlog.kafka_writer import Failed, KafkaWriter, Submitter
 from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Record, RevokedCallback, Role
 from eventlog.settings import LogSettings
 
@@ -74,12 +73,12 @@ class KafkaLog:
         """See EventLog.submit."""
         stored: Future[int] = Future()
         stored.set_running_or_notify_cancel()
-        self._submit(entry, partition, stored.set_exception, stored.set_result)
+        self._connected().send([entry], partition, stored.set_exception, stored.set_result)
         return stored
 
-    def send(self, entry: Entry, partition: int, failed: Failed) -> None:
+    def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
         """See EventLog.send."""
-        self._submit(entry, partition, failed)
+        self._connected().send(entries, partition, failed)
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
         """See EventLog.read."""
@@ -189,12 +188,11 @@ class KafkaLog:
         with self._lock:
             self._idle_readers.append(consumer)
 
-    def _submit(self, entry: Entry, partition: int, failed: Failed, stored: Stored | None = None) -> None:
+    def _connected(self) -> Submitter:
         with self._lock:
             if self._submitter is None:
-                config = client_config(self.settings, **WRITER, **{"message.timeout.ms": SUBMIT_TIMEOUT_MS})
-                self._submitter = Submitter(config, self.settings.topic(topics.COMMANDS))
-        self._submitter.send(self.settings.topic(entry.topic), entry, partition, failed, stored)
+                self._submitter = Submitter(self.settings, {"message.timeout.ms": SUBMIT_TIMEOUT_MS})
+            return self._submitter
 
     def _check_ended(self, partition: int, role: Role) -> None:
         """Raise LeftOpen if a record of an earlier owner is neither committed nor aborted."""

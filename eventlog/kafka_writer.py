@@ -188,36 +188,42 @@ class _Batch:
 class Submitter:
     """A producer without transactions, whose reports arrive in its own thread."""
 
-    def __init__(self, config: dict[str, Any], topic: str) -> None:
-        """topic: an existing topic."""
-        self._config, self._contact = config, Contact(topic)
-        self._producer = Producer(config)
+    def __init__(self, settings: LogSettings, config: dict[str, Any]) -> None:
+        self._settings, self._config = settings, client_config(settings, **WRITER, **config)
+        self._contact = Contact(settings.topic(topics.COMMANDS))
+        self._producer = Producer(self._config)
         self._replacing = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="submitter", daemon=True)
         self._thread.start()
 
-    def send(self, topic: str, entry: Entry, partition: int, failed: Failed, stored: Stored | None = None) -> None:
-        """Append `entry`; call `stored` with its offset, or `failed`, in any thread."""
+    def send(self, entries: Sequence[Entry], partition: int, failed: Failed, stored: Stored | None = None) -> None:
+        """Append them in this order; call `stored` with the offset of the last, or `failed`, in any thread.
+
+        Only the last is reported, because the thread must interrupt all others for each report. An idempotent producer
+        keeps the order, so if the last is stored, the others are; or they were refused one by one, and not reported.
+        """
+        last = len(entries) - 1
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                failed(_not_appended(entry, error.str()))
+                failed(_not_appended(entries[last], error.str()))
             elif stored is not None:
                 stored(message.offset() or 0)
 
         try:
             with self._replacing:  # a replaced producer is not polled any more
-                self._producer.produce(
-                    topic,
-                    key=entry.key.encode(errors="surrogateescape"),
-                    value=entry.value,
-                    partition=partition,
-                    timestamp=entry.timestamp_ms,
-                    on_delivery=on_delivery,
-                )
+                for index, entry in enumerate(entries):
+                    self._producer.produce(
+                        self._settings.topic(entry.topic),
+                        key=entry.key.encode(errors="surrogateescape"),
+                        value=entry.value,
+                        partition=partition,
+                        timestamp=entry.timestamp_ms,
+                        on_delivery=on_delivery if index == last else None,
+                    )
         except (BufferError, KafkaException) as error:
-            failed(_not_appended(entry, str(error)))
+            failed(_not_appended(entries[last], str(error)))
 
     def close(self) -> None:
         """Wait for records being sent, and stop."""

@@ -66,9 +66,10 @@ class MemoryLog:
             self._changed.notify_all()
         return stored
 
-    def send(self, entry: Entry, partition: int, failed: Callable[[LogUnavailable], None]) -> None:
+    def send(self, entries: Sequence[Entry], partition: int, failed: Callable[[LogUnavailable], None]) -> None:
         """See EventLog.send; nothing fails here."""
-        self.submit(entry, partition)
+        for entry in entries:
+            self.submit(entry, partition)
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
         """See EventLog.read."""

@@ -153,8 +153,11 @@ class EventLog(Protocol):
     def submit(self, entry: Entry, partition: int) -> Future[int]:
         """Append outside a transaction; the future has its offset once it is stored, or LogUnavailable."""
 
-    def send(self, entry: Entry, partition: int, failed: Callable[[LogUnavailable], None]) -> None:
-        """Like `submit`, but only an error is reported: it is passed to `failed`, in any thread."""
+    def send(self, entries: Sequence[Entry], partition: int, failed: Callable[[LogUnavailable], None]) -> None:
+        """Append several to one partition, in this order; only an error is reported, to `failed`, in any thread.
+
+        After an error, each of them may be in the log or not.
+        """
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
         """Records from offset `start` up to `end` (exclusive; None: the end at the time of the call).

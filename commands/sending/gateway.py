@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +16,7 @@ from commands.receipt import KEY_REUSED, Receipt, ReceiptError
 from commands.sending.outgoing import Options, Outgoing, prepare
 from commands.sending.receipt_follower import ReceiptFollower
 from commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
-from commands.sending.waiting import WaitingCommands, receipt_of
+from commands.sending.waiting import Waiting, WaitingCommands, receipt_of
 from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.ports import EventLog
@@ -85,11 +86,15 @@ class CommandGateway:
         # if no receipt is found, the handler decides: it has every receipt that is still kept
         ids = [each.command_id for each in commands if not each.is_new]
         places = dict(zip(ids, self._follower.find_each(ids), strict=True)) if ids else {}
-        answers = list[asyncio.Future[Receipt]]()
+        answers, new = list[asyncio.Future[Receipt]](), list[Waiting]()
         for command in commands:
             place = places.get(command.command_id)
-            again = None if place is None else asyncio.create_task(self._send_again(command, place))
-            answers.append(again or self._append(command))
+            if place is None:
+                new.append(self._waiting.add(command))
+                answers.append(new[-1].answer)
+            else:
+                answers.append(asyncio.create_task(self._send_again(command, place)))
+        self._append(new)
         return answers
 
     async def receipt(self, command_id: str) -> Receipt | None:
@@ -105,17 +110,20 @@ class CommandGateway:
             raise EarlierReceiptsUnread(command_id)
         return found
 
-    def _append(self, command: Outgoing) -> asyncio.Future[Receipt]:
-        waiting = self._waiting.add(command)
-        failed = partial(self._waiting.fail, waiting)
-        self._log.send(command.entry, partition_of(command.stream, self._log.partitions), failed)
-        return waiting.answer
+    def _append(self, waiting: Sequence[Waiting]) -> None:
+        by_partition = defaultdict[int, list[Waiting]](list)
+        for each in waiting:
+            by_partition[partition_of(each.command.stream, self._log.partitions)].append(each)
+        for partition, some in by_partition.items():
+            self._log.send([each.command.entry for each in some], partition, partial(self._waiting.fail, some))
 
     async def _send_again(self, command: Outgoing, place: Place) -> Receipt:
         """The answer to a command whose id was used before, if the receipt at this place is about the id."""
         earlier = await asyncio.to_thread(self._read, command.command_id, place)
         if earlier is None:
-            return await self._append(command)
+            again = self._waiting.add(command)
+            self._append([again])
+            return await again.answer
         return earlier if earlier.fingerprint == command.fingerprint else key_reused(earlier, command)
 
     def _read(self, command_id: str, place: Place) -> Receipt | None:

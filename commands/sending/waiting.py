@@ -73,9 +73,9 @@ class WaitingCommands:
         """Give these receipts to the commands that wait for them; called in any thread."""
         self._take_later([partial(self._answer, record) for record in records])
 
-    def fail(self, waiting: Waiting, error: Exception) -> None:
-        """Give a command this error; called in any thread."""
-        self._take_later([partial(self._fail, waiting, error)])
+    def fail(self, waiting: Sequence[Waiting], error: Exception) -> None:
+        """Give commands this error; called in any thread."""
+        self._take_later([partial(self._fail, each, error) for each in waiting])
 
     def _take_later(self, steps: Sequence[Callable[[], None]]) -> None:
         if self._loop is not None and not self._loop.is_closed():

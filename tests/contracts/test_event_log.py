@@ -296,10 +296,10 @@ def test_each_topic_is_told_from_every_other(log: EventLog) -> None:
 def test_submitted_commands_are_stored_in_order(log: EventLog) -> None:
     stored = [log.submit(entry(f"c{n}", topic=COMMANDS), 1) for n in range(5)]
     failed: list[LogUnavailable] = []
-    log.send(entry("c5", topic=COMMANDS), 1, failed.append)
-    stored.append(log.submit(entry("c6", topic=COMMANDS), 1))
-    assert [future.result(10) for future in stored] == [0, 1, 2, 3, 4, 6]
-    assert keys(log, COMMANDS, 1) == [f"c{n}" for n in range(7)]
+    log.send([entry(f"c{n}", topic=COMMANDS) for n in (5, 6)], 1, failed.append)
+    stored.append(log.submit(entry("c7", topic=COMMANDS), 1))
+    assert [future.result(10) for future in stored] == [0, 1, 2, 3, 4, 7]
+    assert keys(log, COMMANDS, 1) == [f"c{n}" for n in range(8)]
     assert failed == []
 
 

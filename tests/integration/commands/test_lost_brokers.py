@@ -57,7 +57,7 @@ def test_who_submits_is_told_and_the_next_one_is_served(
     log = KafkaLog(log_settings)
     monkeypatch.setattr(kafka_writer, "Producer", first_is_lost(Producer))
     lost, failed = log.submit(Entry(COMMANDS, "lost", b"{}", 1), 0), list[LogUnavailable]()
-    log.send(Entry(COMMANDS, "lost too", b"{}", 1), 0, failed.append)
+    log.send([Entry(COMMANDS, "lost too", b"{}", 1)], 0, failed.append)
     with pytest.raises(LogUnavailable, match=r"Purged|timed out"):
         lost.result(30)
     eventually(lambda: failed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -42,10 +42,11 @@ class FaultyLog(MemoryLog):
         failed.set_exception(LogUnavailable("appending", "no broker"))
         return failed
 
-    def send(self, entry: Entry, partition: int, failed: Callable[[LogUnavailable], None]) -> None:
-        error = self.submit(entry, partition).exception()
-        if isinstance(error, LogUnavailable):
-            failed(error)
+    def send(self, entries: Sequence[Entry], partition: int, failed: Callable[[LogUnavailable], None]) -> None:
+        for entry in entries:
+            error = self.submit(entry, partition).exception()
+            if isinstance(error, LogUnavailable):
+                failed(error)
 
 
 @contextmanager

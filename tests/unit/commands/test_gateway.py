@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from commands.receipt import Receipt, ReceiptError, RecordedEvent, reuse_key
 from commands.sending.gateway import CommandGateway
 from commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
 from commands.sending.waiting import WOKEN_PER_TURN
-from eventlog.envelope import Envelope, Position, decode
+from eventlog.envelope import Envelope, Position, decode, partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry, Record
@@ -175,6 +175,28 @@ def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
     play(scenario)
 
 
+def test_commands_that_may_not_be_in_the_log_are_told_and_those_of_other_partitions_are_answered() -> None:
+    class Halved(MemoryLog):
+        def send(self, entries: Sequence[Entry], partition: int, failed: Callable[[LogUnavailable], None]) -> None:
+            if partition == 0:
+                failed(LogUnavailable("appending", "no broker"))
+            else:
+                super().send(entries, partition, failed)
+
+    async def main() -> None:
+        log = Halved(partitions=2)
+        kind, now = CommandRegistry.load().command("listing.list_property"), datetime.now(UTC)
+        sent = [prepare(kind, LISTING | {"listing_id": f"L{n}"}, now) for n in range(8)]
+        async with gateway_on(log, answered=True, timeout_s=60.0) as gateway:
+            answers = await asyncio.gather(*gateway.send(sent), return_exceptions=True)
+        for command, answer in zip(sent, answers, strict=True):
+            lost = partition_of(command.stream, log.partitions) == 0
+            assert isinstance(answer, LogUnavailable if lost else Receipt)
+        assert {type(answer) for answer in answers} == {LogUnavailable, Receipt}
+
+    asyncio.run(main())
+
+
 def test_a_command_that_nobody_waits_for_any_more_leaves_its_id_to_others() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
         gone = asyncio.create_task(gateway.submit("listing.list_property", LISTING, command_id="k"))
@@ -194,8 +216,7 @@ def test_however_many_fail_at_once_little_is_done_in_a_turn_of_the_loop(error: t
         for answer in sent:
             answer.add_done_callback(lambda _: failed.append(turn))
         if error is LogUnavailable:
-            for waiting in list(gateway._waiting._by_deadline):
-                gateway._waiting.fail(waiting, LogUnavailable("appending", "no broker"))
+            gateway._waiting.fail(list(gateway._waiting._by_deadline), LogUnavailable("appending", "no broker"))
         while len(failed) < len(sent):
             turn += 1
             await asyncio.sleep(0)
