@@ -15,6 +15,7 @@ from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from commands.declaring.registry import AnyAggregate, CommandType
 from commands.declaring.scalars import is_as_in_json
+from commands.declaring.times import may_hold_times, unfit_times
 from commands.declaring.upcasting import version_problem
 from commands.errors import BadDecision, BrokenStream, MalformedCommand, UnreadableEvent, UnreadableSnapshot
 from eventlog.envelope import Envelope, stream_name
@@ -59,6 +60,8 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
         raise MalformedCommand(kind.type, [dict(detail) for detail in details]) from error
     except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
         raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
+    if may_hold_times(kind) and (unfit := list(unfit_times(command))):
+        raise MalformedCommand(kind.type, unfit)
     aggregate_id = str(getattr(command, aggregate.id_field))
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 
@@ -142,6 +145,10 @@ def read_back(event: Event, body: bytes) -> Event:
     if body.translate(_DIGITS_ALIKE).find(_LONG_NUMBER) >= 0:
         for detail in too_large(json.loads(body)):
             raise BadDecision(f'"{event.type}" cannot be read back: {detail["msg"]}')
+    if may_hold_times(type(event)):
+        for detail in unfit_times(read):
+            place = ".".join(map(str, detail["loc"]))
+            raise BadDecision(f'"{event.type}" has a time that views cannot read in "{place}": {detail["msg"]}')
     return read
 
 

@@ -16,6 +16,8 @@ ERASED_DAYS = 7
 """After this time, a record whose key has a tombstone is on no broker's disk. To remove it, Kafka rewrites the whole
 partition, so a shorter time costs more.
 """
+TOMBSTONES_DAYS = 7
+"""So long a compacted topic keeps a tombstone at least; whoever reads it later does not learn of the deletion."""
 COMPACTION_LAG = "max.compaction.lag.ms"
 
 COMMANDS = "commands"
@@ -89,7 +91,7 @@ def view_topic(view: str, settings: LogSettings) -> TopicSpec:
 
 def compact_settings(settings: LogSettings) -> dict[str, str]:
     """Kafka's settings of a topic that keeps the last record of each key."""
-    erased = {"delete.retention.ms": str(7 * DAY_MS), COMPACTION_LAG: str(ERASED_DAYS * DAY_MS)}
+    erased = {"delete.retention.ms": str(TOMBSTONES_DAYS * DAY_MS), COMPACTION_LAG: str(ERASED_DAYS * DAY_MS)}
     return {"cleanup.policy": "compact", **erased, **_written(settings)}
 
 

@@ -16,6 +16,7 @@ from eventlog.capturing import Captured, Hashed, Source, Truncated
 from eventlog.capturing.values import PLACEHOLDER, STAND_INS
 from projections import Cache, Deleted, Postgres, TableView, current, minus
 from projections.folding.folder import UnclearRecord
+from tests.edge_times import OUTSIDE
 from tests.seeds import seed_of
 from tests.unit.capturing.records import record
 
@@ -85,7 +86,7 @@ USUAL: dict[str, list[Any]] = {
     "is_new": [True, False],
     "price": ["12.50", None, "NaN", "1E+3"],
     "made_at": ["2024-02-29T10:11:12.123456Z", "0001-01-01T00:00:00Z", "2024-01-01T00:00:00+02:00"],
-    "sold_at": [None, "2024-02-29T10:11:12Z", "+10000-01-01T00:00:00Z", "-0043-01-01T00:00:00Z"],
+    "sold_at": [None, "2024-02-29T10:11:12Z", "+10000-01-01T00:00:00Z", "-0043-01-01T00:00:00Z", *OUTSIDE],
     "day": ["2024-02-29Z", "2024-02-29", None, "-0043-01-01Z"],
     "hour": ["10:11:12.5Z", "10:11:12", None],
     "lasts": ["P1Y2M3DT4H5M6.5S", "P0Y0M0DT0H0M0S", "P0Y0M-3DT0H0M-1.000001S", None, "P0Y0M0DT0H0M1.5E-5S"],

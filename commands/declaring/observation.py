@@ -12,6 +12,7 @@ import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from commands.declaring.json_body import NUL, too_large
+from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
@@ -118,6 +119,8 @@ class ObservationRegistry:
             raise MalformedObservation(observation_type, [NUL])
         if LARGE.search(report) and (large := list(too_large(orjson.loads(report)))):
             raise MalformedObservation(observation_type, large)
+        if may_hold_times(self.types[observation_type]) and (unfit := list(unfit_times(read.data, ("data",)))):
+            raise MalformedObservation(observation_type, unfit)
         return read
 
 

@@ -35,14 +35,11 @@ from commands.declaring.steps import (
     Written,
     name_of,
 )
+from commands.declaring.times import is_time
 
 WHOLE: Final = r"-?[0-9]+"
 NUMBER: Final = r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"
-TIME: Final = (
-    r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
-    r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])?"
-)
-"""Patterns of texts that are integers, numbers or times; Java and Python read them the same way."""
+"""Patterns of texts that are integers or numbers; Java and Python read them the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +225,13 @@ def evaluate(lineage: Lineage, data: Mapping[str, Any]) -> Any:
 
 
 def fits(value: Any, kind: Kind) -> bool:
-    """Whether a JSON value is of this kind: integers of up to 64 bits, finite floats, times in RFC 3339."""
+    """Whether a JSON value is of this kind: integers of up to 64 bits, finite floats, times (see `is_time`)."""
     if kind is int:
         return type(value) is int and -(2**63) <= value < 2**63
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     if kind is datetime:
-        return isinstance(value, str) and re.fullmatch(TIME, value) is not None and _is_date(value[:10])
+        return is_time(value)
     return value is not None and not isinstance(value, _Unfit) and isinstance(value, kind)
 
 
@@ -376,14 +373,6 @@ def _convert(how: Conversion, value: Any, source: Kind) -> Any:
             return dict(how.words).get(value, value)
         case _:
             assert_never(how)
-
-
-def _is_date(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _quoted(names: typing.Iterable[str]) -> str:

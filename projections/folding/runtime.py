@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from commands.declaring.upcasting import TIME
+from commands.declaring.times import TIME
 from projections.folding.lists import Gathered, Parts, Ranks, Values, combined
 from projections.table.expressions import format_milliseconds
 from projections.table.monoids.sketches import register_of

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from commands.declaring.aggregate import Event
-from commands.declaring.upcasting import fits
+from commands.declaring.times import is_outside, is_time
 from eventlog.envelope import SPEC_VERSION, Envelope, Position
 from eventlog.source_positions import topic_and_partition
 from projections.folding.compiled import OnlySpark
@@ -19,7 +19,7 @@ from projections.table.changes import NotAChange, Place, TableReader, envelope_o
 from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.fold_plan import Lift
-from projections.table.items import items_read, list_in
+from projections.table.items import list_in
 from projections.table.patch import Patch
 from projections.table.rows import row_of
 from projections.table.types import ColumnType, field_types
@@ -50,7 +50,10 @@ def patches(view: TableView, record: UnclearRecord) -> list[Patch]:
         raise Unreadable(reason)
     text = (record.value or b"").decode()
     source = Source(envelope, Position(partition, record.offset), record.timestamp_ms, text, topic)
-    return reference.lift(view, source)
+    try:
+        return reference.lift(view, source)
+    except (ValueError, OverflowError) as error:  # a value that no check knows must not end a rebuild
+        raise Unreadable(f'"{envelope.type}" cannot be read: {type(error).__name__}: {error}') from error
 
 
 def _change_in(table: TableReader, record: UnclearRecord, place: Place) -> Envelope:
@@ -109,7 +112,7 @@ def _check_times(view: TableView, envelope: Envelope, record: UnclearRecord) -> 
     if lift is None or lift.event is None or envelope.data_version != lift.event.version:
         return
     for path, found in _times(lift, lift.event, envelope.data):
-        if found is not None and not fits(found, datetime):
+        if found is not None and not is_time(found) and not is_outside(found):
             raise OnlySpark(f'record {record.source}:{record.offset} has the time {found!r} in "{path}"')
 
 
@@ -118,7 +121,7 @@ def _times(lift: Lift, event: type[Event], data: Mapping[str, Any]) -> Iterator[
     for name in lift.fields:
         if kinds[name] is ColumnType.TIME:
             yield name, data.get(name)
-    for each in items_read(lift.reads):
+    for each in lift.items:
         if each.kind(event) is ColumnType.TIME:
             for item in list_in(data, each.list) or ():
                 yield f"{each.list}[].{each.name}", item.get(each.name) if isinstance(item, dict) else None

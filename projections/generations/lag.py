@@ -16,6 +16,7 @@ from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
 from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
+from projections.generations.kept import missed, missed_since
 from projections.generations.registry import Generation, Generations
 from projections.generations.sources import ends as ends_of
 from projections.generations.sources import sources
@@ -141,18 +142,10 @@ class Lags:
         if isinstance(ledgers, StoreUnavailable) or ledgers is None:
             return replace(lag, problem=str(ledgers))
         own = sources([view], self.settings)
-        lost = [
-            each for each, (first, _) in patches.items() if each not in ledgers or ledgers[each].next_offset < first
-        ]
-        if lost:
-            problem = f"its ledger or the patches that it needs are gone: run `replay rebuild {view.name}`"
-            return replace(lag, standing="lost", position=position(ledgers, own), problem=problem)
         reached = position(ledgers, own)
-        # the ends were read before the ledgers
-        ahead = [each for each, at in reached.items() if at > tails[each].end and at > self._end(each)]
-        if ahead:
-            problem = f"{ahead[0]} was deleted and made again since it was read: run `replay rebuild {view.name}`"
-            return replace(lag, standing="lost", position=reached, problem=problem)
+        lost = self._why_lost(view, store, live, ledgers, reached, tails, patches)
+        if lost:
+            return replace(lag, standing="lost", position=reached, problem=lost)
         behind = [tails[each].after(at) for each, at in reached.items()]
         events, oldest_ms = sum(count for count, _ in behind), min((at for _, at in behind if at), default=None)
         return replace(
@@ -164,6 +157,26 @@ class Lags:
             freshness_s=0.0 if oldest_ms is None else round(max(0.0, time.time() - oldest_ms / 1000), 3),
             problem=_problem(live),
         )
+
+    def _why_lost(
+        self,
+        view: View,
+        store: str,
+        live: Generation,
+        ledgers: Mapping[int, Ledger],
+        reached: Mapping[str, int],
+        tails: Mapping[str, _Tail],
+        patches: Mapping[int, tuple[int, int]],
+    ) -> str:
+        """Why only a replay can bring it up to date; empty if patches can."""
+        if any(each not in ledgers or ledgers[each].next_offset < first for each, (first, _) in patches.items()):
+            return f"its ledger or the patches that it needs are gone: run `replay rebuild {view.name}`"
+        # the ends were read before the ledgers
+        ahead = [each for each, at in reached.items() if at > tails[each].end and at > self._end(each)]
+        if ahead:
+            return f"{ahead[0]} was deleted and made again since it was read: run `replay rebuild {view.name}`"
+        since = missed_since(view, live, store, ledgers, self.log)
+        return missed(since, view.name) if since else ""
 
     def _end(self, source: str) -> int:
         return self.log.end(*topic_and_partition(source))

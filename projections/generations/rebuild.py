@@ -13,11 +13,12 @@ from projections.errors import NotPublished, ProjectionError, RebuildFailed
 from projections.generations.builder import Builder, Noted, wait_for_loaders
 from projections.generations.building import Build, Loaded, Options, Rebuilt, Step
 from projections.generations.dropping import drop_old
+from projections.generations.kept import missed, missed_since
 from projections.generations.registry import Generation
 from projections.generations.stream_report import read_report
 from projections.generations.top_up import top_up
 from projections.stores.open import opened
-from projections.stores.store import Target
+from projections.stores.store import Target, ViewStore
 from projections.view import View, has_state
 
 log = logging.getLogger(__name__)
@@ -203,12 +204,14 @@ class Rebuilder(Builder):
     def roll_back(self, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
         """Make the previous generation live again, once it has caught up.
 
-        Raises RebuildFailed if there is none, or if this code declares another version.
+        Raises RebuildFailed if there is none, if this code declares another version, or if it may have missed deletions
+        of captured rows that the log no longer has.
         """
         began = time.monotonic()
         with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
             before = self._before(view)
             target, result = Target(view, before.generation), Rebuilt(view.name, before.generation)
+            self._check_deletions(before, target, stores)
             build = self.new_build(target, stores, lock, {}, {}, on_step, result, Options(allow_older=True))
             try:
                 if has_state(view):
@@ -227,6 +230,13 @@ class Rebuilder(Builder):
             except (ProjectionError, EventLogError, OSError) as error:
                 raise RebuildFailed(view.name, build.doing, str(error)) from error
         return result
+
+    def _check_deletions(self, before: Generation, target: Target, stores: Sequence[ViewStore]) -> None:
+        view = target.view
+        for store in stores:
+            since = missed_since(view, before, store.name, store.ledgers(target), self.log)
+            if since is not None:
+                raise RebuildFailed(view.name, "start", f"generation {before.generation}: {missed(since, view.name)}")
 
     def _before(self, view: View) -> Generation:
         """The generation to roll back to: the one with this declaration that was live last."""

@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -34,7 +34,8 @@ class Generation:
     last event of bulk. patch_starts: by partition of `patches`, the offset from which it is
     loaded. stores: where it was built. declaration: its lines. published: whether the plain names lead to it. events,
     seconds: how much bulk read, and how long it took. source, selection: of a view made with --as. replays,
-    next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
+    next_replay: how often upkeep has replayed the view in a row, and when it may do so again. kept: see
+    `projections.generations.kept`.
     """
 
     view: str
@@ -56,6 +57,7 @@ class Generation:
     selection: str | None
     replays: int | None = None
     next_replay: datetime | None = None
+    kept: Mapping[str, float] = field(default_factory=dict)
 
 
 class RebuildLock:
@@ -172,6 +174,12 @@ class Generations:
         values = {"view": view.name, "tag": view.tag, "replays": replays, "pause_s": pause_s}
         with self._connect() as connection:
             connection.execute(self._sql(statements.PAUSED), values)
+
+    def kept(self, view: str, generation: int, store: str, age_s: float) -> None:
+        """Record that a generation had applied everything in a store that came up to so many seconds ago."""
+        values = {"view": view, "generation": generation, "store": store, "age_s": age_s}
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.KEPT), values)
 
     def withdraw(self, view: str) -> None:
         """Make no generation of `view` live."""

@@ -22,7 +22,8 @@ CREATE TABLE IF NOT EXISTS {schema}.generations (
 -- stores: where it was built; declaration: its lines; published: whether the plain names lead to it;
 -- events, seconds: what bulk read and how long it took;
 -- source, selection: of a view made with --as, its source view and the selected events;
--- replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again
+-- replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again;
+-- kept: by store, until when it was kept up to date at least, in seconds since 1970
 ALTER TABLE {schema}.generations
     ADD COLUMN IF NOT EXISTS stores      jsonb NOT NULL DEFAULT '["postgres", "elasticsearch", "valkey"]',
     ADD COLUMN IF NOT EXISTS declaration jsonb NOT NULL DEFAULT '[]',
@@ -32,7 +33,8 @@ ALTER TABLE {schema}.generations
     ADD COLUMN IF NOT EXISTS source      text,
     ADD COLUMN IF NOT EXISTS selection   text,
     ADD COLUMN IF NOT EXISTS replays     integer,
-    ADD COLUMN IF NOT EXISTS next_replay timestamptz;
+    ADD COLUMN IF NOT EXISTS next_replay timestamptz,
+    ADD COLUMN IF NOT EXISTS kept        jsonb NOT NULL DEFAULT '{{}}';
 
 -- the last number given to a generation of each view: none is used twice, because a writer to one may outlive it
 CREATE TABLE IF NOT EXISTS {schema}.generation_numbers (view text PRIMARY KEY, last integer NOT NULL);
@@ -47,7 +49,8 @@ CREATE TABLE IF NOT EXISTS {schema}.live_views (
 
 COLUMNS = (
     "view, generation, version, tag, fingerprint, state, base AS bulk_ends, start AS patch_starts, "
-    "created_at, live_at, stores, declaration, published, events, seconds, source, selection, replays, next_replay"
+    "created_at, live_at, stores, declaration, published, events, seconds, source, selection, replays, next_replay, "
+    "kept"
 )
 
 ALL = f"SELECT {COLUMNS} FROM {{schema}}.generations ORDER BY view, generation"  # noqa: S608
@@ -120,6 +123,12 @@ MEASURED = "UPDATE {schema}.generations SET events = %s, seconds = %s WHERE view
 PAUSED = """
 UPDATE {schema}.generations SET replays = %(replays)s, next_replay = now() + %(pause_s)s * interval '1 second'
 WHERE view = %(view)s AND tag = %(tag)s AND state = 'live'
+"""
+
+KEPT = """
+UPDATE {schema}.generations
+SET kept = kept || jsonb_build_object(%(store)s::text, extract(epoch FROM now()) - %(age_s)s)
+WHERE view = %(view)s AND generation = %(generation)s
 """
 
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"

@@ -17,6 +17,7 @@ from eventlog.errors import EventLogError
 from eventlog.source_positions import positions_text
 from projections.errors import ProjectionError
 from projections.generations.arrivals import Arrivals
+from projections.generations.kept_notes import KeptNotes
 from projections.generations.lag import COUNTED_RECORDS, QUERIES, Lag, Lags
 from projections.generations.rates import LOCAL, Bulk, Rates, bulk_rate, quicker_in_bulk
 from projections.generations.repeats import Repeats
@@ -57,6 +58,7 @@ class Upkeep:
     _not_before: dict[str, float] = field(default_factory=dict)
     _stalls: Stalls = field(default_factory=Stalls)
     _repeats: Repeats = field(default_factory=Repeats)
+    _kept: KeptNotes = field(default_factory=KeptNotes)
 
     def run(self, stop: threading.Event) -> None:
         """Check until `stop` is set; errors are logged, and the check is repeated."""
@@ -93,6 +95,8 @@ class Upkeep:
         self._arrivals.note(ends, looked)
         self._restart(self._stalls.due(found, ends, self.parts))
         now = time.monotonic()
+        for noted in self._kept.due(found, self.lags.views.views, now):
+            self.lags.generations.kept(*noted)
         self._repeats.forget_helped(found)
         due = [
             name

@@ -11,14 +11,15 @@ from typing import Final
 
 import orjson
 
-from commands.declaring.upcasting import NUMBER, TIME, WHOLE
+from commands.declaring.times import TIME
+from commands.declaring.upcasting import NUMBER, WHOLE
 from eventlog.capturing.columns import Column, Kind, Truncated
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, STAND_INS
 from projections.table.changes import MAX_DIGITS, READ_YEAR, SHORT
 from projections.table.expressions import identifier, literal
 from projections.table.rows import Deleted, row_of
-from projections.table.types import SPARK_TYPES, ColumnType
+from projections.table.types import SPARK_TYPES, ColumnType, is_outside_years, within_years
 
 CHANGE, KEY, TEXTS, ROW, LACKS = "change", "row_key", "row_texts", "row_values", "row_lacks"
 """Columns: the parsed record and key, the texts of the row, its values, and what it lacks."""
@@ -180,7 +181,9 @@ def _is_null(column: Column, text: str) -> str:
             return _is_not_finite(text)
         case Kind.FLOAT:
             return f"({_is_not_finite(text)} or {_matches(text, NUMBER)})"
-        case Kind.TIMESTAMP | Kind.DATE:
+        case Kind.TIMESTAMP:
+            return f"(not {_matches(text, READ_YEAR + '(?s:.*)')} or {is_outside_years(_time(text))})"
+        case Kind.DATE:
             return f"not {_matches(text, READ_YEAR + '(?s:.*)')}"
         case Kind.JSON:
             return f"trim({text}) = 'null'"
@@ -200,7 +203,7 @@ def _read(column: Column, text: str) -> str:
         case Kind.DECIMAL:
             return f"if({_is_not_finite(text)}, null, {text})"
         case Kind.TIMESTAMP:
-            return f"if({_matches(text, TIME)}, try_cast({text} as timestamp), null)"
+            return within_years(_time(text))
         case Kind.DATE:
             return f"if({_matches(text, READ_YEAR + '(?s:.*)')}, {_without_zone(text)}, null)"
         case Kind.TIME:
@@ -215,6 +218,10 @@ def _read(column: Column, text: str) -> str:
             return f"if(startswith({text}, '['), {text}, null)"
         case _:
             return text
+
+
+def _time(text: str) -> str:
+    return f"if({_matches(text, TIME)}, try_cast({text} as timestamp), null)"
 
 
 def _is_not_finite(text: str) -> str:

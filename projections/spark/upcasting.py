@@ -22,7 +22,8 @@ from commands.declaring.steps import (
     Widened,
     Written,
 )
-from commands.declaring.upcasting import NUMBER, TIME, WHOLE, Constant, Converted, Lineage, Part, Recorded
+from commands.declaring.times import TIME
+from commands.declaring.upcasting import NUMBER, WHOLE, Constant, Converted, Lineage, Part, Recorded
 from projections.table.expressions import identifier, literal
 from projections.table.types import PYTHON_TYPES, SPARK_TYPES, ColumnType
 

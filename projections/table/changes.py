@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from commands.declaring.upcasting import NUMBER, TIME, WHOLE
+from commands.declaring.times import is_outside, is_time
+from commands.declaring.upcasting import NUMBER, WHOLE
 from eventlog.capturing.changes import key_as_text
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured
@@ -64,7 +65,7 @@ SHORT: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
 READ_YEAR: Final = r"(?!0000)[0-9]{4}-"
 """Times before and after these years are null, because no store has them."""
 _LONG_NUMBER: Final = re.compile("[0-9]{19}")
-_TIME, _WHOLE, _NUMBER, _YEAR = re.compile(TIME), re.compile(WHOLE), re.compile(NUMBER), re.compile(READ_YEAR)
+_WHOLE, _NUMBER, _YEAR = re.compile(WHOLE), re.compile(NUMBER), re.compile(READ_YEAR)
 
 
 @dataclass(frozen=True)
@@ -241,13 +242,9 @@ def _boolean(value: Any) -> bool | Absent:
 
 def _timestamp(value: Any) -> str | Absent | None:
     text = _text(value)
-    if not _YEAR.match(text):
+    if not _YEAR.match(text) or is_outside(text):
         return None
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return Absent.UNFIT
-    return text if _TIME.fullmatch(text) else Absent.UNFIT
+    return text if is_time(text) else Absent.UNFIT
 
 
 def _interval(value: Any) -> str | Absent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -13,14 +13,14 @@ from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, Position
 from eventlog.topics import EVENTS
 from projections.table.declared import storage_word
-from projections.table.types import SPARK_TYPES, ColumnType, field_types
+from projections.table.types import SPARK_TYPES, ColumnType, field_types, in_milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """One event for an expression: its envelope, its position in its topic, and the record's text.
 
-    item, index: if it is one item of a list in the event (`projections/table/items.py`).
+    item, index: if it is one item of a list in the event. lists: whose items are read (`projections/table/items.py`).
     """
 
     envelope: Envelope
@@ -30,6 +30,7 @@ class Source:
     topic: str = EVENTS
     item: Mapping[str, Any] | None = None
     index: int = 0
+    lists: Mapping[str, Sequence[Any]] | None = None
 
 
 class Expression(Protocol):
@@ -73,7 +74,7 @@ class Field:
         column, own = f"data.{identifier(self.name)}", self.kind(event)
         if parsed[self.name] is not own:
             column = f"try_cast({column} as {SPARK_TYPES[own]})"
-        return f"date_trunc('millisecond', {column})" if own is ColumnType.TIME else column
+        return in_milliseconds(column) if own is ColumnType.TIME else column
 
     def evaluate(self, source: Source) -> Any:
         return source.envelope.data.get(self.name)

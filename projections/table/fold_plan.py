@@ -43,6 +43,11 @@ class Lift:
         return [self.key, *self.brings.values(), *([] if self.condition is None else [self.condition])]
 
     @cached_property
+    def items(self) -> frozenset[Item]:
+        """The fields of items that are read."""
+        return items_read(self.reads)
+
+    @cached_property
     def fields(self) -> tuple[str, ...]:
         """The fields of the event that are read, including the key, sorted by name."""
         names = {name for read in self.reads for name in read.fields()}
@@ -55,7 +60,7 @@ class Lift:
             return ()
         always = self.key.fields() | ({self.through} if self.through else set())
         names = tuple(name for name in self.fields if name in always or is_required(self.event, name))
-        return (*names, *items_required(items_read(self.reads), self.event, self.key))
+        return (*names, *items_required(self.items, self.event, self.key))
 
     def keys(self, data: Mapping[str, Any], envelope: Envelope) -> tuple[str, ...]:
         """The rows that an event changes, from its data in the current version: a key for each of its patches."""

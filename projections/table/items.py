@@ -9,11 +9,12 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from commands.declaring.aggregate import Event
+from commands.declaring.times import is_time
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Source, attribute, identifier, literal, typed
 from projections.table.monoids.monoid import StateField
 from projections.table.monoids.sketches import register_of, register_spark
-from projections.table.types import SPARK_TYPES, ColumnType, is_required_item, item_types
+from projections.table.types import SPARK_TYPES, ColumnType, in_milliseconds, is_required_item, item_types, within_years
 
 ITEM: Final = "item"
 INDEX: Final = "i"
@@ -41,7 +42,7 @@ class Item:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         column = f"{ITEM}.{identifier(self.name)}"
-        return f"date_trunc('millisecond', {column})" if self.kind(event) is ColumnType.TIME else column
+        return in_milliseconds(column) if self.kind(event) is ColumnType.TIME else column
 
     def evaluate(self, source: Source) -> Any:
         return (source.item or {}).get(self.name)
@@ -202,7 +203,7 @@ def item(list: str, name: str) -> Item:
 
 def items_of(source: Source, name: str) -> list[Source]:
     """The event once per item of one of its lists."""
-    items = list_in(source.envelope.data, name) or []
+    items = (source.lists or {}).get(name) or list_in(source.envelope.data, name) or []
     return [
         replace(source, item=each if isinstance(each, dict) else None, index=index) for index, each in enumerate(items)
     ]
@@ -217,6 +218,17 @@ def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
         except orjson.JSONDecodeError:
             return None
     return found if isinstance(found, list) else None
+
+
+def lists_read(data: Mapping[str, Any], read: frozenset[Item], event: type[Event] | None) -> dict[str, list[Any]]:
+    """The lists of these items, with the values of their fields as Spark reads them.
+
+    A value of another type is null, and any value is a text.
+    """
+    kinds: dict[str, dict[str, ColumnType]] = {}
+    for each in read:
+        kinds.setdefault(each.list, {})[each.name] = each.kind(event)
+    return {name: [_typed_item(each, kinds[name]) for each in list_in(data, name) or ()] for name in kinds}
 
 
 def items_python(name: str, event: type[Event] | None) -> str:
@@ -248,9 +260,26 @@ def missing_items(required: Sequence[ItemField]) -> list[str]:
         lists.setdefault(each.list, {})[each.name] = each.kind
     conditions = []
     for name, kinds in lists.items():
-        absent = " or ".join(f"{ITEM}.{identifier(field)} is null" for field in kinds)
+        absent = " or ".join(f"{_read_item(field, kind)} is null" for field, kind in kinds.items())
         conditions.append(f"coalesce(exists({items_spark(name, kinds)}, {ITEM} -> {absent}), true)")
     return conditions
+
+
+def _typed_item(found: Any, kinds: Mapping[str, ColumnType]) -> Any:
+    if not isinstance(found, dict):
+        return found
+    return {**found, **{name: _typed(found.get(name), kind) for name, kind in kinds.items()}}
+
+
+def _typed(value: Any, kind: ColumnType) -> Any:
+    if not _fits(value, kind):
+        return None
+    return orjson.dumps(value).decode() if kind is ColumnType.TEXT and not isinstance(value, str) else value
+
+
+def _read_item(name: str, kind: ColumnType) -> str:
+    column = f"{ITEM}.{identifier(name)}"
+    return within_years(column) if kind is ColumnType.TIME else column
 
 
 def _fits(value: Any, kind: ColumnType) -> bool:
@@ -262,6 +291,8 @@ def _fits(value: Any, kind: ColumnType) -> bool:
             return isinstance(value, int | float) and not isinstance(value, bool)
         case ColumnType.BOOLEAN:
             return isinstance(value, bool)
+        case ColumnType.TIME:
+            return is_time(value)
         case _:
             return value is not None
 

@@ -12,7 +12,7 @@ from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS
 from projections.table.event_data import current_data, is_partial, problem
 from projections.table.expressions import Source
-from projections.table.items import items_of
+from projections.table.items import items_of, lists_read
 from projections.table.monoids import State
 from projections.table.patch import Patch, Place
 from projections.table.shown import DELETED
@@ -29,9 +29,9 @@ def lift(view: TableView, source: Source) -> list[Patch]:
         return []
     if problem([view.plan], source.envelope) is not None or is_partial(effect, source.envelope):
         return []
-    source = replace(
-        source, envelope=structs.replace(source.envelope, data=current_data(effect.event, source.envelope))
-    )
+    data = current_data(effect.event, source.envelope)
+    lists = lists_read(data, effect.items, effect.event)
+    source = replace(source, envelope=structs.replace(source.envelope, data=data), lists=lists)
     fields = {field.name: field for field in view.layout.fields}
     place = source.position
     return [

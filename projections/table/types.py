@@ -74,6 +74,9 @@ ELASTICSEARCH_TYPES: Mapping[ColumnType, str] = {
 }
 """Of visible columns; a list has no mapping: it is stored in the document, and not indexed."""
 
+_FIRST, _LAST = "timestamp'0001-01-01 00:00:00Z'", "timestamp'9999-12-31 23:59:59.999999Z'"
+"""Spark SQL of the first and the last time that every store has."""
+
 PYTHON_TYPES: Mapping[type, ColumnType] = {
     str: ColumnType.TEXT,
     int: ColumnType.INTEGER,
@@ -100,6 +103,21 @@ def canonical(value: Any, kind: ColumnType) -> Any:
 def format_time(time: datetime) -> str:
     """RFC 3339 in UTC with milliseconds, as Spark's `to_json` writes a timestamp; as text, it sorts by time."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def within_years(column: str) -> str:
+    """Spark SQL of a time that is null outside the years 1 to 9999 in UTC, as in Python (see `is_time`)."""
+    return f"if({column} between {_FIRST} and {_LAST}, {column}, null)"
+
+
+def is_outside_years(column: str) -> str:
+    """Spark SQL of whether a time is outside these years; false if it is null."""
+    return f"coalesce({column} not between {_FIRST} and {_LAST}, false)"
+
+
+def in_milliseconds(column: str) -> str:
+    """Spark SQL of a time in an event, as rows have it."""
+    return f"date_trunc('millisecond', {within_years(column)})"
 
 
 def column_type(annotation: Any) -> ColumnType:

@@ -12,7 +12,7 @@ from eventlog.topics import EVENTS
 from projections.spark.events import LogSchema, parse_topic, unreadable
 from projections.stream.sources import Events, Observed, StreamSource
 from projections.table.expressions import identifier, literal
-from projections.table.types import SPARK_TYPES
+from projections.table.types import SPARK_TYPES, ColumnType, within_years
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +60,7 @@ def _events(records: DataFrame, source: Events) -> Records:
     return Records(
         frame=parse_topic(records, schema, literal(EVENTS)),
         columns={
-            **{name: f"data.{identifier(name)}" for name in source.fields},
+            **{name: _field("data", name, kind) for name, kind in source.fields.items()},
             **{name: name for name in ("id", "stream", "sequence")},
         },
         time="time",
@@ -84,10 +84,11 @@ def _observations(records: DataFrame, source: Observed) -> Records:
         "`offset`",
     )
     parsed = raw.selectExpr("*", f"from_json(record, {literal(_ddl(source))}) as document")
+    fields = {name: _field("document.data", name, kind) for name, kind in source.fields.items()}
     return Records(
         frame=parsed.selectExpr("*", "try_cast(document.recordedtime as timestamp) as recorded"),
         columns={
-            **{name: f"document.data.{identifier(name)}" for name in source.fields},
+            **fields,
             "id": "document.id",
             "source": _REPORTER,
         },
@@ -103,12 +104,17 @@ def _observations(records: DataFrame, source: Observed) -> Records:
             each.type: " or ".join(
                 [
                     f"coalesce(document.dataversion, 0) not between 1 and {each.version}",
-                    *(f"document.data.{identifier(name)} is null" for name in source.required(each)),
+                    *(f"{fields[name]} is null" for name in source.required(each)),
                 ]
             )
             for each in source.classes
         },
     )
+
+
+def _field(data: str, name: str, kind: ColumnType) -> str:
+    column = f"{data}.{identifier(name)}"
+    return within_years(column) if kind is ColumnType.TIME else column
 
 
 def _ddl(source: Observed) -> str:

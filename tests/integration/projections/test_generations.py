@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing
@@ -102,3 +104,21 @@ def test_loaders_follow_what_is_live_of_every_version(registry: Registry) -> Non
         registry.build(V1)
         registry.build(V2)
         assert [(each.tag, each.generation) for each in live()] == [("by_group@1", 1), ("by_group@2", 2)]
+
+
+def test_until_when_a_generation_was_kept_up_is_known_by_store_also_if_an_earlier_release_made_the_registry(
+    registry: Registry, servers: dict[str, RealServer], settings: LogSettings
+) -> None:
+    registry.build(V1)
+    table = sql.Identifier(settings.environment, "generations")
+    with psycopg.connect(servers["postgres"].settings.postgres) as connection:
+        connection.execute(sql.SQL("ALTER TABLE {} DROP COLUMN kept").format(table))
+    registry.generations.prepare()
+    assert registry.generations.of(BY_GROUP.name)[0].kept == {}
+    for store, age_s in (("postgres", 0.0), ("valkey", 7200.5), ("postgres", 60.0)):
+        registry.generations.kept(BY_GROUP.name, 1, store, age_s)
+    registry.build(V1)
+    retired, live = registry.generations.of(BY_GROUP.name)
+    assert live.kept == {}
+    ages = {store: round((datetime.now(UTC).timestamp() - at) / 60) for store, at in retired.kept.items()}
+    assert ages == {"postgres": 1, "valkey": 120}

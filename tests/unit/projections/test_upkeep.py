@@ -21,6 +21,8 @@ from projections.generations.upkeep import Replay, Upkeep, to_replay
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 from projections.view import View
+from tests.captured_things import by_id
+from tests.contracts.view_histories import BY_GROUP
 from tests.unit.replay.played import generation
 
 HERE = Lag("listings", "postgres", 1, 3, "caught up", {"0": 10, "1": 20}, 0, 0, 0.0)
@@ -56,9 +58,13 @@ class FakeGenerations:
     """A registry that notes pauses: the view, its replays in a row, and seconds."""
 
     pauses: list[tuple[str, int, float]] = field(default_factory=list)
+    noted: list[tuple[str, int, str, float]] = field(default_factory=list)
 
     def all(self) -> list[Generation]:
         return []
+
+    def kept(self, view: str, generation: int, store: str, age_s: float) -> None:
+        self.noted.append((view, generation, store, age_s))
 
     def paused(self, view: TableView, replays: int, pause_s: float) -> None:
         self.pauses.append((view.name, replays, pause_s))
@@ -115,6 +121,16 @@ class FakeParts:
 @pytest.fixture
 def rates(tmp_path: Path) -> Rates:
     return Rates(tmp_path / "rates")
+
+
+def test_upkeep_notes_until_when_views_with_deletions_of_captured_rows_are_kept_up(rates: Rates) -> None:
+    views = ViewRegistry([("here", by_id), ("here", BY_GROUP)])
+    things, others = replace(HERE, view=by_id.name, freshness_s=1.5), replace(HERE, view=BY_GROUP.name)
+    lags = FakeLags([[things, others]] * 3, views=views)
+    upkeep = Upkeep(lags, Replays(), rates)  # type: ignore[arg-type]
+    for _ in range(3):
+        upkeep.look()
+    assert lags.generations.noted == [(by_id.name, 3, "postgres", 1.5)]
 
 
 def test_a_replay_that_fails_is_told_and_not_tried_again_at_once(

@@ -273,6 +273,7 @@ def test_an_event_with_a_bad_item_is_a_dead_letter_as_a_whole() -> None:
         [],
         [good, {"sku": "B"}],
         [good, {**good, "pieces": "two"}],
+        [good, {**good, "sku": 12, "price": "five", "weight": "heavy"}],
         [good, 5],
         [None],
         {**good},

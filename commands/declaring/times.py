@@ -1,0 +1,103 @@
+"""Times in messages: which texts are times, and which times no store can hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+TIME: Final = (
+    r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+    r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])?"
+)
+"""Pattern of texts that are times; Java and Python read them the same way. Without an offset they are in UTC."""
+OFFSET_LIMIT: Final = timedelta(hours=18)
+"""Offsets from UTC are less than this."""
+_TIME: Final = re.compile(TIME)
+_TIMES: Final = frozenset({"datetime", "function-plain"})
+"""Types in pydantic's core schemas of values that are a time, or may be one."""
+
+
+def is_time(value: Any) -> bool:
+    """Whether a JSON value is a time in RFC 3339 that every store has: in the years 1 to 9999 in UTC."""
+    time = _as_written(value)
+    return time is not None and is_in_years(time)
+
+
+def is_outside(value: Any) -> bool:
+    """Whether a JSON value is a time in RFC 3339 that is not in the years 1 to 9999 in UTC, because of its offset."""
+    time = _as_written(value)
+    return time is not None and not is_in_years(time)
+
+
+def is_in_years(time: datetime) -> bool:
+    """Whether a time is in the years 1 to 9999 in UTC. Spark has times outside, but Python and some stores do not."""
+    if MINYEAR < time.year < MAXYEAR or time.tzinfo is None:
+        return True
+    try:
+        time.astimezone(UTC)
+    except OverflowError:
+        return False
+    return True
+
+
+def unfit_times(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[dict[str, Any]]:
+    """Details of times in a message that no view could read, in pydantic's form."""
+    match value:
+        case datetime():
+            problem = _problem(value)
+            if problem is not None:
+                yield {"type": "time_out_of_range", "loc": place, "msg": problem}
+        case BaseModel():
+            fields = type(value).model_fields
+            for name, item in vars(value).items():
+                known = fields.get(name)
+                yield from unfit_times(item, (*place, (known and known.alias) or name))
+        case Mapping():
+            for name, item in value.items():
+                yield from unfit_times(item, (*place, str(name)))
+        case list() | tuple() | set() | frozenset():
+            for index, item in enumerate(value):
+                yield from unfit_times(item, (*place, index))
+        case _ if dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                yield from unfit_times(getattr(value, field.name), (*place, field.name))
+
+
+@lru_cache(maxsize=10_000)
+def may_hold_times(kind: type[BaseModel]) -> bool:
+    """Whether messages of this class may hold times, at any depth; most do not, so that nothing is searched in them."""
+    return _mentions_times(kind.__pydantic_core_schema__)
+
+
+def _as_written(value: Any) -> datetime | None:
+    if not isinstance(value, str) or not _TIME.fullmatch(value):
+        return None
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        return None
+
+
+def _problem(time: datetime) -> str | None:
+    offset = time.utcoffset()
+    if offset is not None and abs(offset) >= OFFSET_LIMIT:
+        return "its offset is 18 hours or more: send it in UTC, such as 2026-01-31T12:00:00Z"
+    if not is_in_years(time):
+        return "in UTC it is not in the years 1 to 9999, and no store holds it: send a time that is in these years"
+    return None
+
+
+def _mentions_times(schema: object) -> bool:
+    match schema:
+        case Mapping():
+            return schema.get("type") in _TIMES or any(_mentions_times(each) for each in schema.values())
+        case list() | tuple():
+            return any(_mentions_times(each) for each in schema)
+        case _:
+            return False

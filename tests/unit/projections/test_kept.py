@@ -1,0 +1,196 @@
+"""Generations that were not kept up for longer than Kafka keeps tombstones: they may have missed deletions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import PATCHES, compact_settings
+from projections.errors import RebuildFailed
+from projections.generations import lag as lag_module
+from projections.generations.building import Build
+from projections.generations.engine import Ranges
+from projections.generations.kept import KEPT_FOR, missed_since, sees_deletions
+from projections.generations.kept_notes import NOTED_S, KeptNotes
+from projections.generations.lag import Lag, Lags
+from projections.generations.rebuild import Rebuilder
+from projections.generations.registry import Generation
+from projections.registry import ViewRegistry
+from projections.settings import StoreSettings
+from projections.stores import open as store_open
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import Ledger, Target
+from projections.table.view import TableView
+from projections.view import View
+from tests.captured_things import by_id, pairs, some
+from tests.contracts.view_histories import BY_GROUP
+from tests.unit.replay.played import generation
+
+DAY = timedelta(days=1)
+STORES = ("memory", "postgres", "elasticsearch", "valkey")
+SETTINGS = LogSettings(partitions=2, patch_partitions=2)
+
+
+def ago(days: float) -> datetime:
+    return datetime.now(UTC) - days * DAY
+
+
+def made(view: View, live: float, kept: float | None = None, state: str = "live", number: int = 1) -> Generation:
+    """A generation that went live so many days ago, and was noted as kept up so many days ago."""
+    noted = {} if kept is None else dict.fromkeys(STORES, ago(kept).timestamp())
+    return generation(
+        view.name, number, state, tag=view.tag, fingerprint=view.fingerprint, created_at=ago(live + 1),
+        live_at=ago(live), kept=noted,
+    )  # fmt: skip
+
+
+def patched(*days: float) -> MemoryLog:
+    """A log whose partitions of `patches` each have a record of these times."""
+    log = MemoryLog(partitions=2)
+    for partition in range(SETTINGS.patch_partitions):
+        for each in days:
+            log.submit(Entry(PATCHES, "progress/0", b"{}", int(ago(each).timestamp() * 1000)), partition)
+    return log
+
+
+def at(offset: int) -> dict[int, Ledger]:
+    return {each: Ledger(offset) for each in range(SETTINGS.patch_partitions)}
+
+
+def test_views_whose_rows_are_deleted_with_those_of_a_table() -> None:
+    assert sees_deletions(by_id)
+    assert sees_deletions(pairs)
+    assert sees_deletions(some), "what it shows of a row is null after that"
+    assert not sees_deletions(BY_GROUP)
+
+
+def test_the_limit_is_below_what_kafka_keeps() -> None:
+    kept = timedelta(milliseconds=int(compact_settings(SETTINGS)["delete.retention.ms"]))
+    assert timedelta(days=5) < KEPT_FOR < kept
+
+
+@pytest.mark.parametrize(
+    ("live", "kept", "patches", "ledger", "missed"),
+    [
+        (5, None, [], 0, False),  # it went live a few days ago
+        (90, 5, [], 0, False),
+        (90, 7, [], 0, True),
+        (90, 7, [1], 1, True),  # it was read again after that
+        (3, 7, [], 0, False),  # it is live again
+        (90, None, [20, 5], 2, False),  # of an earlier release: it applied a patch
+        (90, None, [20, 5], 1, True),  # which came after that
+        (90, None, [], 0, True),  # retention has deleted what it applied
+    ],
+)
+def test_since_when_a_generation_may_have_missed_deletions(
+    live: float, kept: float | None, patches: Sequence[float], ledger: int, missed: bool
+) -> None:
+    found = missed_since(by_id, made(by_id, live, kept), "memory", at(ledger), patched(*patches))
+    assert (found is not None) is missed
+    assert missed_since(BY_GROUP, made(by_id, live, kept), "memory", at(ledger), patched(*patches)) is None
+
+
+def test_the_partition_that_was_kept_up_least_counts_and_what_retention_deleted_is_unknown() -> None:
+    log, old = patched(5, 1), made(by_id, 90)
+    assert missed_since(by_id, old, "memory", {0: Ledger(2), 1: Ledger(0)}, log) is not None
+    log.delete(PATCHES, 0, 2)
+    assert missed_since(by_id, old, "memory", at(2), log) is not None
+
+
+@dataclass
+class Registry:
+    """Generations in memory."""
+
+    generations: list[Generation]
+    swapped: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def rebuilding(self, view: str) -> Iterator[None]:
+        yield
+
+    def of(self, view: str) -> list[Generation]:
+        return self.generations
+
+    def live(self) -> dict[str, Generation]:
+        return {each.view: each for each in self.generations if each.state == "live"}
+
+    def serving(self, views: Iterable[View]) -> dict[str, Generation]:
+        return self.live()
+
+
+class Engine:
+    """It has no patches, and notes whose it was asked for."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def patches(self, view: View, ranges: Ranges) -> list[tuple[str, str, int]]:
+        self.read.append(view.name)
+        return []
+
+
+def stored(view: TableView, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    """A store with the generation 1, which has applied all there is."""
+    store = MemoryStore(Memory())
+    store.create(Target(view, 1), {}, dict.fromkeys(range(SETTINGS.patch_partitions), 0))
+    for module in (store_open, lag_module):
+        monkeypatch.setattr(module, "open_store", lambda *_: store)
+    return store
+
+
+@pytest.mark.parametrize(("view", "kept", "works"), [(by_id, 5, True), (by_id, 8, False), (BY_GROUP, 90, True)])
+def test_a_generation_that_may_have_missed_deletions_is_not_rolled_back_to(
+    view: TableView, kept: float, works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(view, monkeypatch)
+    monkeypatch.setattr(Rebuilder, "going_live", lambda self, build: nullcontext())
+    monkeypatch.setattr("projections.generations.rebuild.wait_for_loaders", lambda: None)
+    monkeypatch.setattr(Build, "catch_up", lambda *_: None)
+    log, engine, queries = patched(), Engine(), None
+    log.submit(Entry("events", "k", b"{}", 0), 0)
+    registry: Any = Registry([made(view, 90, kept, "retired"), made(view, 1, 0, number=2)])
+    rebuilder = Rebuilder(SETTINGS, StoreSettings(), log, registry, engine, queries)  # type: ignore[arg-type]
+    if works:
+        assert rebuilder.roll_back(view).generation == 1
+        return
+    with pytest.raises(RebuildFailed) as error:
+        rebuilder.roll_back(view)
+    assert str(error.value).count("rebuild of") == 1
+    assert f"run `replay rebuild {view.name}`" in str(error.value)
+    assert f"it was last up to date at {ago(kept):%Y-%m-%d}" in str(error.value)
+    assert engine.read == []
+
+
+@pytest.mark.parametrize(("view", "kept", "lost"), [(by_id, 5, False), (by_id, 8, True), (BY_GROUP, 90, False)])
+def test_a_view_that_may_have_missed_deletions_is_lost(
+    view: TableView, kept: float, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(view, monkeypatch)
+    registry: Any = Registry([made(view, 90, kept)])
+    lags = Lags(SETTINGS, StoreSettings(), ViewRegistry([("here", view)]), registry, patched())
+    found = lags.look()
+    assert {each.standing for each in found} == {"lost" if lost else "caught up"}
+    assert all(("may not have all deletions of captured rows" in each.problem) is lost for each in found)
+
+
+def test_what_is_kept_up_is_noted_from_time_to_time_by_store() -> None:
+    views: dict[str, View] = {view.name: view for view in (by_id, BY_GROUP)}
+    here = Lag(by_id.name, "postgres", 1, 3, "behind", {}, 5, 0, 2.5)
+    others = [replace(here, store="valkey", standing="lost"), replace(here, view=BY_GROUP.name)]
+    notes = KeptNotes()
+    assert notes.due([here, *others], views, 0.0) == [(by_id.name, 3, "postgres", 2.5)]
+    assert notes.due([here, *others], views, NOTED_S - 1) == []
+    assert notes.due([replace(here, generation=4)], views, NOTED_S - 1) == [(by_id.name, 4, "postgres", 2.5)]
+    assert notes.due([replace(here, standing="caught up", freshness_s=0.0)], views, NOTED_S) == [
+        (by_id.name, 3, "postgres", 0.0)
+    ]
+    for standing in ("away", "stalled", "not built"):
+        assert notes.due([replace(here, standing=standing)], views, 10 * NOTED_S) == []
