@@ -6,6 +6,7 @@ ProjectionError
 ├── StoreUnavailable     a store did not answer
 ├── Unloadable           a store cannot hold the values of a patch
 ├── GenerationMissing    a view has no such generation
+├── CannotLoad           a generation lacks its ledger, or patches that were deleted
 ├── LedgerWentBack       a ledger is before what was read
 ├── PoisonEvent          a replay found a record that cannot be read
 ├── BulkLoadFailed       the Spark job that folds the log for a view failed
@@ -68,6 +69,14 @@ class GenerationMissing(ProjectionError):
         which = "no live generation yet" if generation is None else f"no generation {generation}"
         super().__init__(f'view "{view}" has {which}: start `python -m projections`, or run `replay rebuild {view}`')
         self.view, self.generation = view, generation
+
+
+class CannotLoad(ProjectionError):
+    """A loader has left out a generation that only a rebuild brings up to date."""
+
+    def __init__(self, store: str, view: str, generation: int, problem: str) -> None:
+        super().__init__(f'generation {generation} of "{view}" in {store} {problem}: run `replay rebuild {view}`')
+        self.store, self.view, self.generation, self.problem = store, view, generation, problem
 
 
 class LedgerWentBack(ProjectionError):

@@ -98,7 +98,7 @@ class ElasticsearchStore:
         self._fault("ledger written")
 
     def settle(self, *, now: bool = False) -> None:
-        self._ledgers.settle()
+        self._ledgers.settle(now=now)
 
     def close(self) -> None:
         """Close the connection; progress that is not in a ledger yet is read again."""

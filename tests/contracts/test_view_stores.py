@@ -191,6 +191,18 @@ def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) 
     assert ledger.next_offset == 7
 
 
+def test_what_was_applied_a_moment_ago_is_in_the_ledgers_once_it_is_settled_now(server: Server) -> None:
+    target, store = created(server, BY_THING), server.open()
+    ends = {each: 100 + each for each in range(PARTITIONS)}
+    # rows of one partition, and at once progress in all, as a rollback ends
+    store.apply([target], {0: Batch(1, {BY_THING.tag: [Patch("a", "0", Place(1, 0), {"total": 1})]})})
+    store.apply([target], {each: Batch(end, {}, {BY_THING.tag: {"0": 20}}) for each, end in ends.items()})
+    store.settle(now=True)
+    found = server.open().ledgers(target)
+    assert {each: ledger.next_offset for each, ledger in found.items()} == ends
+    assert {ledger.reached("0") for ledger in found.values()} == {21}
+
+
 @pytest.mark.parametrize(
     "view",
     [BY_THING, BY_GROUP, LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, city_market, streams],

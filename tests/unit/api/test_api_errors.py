@@ -44,6 +44,7 @@ NEVER_ANSWERED = {
     "commands.LocalStateError",
     # the projections' and replay's
     "projections.Unloadable",
+    "projections.CannotLoad",
     "projections.LedgerWentBack",
     "projections.PoisonEvent",
     "projections.BulkLoadFailed",
