@@ -17,6 +17,7 @@ ProjectionError
 ├── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
 ├── CannotPublish        a plain name in a store could not be changed
 ├── NotPublished         a generation is live, but a store's plain name does not lead to it yet
+├── StillNamed           a generation cannot be dropped: a plain name may lead to it
 └── StillUsed            a generation cannot be dropped: objects that users defined depend on it
 """
 
@@ -178,6 +179,18 @@ class NotPublished(ProjectionError):
             f"{cause}; run `replay publish {view}` when that is fixed"
         )
         self.view, self.generation, self.cause = view, generation, cause
+
+
+class StillNamed(ProjectionError):
+    """Generations cannot be dropped: the current one is not published, so a plain name may still lead to them."""
+
+    def __init__(self, view: str, generations: Sequence[int]) -> None:
+        super().__init__(
+            f'nothing of "{view}" was dropped: a plain name may still lead to generation '
+            f"{', '.join(map(str, generations))}, because the last publish did not end; "
+            f"run `replay publish {view}` first, or rebuild it"
+        )
+        self.view, self.generations = view, tuple(generations)
 
 
 class StillUsed(ProjectionError):

@@ -55,6 +55,7 @@ NEVER_ANSWERED = {
     "projections.WrongCondition",
     "projections.CannotPublish",
     "projections.NotPublished",
+    "projections.StillNamed",
     "projections.StillUsed",
 }
 """Errors that no request can meet, for they stay in another process; were one met, its root's meaning would hold."""
