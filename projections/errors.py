@@ -6,6 +6,7 @@ ProjectionError
 ├── StoreUnavailable     a store did not answer
 ├── Unloadable           a store cannot hold the values of a patch
 ├── GenerationMissing    a view has no such generation
+├── CannotLoad           a generation lacks its ledger, or patches that were deleted
 ├── LedgerWentBack       a ledger is before what was read
 ├── PoisonEvent          a replay found a record that cannot be read
 ├── BulkLoadFailed       the Spark job that folds the log for a view failed
@@ -16,6 +17,7 @@ ProjectionError
 ├── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
 ├── CannotPublish        a plain name in a store could not be changed
 ├── NotPublished         a generation is live, but a store's plain name does not lead to it yet
+├── StillNamed           a generation cannot be dropped: a plain name may lead to it
 └── StillUsed            a generation cannot be dropped: objects that users defined depend on it
 """
 
@@ -68,6 +70,14 @@ class GenerationMissing(ProjectionError):
         which = "no live generation yet" if generation is None else f"no generation {generation}"
         super().__init__(f'view "{view}" has {which}: start `python -m projections`, or run `replay rebuild {view}`')
         self.view, self.generation = view, generation
+
+
+class CannotLoad(ProjectionError):
+    """A loader has left out a generation that only a rebuild brings up to date."""
+
+    def __init__(self, store: str, view: str, generation: int, problem: str) -> None:
+        super().__init__(f'generation {generation} of "{view}" in {store} {problem}: run `replay rebuild {view}`')
+        self.store, self.view, self.generation, self.problem = store, view, generation, problem
 
 
 class LedgerWentBack(ProjectionError):
@@ -169,6 +179,18 @@ class NotPublished(ProjectionError):
             f"{cause}; run `replay publish {view}` when that is fixed"
         )
         self.view, self.generation, self.cause = view, generation, cause
+
+
+class StillNamed(ProjectionError):
+    """Generations cannot be dropped: the current one is not published, so a plain name may still lead to them."""
+
+    def __init__(self, view: str, generations: Sequence[int]) -> None:
+        super().__init__(
+            f'nothing of "{view}" was dropped: a plain name may still lead to generation '
+            f"{', '.join(map(str, generations))}, because the last publish did not end; "
+            f"run `replay publish {view}` first, or rebuild it"
+        )
+        self.view, self.generations = view, tuple(generations)
 
 
 class StillUsed(ProjectionError):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from projections.generations.dropping import drop_generations
+from projections.errors import StillNamed
+from projections.generations.dropping import check_unnamed, drop_generations
 from projections.generations.publishing import publish_live
 from projections.generations.registry import Generation
 from projections.kinds import placeholder_view
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NothingToDrop
-from replay.outcome import Outcome, on_each
-from replay.output import AsJson, confirm, errors, print_json, say
+from replay.outcome import FAILED_EXIT, Outcome, on_each
+from replay.output import AsJson, complain, confirm, errors, print_json, say
+from replay.progress import OnStep
 from replay.view_arguments import Everything, Views, check_choice, chosen
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -30,6 +32,8 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Drop all generations of each VIEW except the current one, including those of interrupted rebuilds.
+
+    A view is refused while a plain name may lead to one of them, because `replay publish` is still to do.
 
     Afterwards `replay rollback` is impossible, and running code of an earlier version loses its views. So the command
     asks for confirmation.
@@ -104,26 +108,48 @@ def _drop(
     as_json: bool,
     withdraw: bool = False,
 ) -> None:
-    """Drop these generations if the user confirms. withdraw: also the live ones, which removes their views."""
+    """Drop these generations if the user confirms. withdraw: also the live ones, which removes their views.
+
+    Otherwise views of which a plain name may lead to one of them are refused.
+    """
+    by_view: dict[str, list[Generation]] = {}
+    for each in generations:
+        by_view.setdefault(each.view, []).append(each)
+    refused = {} if withdraw else _refused(deployment, by_view)
+    droppable = [each for each in generations if each.view not in refused]
     if dry_run:
         if as_json:
-            print_json({"would_drop": [_to_json(each) for each in generations]})
+            print_json({"would_drop": [_to_json(each) for each in droppable]})
         else:
-            _say_each("would drop", generations)
+            _say_each("would drop", droppable, nothing=not refused)
+        for error in refused.values():
+            complain(str(error))
+        if refused:
+            raise typer.Exit(FAILED_EXIT)
         return
-    if generations and not yes:
-        errors().print(f"{len(generations)} to drop:")
-        for each in generations:
+    if droppable and not yes:
+        errors().print(f"{len(droppable)} to drop:")
+        for each in droppable:
             errors().print(f"  {_text(each)}", soft_wrap=True)
         confirm("Drop them?", yes)
-    by_view: dict[str, set[int]] = {}
-    for each in generations:
-        by_view.setdefault(each.view, set()).add(each.generation)
-    on_each(
-        by_view,
-        lambda view, _: _drop_of(deployment, view, by_view[view], withdraw),
-        lambda outcome: _report_dropped(outcome, as_json),
-    ).exit()
+
+    def act(view: str, _: OnStep) -> list[Generation]:
+        if view in refused:
+            raise refused[view]
+        return _drop_of(deployment, view, {each.generation for each in by_view[view]}, withdraw)
+
+    on_each(by_view, act, lambda outcome: _report_dropped(outcome, as_json)).exit()
+
+
+def _refused(deployment: Deployment, by_view: Mapping[str, Sequence[Generation]]) -> dict[str, StillNamed]:
+    """The views of which nothing may be dropped, and why."""
+    found: dict[str, StillNamed] = {}
+    for view, generations in by_view.items():
+        try:
+            check_unnamed(view, generations, deployment.generations)
+        except StillNamed as error:
+            found[view] = error
+    return found
 
 
 def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool) -> list[Generation]:
@@ -138,6 +164,8 @@ def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool
         if withdraw:
             # the registry first: from here on no reader finds it
             deployment.generations.withdraw(view)
+        else:
+            check_unnamed(view, found, deployment.generations)
         drop_generations(placeholder_view(view), found, deployment.generations, deployment.stores)
     return found
 

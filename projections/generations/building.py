@@ -215,8 +215,8 @@ def catch_up(
     """Wait until every loader is near the end of `patches` (CAUGHT_UP_PATCHES, CAUGHT_UP_S).
 
     ends: returns the end of each partition. on_progress: called with patches (done, total). Raises LoaderDied if a
-    loader died, GenerationMissing if the generation is gone, and StoreUnavailable if a store is unavailable for more
-    than AWAY_S.
+    loader died, GenerationMissing if the generation is gone, CannotLoad if a loader has left it out, and
+    StoreUnavailable if a store is unavailable for more than AWAY_S.
     """
     total, looked = 0, time.monotonic()
     earlier: deque[tuple[float, Mapping[int, int]]] = deque()
@@ -235,7 +235,7 @@ def catch_up(
             if not any(_behind(then, loader) for loader in loaders):
                 return
         if at - looked > LEDGERS_EVERY_S:
-            _check(target, stores)
+            _check(target, stores, loaders)
             looked = time.monotonic()
         time.sleep(LOOK_S)
 
@@ -245,11 +245,15 @@ def _behind(ends: Mapping[int, int], loader: Loader) -> int:
     return sum(max(0, end - loader.stats.positions.get(each, 0)) for each, end in ends.items())
 
 
-def _check(target: Target, stores: Sequence[ViewStore]) -> None:
-    """Loaders wait for a store forever, and leave out a missing generation; a rebuild must fail instead."""
+def _check(target: Target, stores: Sequence[ViewStore], loaders: Sequence[Loader]) -> None:
+    """Loaders wait for a store forever, and leave out what they cannot load; a rebuild must fail instead."""
     for store in stores:
         if not _patiently(AWAY_S)(store.ledgers, target):
             raise GenerationMissing(target.view.name, target.generation)
+    for loader in loaders:
+        left_out = loader.left_out.get((target.view.name, target.generation))
+        if left_out is not None:
+            raise left_out
 
 
 def _patiently(away_s: float) -> Retrying:

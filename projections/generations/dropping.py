@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from datetime import datetime
 
-from projections.errors import ProjectionError
+from projections.errors import ProjectionError, StillNamed
 from projections.generations.registry import Generation, Generations
 from projections.kinds import placeholder_view
 from projections.settings import StoreSettings
@@ -35,10 +36,36 @@ def drop_generations(
 
 
 def drop_old(view: View, generations: Generations, settings: StoreSettings) -> None:
-    """Keep the previous generation of a view, for a rollback; drop older ones."""
+    """Keep the previous generation of a view, for a rollback; drop older ones.
+
+    Also keep those that a plain name may lead to: code of an earlier version replays while a later one is current.
+    """
+    kept = named(view.name, generations)
     retired = [each for each in generations.of(view.name) if each.state == "retired"]
-    older = sorted(retired, key=lambda each: each.live_at or each.created_at)[:-1]
+    older = [each for each in sorted(retired, key=_went_live)[:-1] if each.generation not in kept]
     drop_generations(view, older, generations, settings)
+
+
+def check_unnamed(view: str, dropped: Sequence[Generation], generations: Generations) -> None:
+    """Raise StillNamed if a plain name may lead to one of `dropped`; dropping it would take the name with it."""
+    if found := sorted({each.generation for each in dropped} & named(view, generations)):
+        raise StillNamed(view, found)
+
+
+def named(view: str, generations: Generations) -> set[int]:
+    """The generations of a view that a plain name may lead to.
+
+    All names lead to the current generation once it is published. Until then they may lead to the one that was
+    published before, or to any that went live since: a publish may have ended in one store, and not in another.
+    """
+    current = generations.live().get(view)
+    if current is None:
+        return set()
+    if current.published:
+        return {current.generation}
+    been_live = [each for each in generations.of(view) if each.state != "building"]
+    published = max((_went_live(each) for each in been_live if each.published), default=None)
+    return {each.generation for each in been_live if published is None or _went_live(each) >= published}
 
 
 def drop_unfinished(view: View, generations: Generations, settings: StoreSettings) -> None:
@@ -60,3 +87,7 @@ def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
             log.warning(
                 'could not drop the leftovers of a rebuild of "%s", the next rebuild drops them: %s', name, error
             )
+
+
+def _went_live(each: Generation) -> datetime:
+    return each.live_at or each.created_at

@@ -22,7 +22,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import Contact, client_config, translated
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
-from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
+from projections.errors import CannotLoad, GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.stats import LoaderStats
@@ -74,6 +74,8 @@ class Loader:
         """The generations in the registry, as of the last read."""
         self._serving: tuple[Target, ...] = ()
         """Those that can be loaded."""
+        self.left_out: Mapping[tuple[str, int], CannotLoad] = {}
+        """By view and generation, why the others cannot be loaded; another thread may read it."""
         self._owned: set[int] = set(partitions or ())
         self._must_reposition = True
         self._refreshed = self._looked = float("-inf")
@@ -175,8 +177,10 @@ class Loader:
 
     def _reposition(self, stop: threading.Event) -> None:
         """Continue from the lowest `next` of all loaded generations; with none, nothing is read."""
-        ledgers = [self._retrying(stop, self._ledger, target) for target in self._serving]
+        left_out: dict[tuple[str, int], CannotLoad] = {}
+        ledgers = [self._retrying(stop, self._ledger, target, left_out) for target in self._serving]
         self._serving = tuple(t for t, ledger in zip(self._serving, ledgers, strict=True) if ledger)
+        self.left_out = left_out
         self._looked = time.monotonic()
         present = [ledger for ledger in ledgers if ledger]
         self.stats.positions = {
@@ -192,14 +196,15 @@ class Loader:
         )
         self._must_reposition = False
 
-    def _ledger(self, target: Target) -> Mapping[int, Ledger]:
-        """The ledgers of a generation that can be loaded; empty, with a log line, if only a rebuild helps."""
+    def _ledger(self, target: Target, left_out: dict[tuple[str, int], CannotLoad]) -> Mapping[int, Ledger]:
+        """The ledgers of a generation that can be loaded; empty, and added to `left_out`, if only a rebuild helps."""
         ledger = self._store.ledgers(target)
         problem = self._problem(ledger)
         if problem is None:
             return ledger
-        view, generation = target.view.name, target.generation
-        log.error("%s g%d in %s %s: run `replay rebuild %s`", view, generation, self._store.name, problem, view)
+        place = target.view.name, target.generation
+        left_out[place] = CannotLoad(self._store.name, *place, problem)
+        log.error("%s", left_out[place])
         return {}
 
     def _problem(self, ledger: Mapping[int, Ledger]) -> str | None:

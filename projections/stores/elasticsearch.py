@@ -16,6 +16,7 @@ from projections.stores.elasticsearch_answers import CONFLICT, NAME, IndexGone, 
 from projections.stores.elasticsearch_bulk import ElasticsearchWriter, create_row, document, index_row, send
 from projections.stores.elasticsearch_ledgers import ElasticsearchLedgers, LedgerChanged, Version, version_of
 from projections.stores.elasticsearch_mapping import BULK_SETTINGS, GUARD, LIVE_SETTINGS, STATE, mapping
+from projections.stores.groups import Groups
 from projections.stores.names import alias_name, document_id, index_name, write_alias
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State
@@ -44,6 +45,7 @@ class ElasticsearchStore:
         self._settings, self._fault = settings, fault
         self._opened: Elasticsearch | None = None
         self._ledgers = ElasticsearchLedgers(settings, lambda: self._client)
+        self._groups = Groups()
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
@@ -98,7 +100,7 @@ class ElasticsearchStore:
         self._fault("ledger written")
 
     def settle(self, *, now: bool = False) -> None:
-        self._ledgers.settle()
+        self._ledgers.settle(now=now)
 
     def close(self) -> None:
         """Close the connection; progress that is not in a ledger yet is read again."""
@@ -119,7 +121,8 @@ class ElasticsearchStore:
             try:
                 if fresh:
                     versions = {partition: known[partition].version for partition in batches}
-                    self._write_rows(target, by_key(fresh), versions)
+                    for group in self._groups.of(target, by_key(fresh)):
+                        self._write_rows(target, group, versions)
             except LedgerChanged:
                 self._ledgers.look_again(target)
                 continue
@@ -150,6 +153,7 @@ class ElasticsearchStore:
                 operations += [create_row(key) if version is None else index_row(key, version), row]
             if not operations:
                 return
+            self._groups.note(target, len(written), sum(map(len, operations)))
             outcomes = send(self._client, self._index(target), operations)
             # written rows are not read again, because their guards would skip the patches
             patches = {key: patches[key] for key, status in zip(written, outcomes, strict=True) if status == CONFLICT}

@@ -50,6 +50,8 @@ class ElasticsearchLedgers:
         self.index = ledger_index(settings.environment)
         self._partitions, self._client = settings.patch_partitions, client
         self._held: dict[tuple[str, int], dict[int, KnownLedger]] = {}
+        self._targets: dict[tuple[str, int], Target] = {}
+        """Those in `_held`."""
         self._put_off: Sequence[Target] = ()
 
     def create(self, target: Target, fresh: Mapping[int, Ledger]) -> None:
@@ -77,8 +79,10 @@ class ElasticsearchLedgers:
         """Forget one generation, or (None) all; progress that was not written yet is read again."""
         if target is None:
             self._held.clear()
+            self._targets.clear()
         else:
             self._held.pop(_name(target), None)
+            self._targets.pop(_name(target), None)
 
     def look_up(self, target: Target) -> dict[int, KnownLedger]:
         """Read the ledgers of a generation."""
@@ -88,7 +92,7 @@ class ElasticsearchLedgers:
             )
             for each in self._read(target)
         }
-        self._held[_name(target)] = found
+        self._held[_name(target)], self._targets[_name(target)] = found, target
         return found
 
     def look_again(self, target: Target) -> None:
@@ -117,9 +121,10 @@ class ElasticsearchLedgers:
         if due:
             self._write(due)
 
-    def settle(self) -> None:
-        """Write delayed ledgers, except those with progress alone."""
-        targets, self._put_off = self._put_off, ()
+    def settle(self, *, now: bool) -> None:
+        """Write delayed ledgers; those with progress alone only if `now`."""
+        targets = list(self._targets.values()) if now else self._put_off
+        self._put_off = ()
         if due := self._dirty(targets):
             self._write(due)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import islice
 from math import isfinite
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from psycopg.types.json import Jsonb
 from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
 from projections.settings import StoreSettings
 from projections.stores import ledgers, postgres_ddl
+from projections.stores.documents import by_key
+from projections.stores.groups import Groups
 from projections.stores.names import NUL, table_key, table_name
 from projections.stores.postgres_errors import meaning
 from projections.stores.postgres_publish import PlainName
@@ -45,6 +48,7 @@ class PostgresStore:
     def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
         self._settings, self._fault = settings, fault
         self._connection: psycopg.Connection[Any] | None = None
+        self._groups = Groups()
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
@@ -112,13 +116,15 @@ class PostgresStore:
 
     def _apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         by_name = {(target.view.name, target.generation): target for target in targets}
-        # two round trips: one to lock and read the ledgers and read the rows, one for all writes
+        # two round trips: one to lock and read the ledgers and read the rows, one for all writes; and if the rows are
+        # large, one per further group of rows
         with self._transaction(pipelined=True) as connection:
             locked = connection.execute(
                 self._sql(postgres_ddl.LOCK_LEDGERS),
                 ([name for name, _ in by_name], [number for _, number in by_name], list(batches)),
             )
-            selected = {name: self._select(connection, target, batches) for name, target in by_name.items()}
+            keys = {name: self._first_keys(target, batches) for name, target in by_name.items()}
+            selected = {name: self._select(connection, target, keys[name]) for name, target in by_name.items()}
             held: dict[tuple[str, int], dict[int, Ledger]] = {name: {} for name in by_name}
             for view, generation, partition, after, applied in locked.fetchall():
                 held[view, generation][partition] = Ledger(after, places_from_json(applied))
@@ -129,25 +135,58 @@ class PostgresStore:
                     for partition, batch in batches.items()
                     for patch in ledgers.take_new(held[name][partition], batch, target.tag)
                 ]
-                if not patches:
-                    continue
-                rows = dict(row_of(target, row) for row in selected[name])
-                with ledgers.loadable(NAME):
-                    document = _document(target, rows, patches)
-                connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, target)), [document])
-                self._fault("rows written")
+                if patches:
+                    self._write_rows(connection, target, by_key(patches), keys[name], selected.pop(name))
             self._write_ledgers(connection, held)
             self._fault("ledger written")
         self._fault("committed")
 
-    def _select(
-        self, connection: psycopg.Connection[Any], target: Target, batches: Mapping[int, Batch]
-    ) -> Iterable[Sequence[Any]]:
-        """The stored rows of all patches; nothing else writes them while the ledgers are locked."""
+    def _first_keys(self, target: Target, batches: Mapping[int, Batch]) -> Sequence[str]:
+        """The rows that are read together with the ledgers."""
         keys = {table_key(patch.key) for batch in batches.values() for patch in batch.patches.get(target.tag, ())}
+        return sorted(keys)[: self._groups.rows(target)]
+
+    def _select(
+        self, connection: psycopg.Connection[Any], target: Target, keys: Sequence[str]
+    ) -> Iterable[Sequence[Any]]:
+        """The stored rows with these keys; nothing else writes them while the ledgers are locked."""
         if not keys:
             return ()
-        return connection.execute(select_rows(self._settings.environment, target), [list(keys)])
+        return connection.execute(select_rows(self._settings.environment, target), [keys])
+
+    def _write_rows(
+        self,
+        connection: psycopg.Connection[Any],
+        target: Target,
+        patches: Mapping[str, list[Patch]],
+        keys: Sequence[str],
+        found: Iterable[Sequence[Any]],
+    ) -> None:
+        """Write the rows that patches change, a group at a time.
+
+        patches: by key. keys, found: the first group, and its stored rows.
+        """
+        # in the order of keys, so that two writers do not deadlock
+        left = {key: patches[key] for key in sorted(patches)}
+        while left:
+            if group := {key: left.pop(key) for key in keys if key in left}:
+                self._write_group(connection, target, group, found)
+            keys = list(islice(left, self._groups.rows(target)))
+            found = self._select(connection, target, keys)
+
+    def _write_group(
+        self,
+        connection: psycopg.Connection[Any],
+        target: Target,
+        group: Mapping[str, list[Patch]],
+        found: Iterable[Sequence[Any]],
+    ) -> None:
+        rows = dict(row_of(target, row) for row in found)
+        with ledgers.loadable(NAME):
+            document = _document(target, rows, [patch for patches in group.values() for patch in patches])
+        connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, target)), [document])
+        self._groups.note(target, len(group), len(document))
+        self._fault("rows written")
 
     def settle(self, *, now: bool = False) -> None:
         """Nothing to do: ledgers are written with the rows."""
@@ -222,8 +261,7 @@ def _changed(target: Target, rows: Mapping[str, State], patches: Sequence[Patch]
     view = target.view
     forms = {field.name: form for field in view.layout.fields if (form := _form(field)) is not None}
     listed = []
-    # in the order of keys, so that two writers do not deadlock
-    for key, state in sorted(ledgers.combined(view.layout, rows, patches).items()):
+    for key, state in ledgers.combined(view.layout, rows, patches).items():
         changed = {name: form(state[name]) for name, form in forms.items() if state.get(name) is not None}
         derived = {name: shown.value(state) for name, shown in view.layout.derived.items()}
         listed.append({view.key_name: key, **state, **changed, **derived})

@@ -23,6 +23,7 @@ from projections.stores.documents import (
     is_deleted,
     take_new_patches,
 )
+from projections.stores.groups import Groups
 from projections.stores.names import cache_generation, cache_key, cache_ledger, cache_pointer, cache_rankings
 from projections.stores.rankings import Rankings, changed_places
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
@@ -94,6 +95,7 @@ class ValkeyStore:
     def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
         self._settings, self._fault = settings, fault
         self._client = connect(settings.valkey)
+        self._groups = Groups()
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
@@ -144,8 +146,8 @@ class ValkeyStore:
             fresh: list[Patch] = []
             for partition, batch in batches.items():
                 fresh += ledgers.take_new(known[partition], batch, target.tag)
-            if fresh:
-                self._write_rows(target, by_key(fresh))
+            for group in self._groups.of(target, by_key(fresh)):
+                self._write_rows(target, group)
             advanced.append((target, {partition: known[partition] for partition in batches}))
         self._fault("rows written")
         self._write_ledgers(advanced)
@@ -173,6 +175,7 @@ class ValkeyStore:
             self._fault("rows read")
             written: list[str] = []
             calls: list[tuple[Any, ...]] = []
+            size = 0
             for key, (state_json, guard_json) in zip(patches, found, strict=True):
                 guard = places_from_json(orjson.loads(guard_json) if guard_json else None)
                 new = take_new_patches(guard, patches[key])
@@ -183,6 +186,8 @@ class ValkeyStore:
                 written.append(key)
                 keys = (names[key], self._ledgers_key(target), *sets)
                 calls.append((len(keys), *keys, guard_json or b"", *values))
+                size += sum(len(value) for value in values if isinstance(value, bytes))
+            self._groups.note(target, len(written), size)
             outcomes = self._run(WRITE_ROW, calls)
             if -1 in outcomes:
                 raise GenerationMissing(target.view.name, target.generation)

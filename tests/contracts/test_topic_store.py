@@ -255,6 +255,19 @@ def test_a_ledger_without_rows_is_written_when_the_loader_is_idle(following: Fol
     assert (ledger.next_offset, ledger.reached("observations/0")) == (5, 42)
 
 
+def test_a_ledger_that_was_written_a_moment_ago_is_written_again_if_another_store_continues(
+    following: Following,
+) -> None:
+    target, store = following.created(ONE), following.open()
+    take(store, target, 0, Row("a", 0, 1))
+    store.apply([target], {PARTITION: Batch(5, progress={target.tag: {"observations/0": 41}})})
+    store._owned[target.view.name, 1, PARTITION]._noted_at += 60.0
+    store.settle()
+    assert following.open().ledgers(target)[PARTITION].next_offset < 5
+    store.settle(now=True)
+    assert following.open().ledgers(target)[PARTITION].next_offset == 5
+
+
 def test_a_partition_is_kept_while_others_get_rows(log_settings: LogSettings) -> None:
     opened = Following(replace(log_settings, patch_partitions=2))
     store = opened.open()

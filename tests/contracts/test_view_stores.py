@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 import random
 import threading
+import tracemalloc
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
@@ -20,7 +21,9 @@ from commands.declaring.registry import CommandRegistry
 from compose.ports import free_port
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.settings import StoreSettings
+from projections.stores import groups
 from projections.stores.store import Batch, Target
+from projections.table.folds import collect, count
 from projections.table.monoids import State, StateField
 from projections.table.monoids.sketches import ZERO
 from projections.table.patch import Patch, Place
@@ -33,9 +36,9 @@ from projections.testing.histories import PARTITIONS, SOURCES, History, history
 from projections.view import View
 from projections.views.listings.city_market import city_market
 from projections.views.streams import streams
-from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING
+from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING, STORES
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, RealServer, Server
-from tests.contracts.view_histories import BY_GROUP, BY_THING, Removed, Restored
+from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored
 from tests.domains import COVERED
 from tests.table_views import table_views
 
@@ -133,6 +136,79 @@ def test_a_crash_between_any_two_writes_loses_and_doubles_nothing(server: Server
     assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
 
 
+def test_a_crash_between_two_groups_of_rows_loses_and_doubles_nothing(
+    server: Server, store_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "FIRST_ROWS", 2)
+    monkeypatch.setattr(groups, "GROUP_BYTES", 1_000)
+    chance = random.Random(1)
+    told, target = history(BY_GROUP, events_of(BY_GROUP), 1), created(server, BY_GROUP)
+    assert crashed_at(server, target, told, chance) == set(MOMENTS[store_name])
+    assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+LONG = TableView("long", "group", {"notes": collect({Put: "text"}, limit=1_000), "events": count(Put)}, STORES)
+
+
+def test_large_rows_are_changed_a_few_at_a_time_and_small_ones_together(
+    server: Server, store_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if store_name == "memory":
+        pytest.skip("it holds all rows anyway")
+    monkeypatch.setattr(groups, "FIRST_ROWS", 20)
+    monkeypatch.setattr(groups, "GROUP_BYTES", 256 * 1024)
+    groups_of: list[str] = []
+    target, store = created(server, LONG), server.open(groups_of.append)
+    shown: Any = LONG.layout.shown["notes"]
+    large, small = [f"large {number:03d}" for number in range(200)], [f"small {number:03d}" for number in range(400)]
+
+    def change(offset: int, keys: Sequence[str], fields: State) -> int:
+        """Change these rows in one batch, and return in how many groups."""
+        groups_of.clear()
+        patches = [Patch(key, "0", Place(offset + at, 0), fields) for at, key in enumerate(keys)]
+        store.apply([target], {0: Batch(offset, {LONG.tag: patches})})
+        return groups_of.count("rows written" if store_name == "postgres" else "rows read")
+
+    notes = [{"_order": f"{number:03d}", "_value": f"{number:03d}" + "x" * 200} for number in range(100)]
+    for at in range(0, len(large), 20):
+        change(1_000 + at, large[at : at + 20], {shown.field: notes, "events": 1})
+    tracemalloc.start()
+    try:
+        times = change(2_000, large, {"events": 1})
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 5_000_000, f"{peak_bytes:,} bytes, with 20,000 per row"
+    assert times >= 200 * 20_000 / (256 * 1024)
+
+    assert change(3_000, small, {"events": 1}) > 1, "larger by and by"
+    assert change(4_000, small, {"events": 1}) == 1
+    rows = server.rows(LONG)
+    assert rows.keys() == {*large, *small}
+    assert {row["events"] for row in rows.values()} == {2}
+    assert {len(rows[key]["notes"]) for key in large} == {100}
+
+
+def test_a_patch_that_is_refused_in_a_later_group_is_told_apart(
+    server: Server, store_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if store_name == "memory":
+        pytest.skip("Python's numbers have no end")
+    monkeypatch.setattr(groups, "FIRST_ROWS", 2)
+    monkeypatch.setattr(groups, "GROWTH", 1)
+    target, store = created(server, BY_THING), server.open()
+
+    def batch(totals: Mapping[str, int]) -> dict[int, Batch]:
+        found = [Patch(key, "0", Place(at, 0), {"total": total}) for at, (key, total) in enumerate(totals.items())]
+        return {0: Batch(9, {BY_THING.tag: found})}
+
+    with pytest.raises(Unloadable):
+        store.apply([target], batch({key: 2**70 if key in "de" else 1 for key in "abcdefghi"}))
+    assert store.ledgers(target)[0].next_offset == 0
+    store.apply([target], batch(dict.fromkeys("abcfghi", 1)))
+    assert {key: row["total"] for key, row in server.rows(BY_THING).items()} == dict.fromkeys("abcfghi", 1)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_writers_that_race_for_one_partition_leave_exact_rows(server: Server, store_name: str, seed: int) -> None:
     if store_name == "memory":
@@ -189,6 +265,18 @@ def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) 
     ledger = server.open().ledgers(target)[2]
     assert {source: place.offset for source, place in ledger.applied.items()} == {"0": 20, "1": 4, CAPTURED: 6, "2": 1}
     assert ledger.next_offset == 7
+
+
+def test_what_was_applied_a_moment_ago_is_in_the_ledgers_once_it_is_settled_now(server: Server) -> None:
+    target, store = created(server, BY_THING), server.open()
+    ends = {each: 100 + each for each in range(PARTITIONS)}
+    # rows of one partition, and at once progress in all, as a rollback ends
+    store.apply([target], {0: Batch(1, {BY_THING.tag: [Patch("a", "0", Place(1, 0), {"total": 1})]})})
+    store.apply([target], {each: Batch(end, {}, {BY_THING.tag: {"0": 20}}) for each, end in ends.items()})
+    store.settle(now=True)
+    found = server.open().ledgers(target)
+    assert {each: ledger.next_offset for each, ledger in found.items()} == ends
+    assert {ledger.reached("0") for ledger in found.values()} == {21}
 
 
 @pytest.mark.parametrize(

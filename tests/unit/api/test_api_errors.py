@@ -44,6 +44,7 @@ NEVER_ANSWERED = {
     "commands.LocalStateError",
     # the projections' and replay's
     "projections.Unloadable",
+    "projections.CannotLoad",
     "projections.LedgerWentBack",
     "projections.PoisonEvent",
     "projections.BulkLoadFailed",
@@ -54,6 +55,7 @@ NEVER_ANSWERED = {
     "projections.WrongCondition",
     "projections.CannotPublish",
     "projections.NotPublished",
+    "projections.StillNamed",
     "projections.StillUsed",
 }
 """Errors that no request can meet, for they stay in another process; were one met, its root's meaning would hold."""

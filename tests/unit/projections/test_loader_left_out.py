@@ -12,12 +12,14 @@ import orjson
 import pytest
 
 from eventlog.settings import LogSettings
-from projections.errors import StoreUnavailable
+from projections.errors import CannotLoad, StoreUnavailable
+from projections.generations import building
 from projections.loading import loader as loader_module
 from projections.loading.loader import Loader
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.names import patch_key
 from projections.stores.store import Ledger, Target
+from tests.background import running
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 
 TARGETS = [Target(BY_THING, 1), Target(BY_GROUP, 1)]
@@ -26,8 +28,9 @@ TARGETS = [Target(BY_THING, 1), Target(BY_GROUP, 1)]
 class Patches:
     """One partition of `patches`, as a loader's client reads it."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
         self.records: list[tuple[bytes, bytes]] = []
+        self._first = first
         self._at: int | None = None
 
     def __call__(self, _: Mapping[str, Any]) -> Patches:
@@ -47,7 +50,7 @@ class Patches:
 
     def get_watermark_offsets(self, _: object, timeout: float) -> tuple[int, int]:
         assert timeout > 0
-        return 0, len(self.records)
+        return self._first, self._first + len(self.records)
 
     def poll(self, _: float) -> Any:
         if self._at is None or self._at >= len(self.records):
@@ -120,3 +123,28 @@ def test_what_was_lost_and_put_back_is_loaded_from_where_it_was(
     patches.send(TARGETS[0], 7)
     loader.step(stop)
     assert store.settled == settled, "only when nothing comes"
+
+
+@pytest.mark.parametrize(
+    ("lost", "first", "error"),
+    [
+        (
+            None,
+            300,
+            r"generation 1 of \"by_group\" in memory needs deleted patches 0 to 300 of partition 0: run `replay",
+        ),
+        ("part", 0, "has lost its ledger"),
+    ],
+    ids=["deleted patches", "lost ledger"],
+)
+def test_a_rebuild_does_not_wait_for_a_loader_that_has_left_its_generation_out(
+    lost: str | None, first: int, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader_module, "Consumer", Patches(first))
+    monkeypatch.setattr(building, "LEDGERS_EVERY_S", 0.0)
+    target, store = Target(BY_GROUP, 1), Losing(Memory())
+    store.create(target, {}, {0: 0, 1: 0})
+    store.lost = lost
+    loader = Loader(store, lambda: [target], LogSettings(), partitions=[0, 1])
+    with running(loader.run), pytest.raises(CannotLoad, match=error):
+        building.catch_up(target, [store], [loader], lambda: {0: 1_000, 1: 0}, lambda *_: None)

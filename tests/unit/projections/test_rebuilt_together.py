@@ -57,7 +57,13 @@ class Registry:
     def of(self, view: str) -> list[Any]:
         return [
             SimpleNamespace(
-                generation=number, state=state, stores=["postgres"], live_at=None, created_at=number, tag=f"{view}@1"
+                generation=number,
+                state=state,
+                stores=["postgres"],
+                live_at=None,
+                created_at=number,
+                tag=f"{view}@1",
+                published=True,
             )
             for (name, number), state in self.states.items()
             if name == view

@@ -120,6 +120,33 @@ def test_prune_yes_and_dry_run(built: Stage) -> None:
     assert built.run("prune", "no_such", "--yes").code == 2
 
 
+def test_prune_drops_nothing_that_a_plain_name_may_lead_to_after_an_interrupted_publish(built: Stage) -> None:
+    built.registry.generations = [
+        generation("listings", 1, "retired", published=False),
+        generation("listings", 2, "retired"),
+        generation("listings", 3, "retired", published=False),
+        generation("listings", 4, "live", published=False),
+        generation("listings", 5, "building", published=False),
+        generation("streams", 1, "building", published=False),
+    ]
+    refused = (
+        'replay: nothing of "listings" was dropped: a plain name may still lead to generation 2, 3, because the last '
+        "publish did not end; run `replay publish listings` first, or rebuild it\n"
+    )
+    done = built.run("prune", "--all", "--dry-run")
+    assert done.out == "would drop generation 1 of streams (version 1, building)\n"
+    assert (done.code, done.err) == (1, refused)
+    done = built.run("prune", "--all", "--yes")
+    assert (done.code, done.out) == (1, "dropped generation 1 of streams (version 1, building)\n")
+    assert refused in done.err
+    assert built.registry.dropped == [("streams", 1)]
+
+    for number in range(1, 6):
+        built.registry.put("listings", number, published=number == 4)
+    assert built.run("prune", "--all", "--yes").code == 0
+    assert numbers(built) == [("listings", 4)]
+
+
 def test_drop_asks_too_and_takes_only_what_no_code_declares(built: Stage) -> None:
     assert built.run("drop", "listings", "--yes").code == 2
     assert built.run("drop", "then").code == 2
