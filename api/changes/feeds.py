@@ -46,6 +46,7 @@ class ChangeFeeds:
         self._tail = PatchTail(log, patch_partitions, self._take_in)
         self._feeds: dict[str, ViewFeed] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._followed: dict[Subscription, ViewFeed] = {}
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="catch-up")
 
     async def open(self) -> None:
@@ -62,16 +63,15 @@ class ChangeFeeds:
 
     def end(self, reason: Reason) -> None:
         """Disconnect every follower."""
-        for feed in self._feeds.values():
-            for follower in feed.followers:
-                follower.end(reason)
+        for follower in self._followed:
+            follower.end(reason)
 
     async def follow(self, view: View, keys: frozenset[str] | None, held: bool) -> Subscription:
         """Begin to follow; call `leave` at the end. held: until `catch_up`.
 
         Raises TooManyFollowers, GenerationMissing, StoreUnavailable or LogUnavailable.
         """
-        if sum(len(feed.followers) for feed in self._feeds.values()) >= self._max_followers:
+        if len(self._followed) >= self._max_followers:
             raise TooManyFollowers(self._max_followers)
         live = await self._generations.live(view)
         feed = self._feeds.get(view.name)
@@ -79,33 +79,33 @@ class ChangeFeeds:
             feed = ViewFeed(view, KeyReaders(self._readers, view), self._lookups, self._generations, live)
             self._feeds[view.name] = feed
             running = self._running[view.name] = asyncio.create_task(feed.run())
-            running.add_done_callback(lambda ended: _end_followers(feed, ended))
+            running.add_done_callback(lambda ended: self._ended(feed, ended))
         subscription = Subscription(keys, feed.position, held)
+        self._followed[subscription] = feed
         feed.followers.add(subscription)  # before the wait, so that the feed is not removed meanwhile
         self._listen()
         try:
             async with asyncio.timeout(START_S):
                 await feed.started.wait()
         except BaseException as error:
-            self.leave(view, subscription)
+            self.leave(subscription)
             if isinstance(error, TimeoutError):
                 raise LogUnavailable("following patches", f"no patches for {START_S:g} s") from error
             raise
         subscription.position = feed.position
         return subscription
 
-    def leave(self, view: View, subscription: Subscription) -> None:
+    def leave(self, subscription: Subscription) -> None:
         """Stop following; the last follower ends the feed."""
-        feed = self._feeds[view.name]
+        feed = self._followed.pop(subscription)
         feed.followers.discard(subscription)
-        if not feed.followers:
-            del self._feeds[view.name]
-            self._running.pop(view.name).cancel()
-            self._listen()
+        if not feed.followers and self._feeds.get(feed.view.name) is feed:
+            self._running[feed.view.name].cancel()
+            self._remove(feed)
 
-    async def catch_up(self, view: View, subscription: Subscription, position: str) -> None:
+    async def catch_up(self, subscription: Subscription, position: str) -> None:
         """Send a follower the changes since `position`, or tell it to read all rows again."""
-        feed = self._feeds[view.name]
+        feed = self._followed[subscription]
         known = read_position(position, self.partitions)
         if known is None or known[0] != feed.generation:
             subscription.reset("generation_changed" if known else "position_gone")
@@ -123,7 +123,7 @@ class ChangeFeeds:
                     subscription.reset(found)
                 return
             except (EventLogError, ProjectionError) as error:
-                logger.warning('a follower of "%s" has to wait: %s', view.name, error)
+                logger.warning('a follower of "%s" has to wait: %s', feed.view.name, error)
                 await asyncio.sleep(RETRY_S)
 
     def _touched(
@@ -143,6 +143,20 @@ class ChangeFeeds:
                     found[key] = touch
         return found if len(found) <= MAX_CHANGES else "too_far_behind"
 
+    def _ended(self, feed: ViewFeed, ended: asyncio.Task[None]) -> None:
+        """If a feed died of a bug, disconnect its followers; they connect again and get a new feed."""
+        if ended.cancelled():
+            return
+        logger.error('following the changes of "%s" failed', feed.view.name, exc_info=ended.exception())
+        for follower in feed.followers:
+            follower.end("failed")
+        if self._feeds.get(feed.view.name) is feed:
+            self._remove(feed)
+
+    def _remove(self, feed: ViewFeed) -> None:
+        del self._feeds[feed.view.name], self._running[feed.view.name]
+        self._listen()
+
     def _listen(self) -> None:
         self._tail.listen(feed.tag for feed in self._feeds.values())
 
@@ -151,12 +165,3 @@ class ChangeFeeds:
             feed.take_in(batch)
         if batch.listened != {feed.tag for feed in self._feeds.values()}:
             self._listen()  # the view has a new version
-
-
-def _end_followers(feed: ViewFeed, ended: asyncio.Task[None]) -> None:
-    """If a feed died of a bug, disconnect its followers; they connect again and get a new feed."""
-    if ended.cancelled():
-        return
-    logger.error('following the changes of "%s" failed', feed.view.name, exc_info=ended.exception())
-    for follower in feed.followers:
-        follower.end("failed")

@@ -84,7 +84,7 @@ class _EventStream(Response):
         ending = {asyncio.create_task(self._write(send)), asyncio.create_task(_gone(receive))}
         tasks = set(ending)
         if self._since is not None:
-            tasks.add(asyncio.create_task(feeds.catch_up(self._view, self._subscription, self._since)))
+            tasks.add(asyncio.create_task(feeds.catch_up(self._subscription, self._since)))
         try:
             done: set[asyncio.Task[None]] = set()
             while not done & ending:
@@ -93,7 +93,7 @@ class _EventStream(Response):
                     task.result()
                 tasks -= done - ending
         finally:
-            feeds.leave(self._view, self._subscription)
+            feeds.leave(self._subscription)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

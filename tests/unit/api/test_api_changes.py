@@ -288,6 +288,27 @@ def test_a_fault_is_told_and_whoever_comes_again_is_served(caplog: pytest.LogCap
     play(scenario)
 
 
+def test_a_feed_that_failed_takes_no_new_followers() -> None:
+    async def scenario(world: World) -> None:
+        async with world.following(slow=True) as stalled:
+            await stalled.until(1)
+            world.change("L1", price=1)
+            await stalled.until(2)  # it reads nothing from here on
+            world.store.errors = [ZeroDivisionError("oops")]
+            world.change("L1", price=2)
+            await until(lambda: not world.store.errors)
+            await asyncio.sleep(0)
+            async with world.following() as follower:
+                await follower.until(1)
+                world.change("L1", price=3)
+                assert changed(await follower.until(2)) == [("L1", 3)]
+            stalled.reads.set()
+            await until(lambda: stalled.ended)
+            assert stalled.events[-1] == ("end", {"reason": "failed"})
+
+    play(scenario)
+
+
 def test_there_is_a_bound_to_followers() -> None:
     async def scenario(world: World) -> None:
         object.__setattr__(world.service.feeds, "_max_followers", 1)
