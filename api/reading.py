@@ -25,14 +25,14 @@ class Readers(Generic[Reader]):
     """Stores of one view that can give the same answer; earlier ones are preferred. view: its name."""
 
     def __init__(self, view: str, readers: Sequence[Reader]) -> None:
-        self._view, self._readers = view, readers
+        self._view, self.stores = view, readers
         self._away_until: dict[str, float] = {}
 
     async def ask(self, call: Callable[[Reader], Awaitable[Answer]]) -> Answer:
         """The answer of the first available store; raises StoreUnavailable or NotRanked if there is none."""
         now = time.monotonic()
-        there = [each for each in self._readers if self._away_until.get(each.name, 0.0) <= now]
-        for reader in (there or self._readers)[:-1]:
+        there = [each for each in self.stores if self._away_until.get(each.name, 0.0) <= now]
+        for reader in (there or self.stores)[:-1]:
             try:
                 return await call(reader)
             except (NotRanked, GenerationGone):  # a server without persistence loses generations
@@ -42,7 +42,7 @@ class Readers(Generic[Reader]):
                 logger.warning(
                     'view "%s": reading from another store, %s is unavailable: %s', self._view, reader.name, error
                 )
-        return await call((there or self._readers)[-1])
+        return await call((there or self.stores)[-1])
 
 
 class KeyReaders(Readers[ViewReader]):

@@ -5,26 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from api.changes.earlier import EarlierPatches, Offsets
 from api.changes.feed import RETRY_S, ViewFeed
-from api.changes.patch_tail import Batch, PatchTail, Touched, touches
-from api.changes.position import read_position
-from api.changes.subscription import MAX_CHANGES, Reason, ResetReason, Subscription
+from api.changes.patch_tail import Batch, PatchTail, Touched
+from api.changes.position import read_position, write_position
+from api.changes.subscription import Reason, ResetReason, Subscription
 from api.errors import TooManyFollowers
 from api.lookups import Lookups
-from api.ports import Generations, ViewReader
+from api.ports import Generations, Live, ViewReader
 from api.reading import KeyReaders
-from eventlog import topics
 from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.ports import EventLog
 from projections.errors import ProjectionError
 from projections.view import View
 
 START_S: Final = 10.0
-MAX_CATCH_UP: Final = 200_000
-"""Offsets of `patches` that are read again for a returning follower."""
+MAX_RETRY_S: Final = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +42,10 @@ class ChangeFeeds:
         self._log, self._generations, self._readers, self._lookups = log, generations, readers, lookups
         self.partitions, self._max_followers = patch_partitions, max_followers
         self._tail = PatchTail(log, patch_partitions, self._take_in)
+        self._earlier = EarlierPatches(log)
         self._feeds: dict[str, ViewFeed] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="catch-up")
+        self._followed: dict[Subscription, ViewFeed] = {}
 
     async def open(self) -> None:
         """Nothing to do: `patches` is read once a view is followed."""
@@ -58,90 +57,111 @@ class ChangeFeeds:
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._earlier.close()
 
     def end(self, reason: Reason) -> None:
         """Disconnect every follower."""
-        for feed in self._feeds.values():
-            for follower in feed.followers:
-                follower.end(reason)
+        for follower in self._followed:
+            follower.end(reason)
 
-    async def follow(self, view: View, keys: frozenset[str] | None, held: bool) -> Subscription:
-        """Begin to follow; call `leave` at the end. held: until `catch_up`.
+    async def follow(self, view: View, keys: frozenset[str] | None, since: str | None) -> Subscription:
+        """Begin to follow; call `leave` at the end, and `catch_up` if it is held. since: the position of a follower
+        that returns.
 
         Raises TooManyFollowers, GenerationMissing, StoreUnavailable or LogUnavailable.
         """
-        if sum(len(feed.followers) for feed in self._feeds.values()) >= self._max_followers:
+        if len(self._followed) >= self._max_followers:
             raise TooManyFollowers(self._max_followers)
         live = await self._generations.live(view)
-        feed = self._feeds.get(view.name)
-        if feed is None:
-            feed = ViewFeed(view, KeyReaders(self._readers, view), self._lookups, self._generations, live)
-            self._feeds[view.name] = feed
-            running = self._running[view.name] = asyncio.create_task(feed.run())
-            running.add_done_callback(lambda ended: _end_followers(feed, ended))
-        subscription = Subscription(keys, feed.position, held)
-        feed.followers.add(subscription)  # before the wait, so that the feed is not removed meanwhile
+        feed = self._feeds.get(view.name) or self._start(view, live)
+        subscription = Subscription(keys, feed.position, held=True)
+        self._followed[subscription] = feed  # before the wait, so that the feed is not removed meanwhile
+        feed.followers.add(subscription)
         self._listen()
         try:
             async with asyncio.timeout(START_S):
                 await feed.started.wait()
+                start = await feed.beginning() if since is None else None
         except BaseException as error:
-            self.leave(view, subscription)
+            self.leave(subscription)
             if isinstance(error, TimeoutError):
                 raise LogUnavailable("following patches", f"no patches for {START_S:g} s") from error
             raise
         subscription.position = feed.position
+        if since is not None:
+            subscription.since = self._since(since, feed)
+        elif start == feed.complete:
+            subscription.catch_up({})
+        else:
+            subscription.since = "too_far_behind" if start is None else start
+            subscription.position = write_position(feed.generation, start or self._nowhere)
         return subscription
 
-    def leave(self, view: View, subscription: Subscription) -> None:
+    def leave(self, subscription: Subscription) -> None:
         """Stop following; the last follower ends the feed."""
-        feed = self._feeds[view.name]
+        feed = self._followed.pop(subscription)
         feed.followers.discard(subscription)
-        if not feed.followers:
-            del self._feeds[view.name]
-            self._running.pop(view.name).cancel()
-            self._listen()
+        if not feed.followers and self._feeds.get(feed.view.name) is feed:
+            self._running[feed.view.name].cancel()
+            self._remove(feed)
 
-    async def catch_up(self, view: View, subscription: Subscription, position: str) -> None:
-        """Send a follower the changes since `position`, or tell it to read all rows again."""
-        feed = self._feeds[view.name]
-        known = read_position(position, self.partitions)
-        if known is None or known[0] != feed.generation:
-            subscription.reset("generation_changed" if known else "position_gone")
+    async def catch_up(self, subscription: Subscription) -> None:
+        """Send a follower what it missed, or tell it to read all rows again.
+
+        What it missed may be too much. Then it gets later changes, and reads all rows again once the stores are near.
+        """
+        feed, since = self._followed[subscription], subscription.since
+        if since is None:
             return
+        end, pause_s = feed.delivered, RETRY_S
+        position = write_position(feed.generation, self._nowhere if isinstance(since, str) else since)
         while True:
             try:
-                loop = asyncio.get_running_loop()
-                found = await loop.run_in_executor(
-                    self._threads, self._touched, feed.tag, known[1], feed.delivered, subscription.keys
-                )
-                if isinstance(found, dict):
+                found, reason = await _missed(feed, since, end, subscription.keys)
+                if found is not None:
+                    subscription.hold()
                     changes = await feed.changes(found)
+                    if reason is not None:
+                        subscription.reset(reason, feed.position)
                     subscription.catch_up({change.key: change for change in changes})
-                else:
-                    subscription.reset(found)
-                return
+                    return
+                since, pause_s = reason or since, min(2 * pause_s, MAX_RETRY_S)
+                subscription.proceed(position)
             except (EventLogError, ProjectionError) as error:
-                logger.warning('a follower of "%s" has to wait: %s', view.name, error)
-                await asyncio.sleep(RETRY_S)
+                logger.warning('a follower of "%s" has to wait: %s', feed.view.name, error)
+            await asyncio.sleep(pause_s)
 
-    def _touched(
-        self, tag: str, start: Mapping[int, int], end: Mapping[int, int], keys: frozenset[str] | None
-    ) -> Touched | ResetReason:
-        """The rows touched from `start` to `end`; blocks. Else why they are unknown."""
-        for partition, offset in start.items():
-            if offset > end[partition] or offset < self._log.first(topics.PATCHES, partition):
-                return "position_gone"
-        if sum(end[partition] - offset for partition, offset in start.items()) > MAX_CATCH_UP:
-            return "too_far_behind"
-        found: Touched = {}
-        for partition, offset in start.items():
-            records = self._log.read(topics.PATCHES, partition, offset, end[partition])
-            for key, touch in touches(records, frozenset({tag})).get(tag, {}).items():
-                if keys is None or key in keys:
-                    found[key] = touch
-        return found if len(found) <= MAX_CHANGES else "too_far_behind"
+    def _start(self, view: View, live: Live) -> ViewFeed:
+        readers = KeyReaders(self._readers, view)
+        feed = ViewFeed(view, readers, self._lookups, self._generations, live, self._earlier)
+        self._feeds[view.name] = feed
+        running = self._running[view.name] = asyncio.create_task(feed.run())
+        running.add_done_callback(lambda ended: self._ended(feed, ended))
+        return feed
+
+    def _ended(self, feed: ViewFeed, ended: asyncio.Task[None]) -> None:
+        """If a feed died of a bug, disconnect its followers; they connect again and get a new feed."""
+        if ended.cancelled():
+            return
+        logger.error('following the changes of "%s" failed', feed.view.name, exc_info=ended.exception())
+        for follower in feed.followers:
+            follower.end("failed")
+        if self._feeds.get(feed.view.name) is feed:
+            self._remove(feed)
+
+    def _remove(self, feed: ViewFeed) -> None:
+        del self._feeds[feed.view.name], self._running[feed.view.name]
+        self._listen()
+
+    def _since(self, text: str, feed: ViewFeed) -> Offsets | ResetReason:
+        known = read_position(text, self.partitions)
+        if known is None:
+            return "position_gone"
+        return known[1] if known[0] == feed.generation else "generation_changed"
+
+    @property
+    def _nowhere(self) -> Offsets:
+        return dict.fromkeys(range(self.partitions), 0)
 
     def _listen(self) -> None:
         self._tail.listen(feed.tag for feed in self._feeds.values())
@@ -153,10 +173,23 @@ class ChangeFeeds:
             self._listen()  # the view has a new version
 
 
-def _end_followers(feed: ViewFeed, ended: asyncio.Task[None]) -> None:
-    """If a feed died of a bug, disconnect its followers; they connect again and get a new feed."""
-    if ended.cancelled():
-        return
-    logger.error('following the changes of "%s" failed', feed.view.name, exc_info=ended.exception())
-    for follower in feed.followers:
-        follower.end("failed")
+async def _missed(
+    feed: ViewFeed, since: Offsets | ResetReason, end: Offsets, keys: frozenset[str] | None
+) -> tuple[Touched | None, ResetReason | None]:
+    """The rows that were touched before `end` and that a follower lacks; None: too many for now.
+
+    With a reason, it must read all rows again, and lacks what a store has not applied then.
+    """
+    if not isinstance(since, str):
+        found = await feed.touched(since, end, keys)
+        if not isinstance(found, str):
+            return found, None
+        since = found
+    start = await feed.beginning()
+    if start == feed.complete:
+        return {}, since
+    if start is None:
+        return None, since
+    # what was sent meanwhile too: a store that is read again may not have applied it
+    found = await feed.touched(start, feed.delivered, keys)
+    return (None if isinstance(found, str) else found), since

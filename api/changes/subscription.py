@@ -39,13 +39,17 @@ class Delivery:
 class Subscription:
     """The changes of some rows (`keys` None: all) for one follower; for one loop.
 
-    A row that changes twice before it is taken is sent once, with its latest value. held: nothing is taken before
-    `catch_up` or `reset`.
+    A row that changes twice before it is taken is sent once, with its latest value. position: from where a client may
+    continue. held: nothing is taken before `catch_up`. since: the `patches` offsets from which `catch_up` adds changes,
+    or why all rows must be read again. incomplete: later changes are taken although `catch_up` has yet to add these.
     """
 
     keys: frozenset[str] | None
     position: str
     held: bool = False
+    since: Mapping[int, int] | ResetReason | None = None
+    incomplete: bool = False
+    _latest: str = ""
     _changes: dict[str, Change] = field(default_factory=dict)
     _reset: ResetReason | None = None
     _ended: Reason | None = None
@@ -53,32 +57,46 @@ class Subscription:
 
     @property
     def settled(self) -> bool:
-        """Whether everything up to `position` was taken, so that a client may continue from it."""
-        return not (self.held or self._changes or self._reset)
+        """Whether everything up to `position` was taken, and everything later will be."""
+        return not (self.held or self.incomplete or self._changes or self._reset)
 
     def offer(self, changes: Iterable[Change], position: str) -> None:
         """Add changed rows, up to `position`."""
         if self._ended is not None:
             return
-        self.position = position
+        self._move(position)
         for change in changes:
             if self.keys is None or change.key in self.keys:
                 self._changes.pop(change.key, None)  # to the end: last changed, last sent
                 self._changes[change.key] = change
         if len(self._changes) > MAX_CHANGES:
             self.end("too_slow")
-        elif self._changes and not self.held:
-            self._ready.set()
+        else:
+            self._wake()
+
+    def hold(self) -> None:
+        """Let nothing be taken before `catch_up`."""
+        self.held = True
+        if self._ended is None:
+            self._ready.clear()
+
+    def proceed(self, position: str) -> None:
+        """Let later changes be taken before `catch_up` adds the earlier ones, after `position`."""
+        self.held, self.incomplete, self.position = False, True, position
+        self._wake()
 
     def catch_up(self, earlier: Mapping[str, Change]) -> None:
         """Add the changes before all offered ones."""
         self._changes = {key: change for key, change in earlier.items() if key not in self._changes} | self._changes
-        self._release()
+        self.held, self.incomplete = False, False
+        self._move(self._latest or self.position)
+        self._wake()
 
-    def reset(self, reason: ResetReason) -> None:
-        """Everything may have changed."""
+    def reset(self, reason: ResetReason, position: str) -> None:
+        """Everything may have changed; all after `position` follows."""
         self._reset = reason
-        self._release()
+        self._move(position)
+        self._wake()
 
     def end(self, reason: Reason) -> None:
         """Nothing follows; changes that were not taken are dropped."""
@@ -96,7 +114,11 @@ class Subscription:
             self._ready.clear()
         return delivery
 
-    def _release(self) -> None:
-        self.held = False
-        if self._changes or self._reset or self._ended:
+    def _move(self, position: str) -> None:
+        self._latest = position
+        if not (self.held or self.incomplete):
+            self.position = position
+
+    def _wake(self) -> None:
+        if not self.held and (self._changes or self._reset or self._ended):
             self._ready.set()

@@ -27,14 +27,15 @@ MAX_FOLLOWING_MS: Final = 24 * 60 * 60 * 1000
 DESCRIPTION: Final = """\
 Server-sent events (`EventSource`), until the connection ends.
 
-- `open`: `{"position", "generation"}`. Read the rows now; all later changes follow.
+- `open`: `{"position", "generation"}`. Read the rows now, from any store; whatever they lack follows.
 - `change`: `{"key", "row", "position"}`. `row` is the row after the change, null if it was removed. Several
   quick changes of a row may be sent as one. `position` is the position of the event in the log; it is
   null in a stream view, whose rows come from many records. Columns that are looked
   up in another view have their value at the time of sending; if only the other view's row changes, no `change` is sent.
 - `reset`: `{"reason"}`. Read all rows again; changes continue. The reason is that the view was rebuilt
   (`generation_changed`), that the missed changes are no longer stored (`position_gone`), or that they are too many
-  (`too_far_behind`).
+  (`too_far_behind`). They may be too many because a store of the view was far behind or did not answer; `reset` is sent
+  once it is near again.
 - `end`: `{"reason"}`. Connect again after `too_slow` (the client read too slowly), `closing` (the server stops) or
   `failed` (an internal error). `time_is_up`: the time of `for_ms` has passed.
 
@@ -58,7 +59,7 @@ def following(service: Service, view: View) -> Callable[[Request], Awaitable[Res
         since = request.headers.get("last-event-id") or plain.get("from")
         if "from" in plain and read_position(plain["from"], service.feeds.partitions) is None:
             raise BadParameter("from", "is not the position of a change: use the `id` of the last event")
-        subscription = await service.feeds.follow(view, keys or None, held=since is not None)
+        subscription = await service.feeds.follow(view, keys or None, since)
         return _EventStream(service, view, subscription, since, None if for_ms is None else for_ms / 1000)
 
     return follow
@@ -83,8 +84,8 @@ class _EventStream(Response):
         feeds = self._service.feeds
         ending = {asyncio.create_task(self._write(send)), asyncio.create_task(_gone(receive))}
         tasks = set(ending)
-        if self._since is not None:
-            tasks.add(asyncio.create_task(feeds.catch_up(self._view, self._subscription, self._since)))
+        if self._subscription.held:
+            tasks.add(asyncio.create_task(feeds.catch_up(self._subscription)))
         try:
             done: set[asyncio.Task[None]] = set()
             while not done & ending:
@@ -93,7 +94,7 @@ class _EventStream(Response):
                     task.result()
                 tasks -= done - ending
         finally:
-            feeds.leave(self._view, self._subscription)
+            feeds.leave(self._subscription)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

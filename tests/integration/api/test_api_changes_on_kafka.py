@@ -124,6 +124,24 @@ def test_whoever_follows_has_the_rows_in_the_end(api: httpx.Client, deployment: 
     assert touched == first | later
 
 
+def is_live(api: httpx.Client, target: Target) -> bool:
+    """Whether followers begin in this generation; unlike rows, `open` names it for every store."""
+    with api.stream("GET", f"/views/{target.view.name}/changes?for_ms=1") as answer:
+        return f'"generation":{target.generation}' in "".join(answer.iter_text())
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_what_was_not_loaded_when_a_follower_began(api: httpx.Client, deployment: Deployment, name: str) -> None:
+    target = load(deployment, name, [])
+    view = table_view(target.view)
+    eventually(lambda: is_live(api, target), f"{name} g{target.generation} answers", START_S)
+    emit(deployment, name, SOURCES)
+    touched = {patch.key for source in SOURCES for patch in reference.lift(view, source)}
+    rows = reference.fold(view, SOURCES)
+    with following(api, name) as events, loading(deployment, target):
+        events.rows({key: rows.get(key) for key in touched})
+
+
 def test_the_end_of_the_process_is_told(deployment: Deployment, api: httpx.Client) -> None:
     load(deployment, "listings", [])
     port = free_port()

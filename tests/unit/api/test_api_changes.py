@@ -3,169 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
 import pytest
 
-from api.app import create_app
-from api.changes import feed, feeds, subscription
+from api.changes import earlier, feed, subscription
 from api.ports import Live
 from api.settings import Limits
-from eventlog.envelope import partition_of
-from eventlog.ports import Entry
-from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
 from projections.stores.store import Target
 from projections.stream.view import StreamView
 from tests.carts import cart_view
 from tests.observed import gate_view
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import MODULES, FakeService, fake_service
-
-SELLER = ("product", "pieces", "cents", "last_sold")
-Scenario = Callable[["World"], Awaitable[None]]
-
-
-class World:
-    """A service, its log, and the store that follows `patches` when it is told to."""
-
-    def __init__(self, limits: Limits | None = None, view: str = "listings") -> None:
-        self.view = view
-        self.service = fake_service(limits, ["listings", "shop_floor"] if view == "top_sellers" else MODULES)
-        self.log = self.service.log
-        self.store = self.service.readers["postgres" if view == "listings" else "valkey"]
-        self.store.rows[view] = {}
-        self.store.reached = dict.fromkeys(range(4), 0)
-        self.app = create_app(self.service)
-        self.events = 0
-
-    def change(self, key: str, tag: str = "listings@1", applied: bool = True, **columns: Any) -> None:
-        """An event changes a row; the store has it at once, or later."""
-        self.events += 1
-        value = orjson.dumps({"p": 3, "o": self.events, "i": 0, "t": 1, "c": columns})
-        self.log.submit(Entry(PATCHES, f"{tag}/{key}", value, 1), partition_of(f"{tag}/{key}", 4))
-        if applied:
-            self.store.rows["listings"][key] = {"listing_id": key} | columns
-            self.apply()
-
-    def batch(self, number: int, rows: Mapping[str, int], tag: str) -> None:
-        """A batch of the query of `top_sellers`: products with their cents, which the store has at once."""
-        for key, cents in rows.items():
-            value = orjson.dumps({"b": number, "t": 1, "c": {"_batch": number, "cents": cents}})
-            self.log.submit(Entry(PATCHES, f"{tag}/{key}", value, 1), partition_of(key, 4))
-            self.store.rows["top_sellers"][key] = {name: None for name in SELLER} | {"product": key, "cents": cents}
-        self.apply()
-
-    def apply(self) -> None:
-        """The store takes in everything."""
-        self.store.reached = {partition: self.log.end(PATCHES, partition) for partition in range(4)}
-
-    async def polled(self) -> None:
-        """Wait until the store was asked twice what it has taken in."""
-        polled = self.store.polled
-        await until(lambda: self.store.polled >= polled + 2)
-
-    async def read(self) -> None:
-        """Wait until the feed has read every patch of the log."""
-        (feed,) = self.service.feeds._feeds.values()
-        await until(lambda: all(feed._read_to.get(each, 0) >= self.log.end(PATCHES, each) for each in range(4)))
-
-    async def offered(self) -> None:
-        """Wait until every change was offered to the followers."""
-        (feed,) = self.service.feeds._feeds.values()
-        await until(lambda: all(feed.delivered.get(each, 0) >= self.log.end(PATCHES, each) for each in range(4)))
-
-    @asynccontextmanager
-    async def following(self, query: str = "", last: str | None = None, slow: bool = False) -> AsyncIterator[Follower]:
-        follower = Follower(slow, f"/views/{self.view}/changes")
-        call = asyncio.create_task(follower.call(self.app, query, last))
-        try:
-            yield follower
-        finally:
-            follower.gone.set()
-            await asyncio.wait_for(call, 5)
-            assert not self.service.feeds._feeds
-
-
-class Follower:
-    """A client: what it was sent, as events."""
-
-    def __init__(self, slow: bool, path: str) -> None:
-        self.path = path
-        self.gone = asyncio.Event()
-        self.reads = asyncio.Event()
-        if not slow:
-            self.reads.set()
-        self.text, self.status = "", 0
-        self.headers: dict[str, str] = {}
-        self.ended = False
-
-    async def call(self, app: Any, query: str, last: str | None) -> None:
-        headers = [(b"last-event-id", last.encode())] if last else []
-        path = {"path": self.path, "raw_path": self.path.encode(), "query_string": query.encode()}
-        scope = {"type": "http", "http_version": "1.1", "method": "GET", "headers": headers, **path}
-        await app(scope, self.receive, self.send)
-
-    async def receive(self) -> Any:
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-            return
-        self.text += message.get("body", b"").decode()
-        self.ended = not message.get("more_body", False)
-        while "change" in self.text and not self.reads.is_set():
-            await self.reads.wait()
-
-    @property
-    def events(self) -> list[tuple[str, Any]]:
-        return [(name, data) for name, data, _ in self.parsed()]
-
-    @property
-    def last_id(self) -> str:
-        return [place for _, _, place in self.parsed() if place][-1]
-
-    def parsed(self) -> list[tuple[str, Any, str]]:
-        found = []
-        for block in self.text.split("\n\n"):
-            fields = dict(line.split(": ", 1) for line in block.splitlines() if line and line[0] != ":")
-            if "event" in fields:
-                found.append((fields["event"], orjson.loads(fields["data"]), fields.get("id", "")))
-        return found
-
-    async def until(self, number: int) -> list[tuple[str, Any]]:
-        """The first `number` events, once they are there."""
-        await until(lambda: len(self.events) >= number)
-        return self.events
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 - what it asks about has no event to wait for
-            await asyncio.sleep(0.002)
-
-
-def play(scenario: Scenario, limits: Limits | None = None, view: str = "listings") -> None:
-    async def main() -> None:
-        world = World(limits, view)
-        try:
-            async with asyncio.timeout(20):
-                await scenario(world)
-        finally:
-            await world.service.feeds.close()
-
-    asyncio.run(main())
-
-
-def changed(events: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    return [(data["key"], data["row"] and data["row"].get("price")) for name, data in events if name == "change"]
+from tests.unit.api.fake_service import FakeService
+from tests.unit.api.followers import Follower, World, changed, play, until
 
 
 def test_each_change_is_told_with_the_row_after_it() -> None:
@@ -250,7 +103,7 @@ def test_who_missed_too_much_reads_anew(monkeypatch: pytest.MonkeyPatch) -> None
                 assert changed(await follower.until(3)) == [("L1", 1)]
         async with world.following(last="7;0:0,1:0,2:0,3:0") as follower:
             assert (await follower.until(2))[1] == ("reset", {"reason": "generation_changed"})
-        monkeypatch.setattr(feeds, "MAX_CATCH_UP", 1)
+        monkeypatch.setattr(earlier, "MAX_CATCH_UP", 1)
         async with world.following(last="1;0:0,1:0,2:0,3:0") as follower:
             assert (await follower.until(2))[1] == ("reset", {"reason": "too_far_behind"})
 
@@ -431,6 +284,27 @@ def test_a_fault_is_told_and_whoever_comes_again_is_served(caplog: pytest.LogCap
             await follower.until(1)
             world.change("L1", price=2)
             assert changed(await follower.until(2)) == [("L1", 2)]
+
+    play(scenario)
+
+
+def test_a_feed_that_failed_takes_no_new_followers() -> None:
+    async def scenario(world: World) -> None:
+        async with world.following(slow=True) as stalled:
+            await stalled.until(1)
+            world.change("L1", price=1)
+            await stalled.until(2)  # it reads nothing from here on
+            world.store.errors = [ZeroDivisionError("oops")]
+            world.change("L1", price=2)
+            await until(lambda: not world.store.errors)
+            await asyncio.sleep(0)
+            async with world.following() as follower:
+                await follower.until(1)
+                world.change("L1", price=3)
+                assert changed(await follower.until(2)) == [("L1", 3)]
+            stalled.reads.set()
+            await until(lambda: stalled.ended)
+            assert stalled.events[-1] == ("end", {"reason": "failed"})
 
     play(scenario)
 

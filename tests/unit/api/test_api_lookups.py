@@ -11,6 +11,7 @@ import pytest
 
 from api import lookups
 from api.awaited import After
+from api.changes.earlier import EarlierPatches
 from api.changes.feed import ViewFeed
 from api.changes.patch_tail import Touch
 from api.errors import NotCaughtUp
@@ -232,7 +233,8 @@ def test_changes_are_sent_with_what_is_looked_up(service: FakeService) -> None:
     async def changes() -> list[dict[str, Any]]:
         view = service.views["homes_in_postgres"]
         live = await service.generations.live(view)
-        feed = ViewFeed(view, KeyReaders(service.readers, view), service.lookups, service.generations, live)
+        readers, earlier = KeyReaders(service.readers, view), EarlierPatches(service.log)
+        feed = ViewFeed(view, readers, service.lookups, service.generations, live, earlier)
         told = await feed.changes({key: Touch(0, 5, SourcePosition(EVENTS, AT)) for key in ("H1", "gone", "H2")})
         return [orjson.loads(change.event.partition(b"data: ")[2]) for change in told]
 

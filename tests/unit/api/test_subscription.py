@@ -53,6 +53,38 @@ def test_nothing_is_given_out_while_it_is_held_and_older_changes_come_first() ->
     play(scenario)
 
 
+def test_a_reset_waits_while_it_is_held() -> None:
+    async def scenario() -> None:
+        follower = Subscription(None, "p0", held=True)
+        follower.reset("generation_changed", "p1")
+        follower.offer([change("a", 2)], "p2")
+        assert await nothing(follower)
+        follower.catch_up({"a": change("a", 1)})
+        assert await follower.take() == Delivery([change("a", 2)], "p2", reset="generation_changed")
+
+    play(scenario)
+
+
+def test_a_client_may_go_on_only_from_before_what_it_lacks() -> None:
+    async def scenario() -> None:
+        follower = Subscription(None, "p0", held=True)
+        follower.offer([change("a", 1)], "p1")
+        follower.proceed("p0")
+        assert await follower.take() == Delivery([change("a", 1)], "p0")
+        assert not follower.settled
+        follower.offer([change("a", 2)], "p2")
+        follower.hold()
+        follower.offer([change("b", 2)], "p3")
+        assert await nothing(follower)
+        follower.reset("too_far_behind", "p3")
+        follower.catch_up({"b": change("b", 1), "c": change("c", 1)})
+        expected = [change("c", 1), change("a", 2), change("b", 2)]
+        assert await follower.take() == Delivery(expected, "p3", reset="too_far_behind")
+        assert follower.settled
+
+    play(scenario)
+
+
 def test_a_position_moves_without_a_change_and_wakes_nobody() -> None:
     async def scenario() -> None:
         follower = Subscription(frozenset({"b"}), "p0")
@@ -71,7 +103,7 @@ def test_a_client_may_go_on_from_a_position_once_it_has_everything_before_it() -
         assert not follower.settled
         await follower.take()
         assert follower.settled
-        follower.reset("generation_changed")
+        follower.reset("generation_changed", "p1")
         assert not follower.settled
         assert not Subscription(None, "p0", held=True).settled
 

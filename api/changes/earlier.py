@@ -1,0 +1,83 @@
+"""What lies before the changes that a feed follows: earlier patches, and up to where all stores have applied them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, cast
+
+from api.changes.patch_tail import Touched, touches
+from api.changes.subscription import MAX_CHANGES, ResetReason
+from api.ports import GenerationGone, Live, Searcher, ViewReader
+from eventlog import topics
+from eventlog.ports import EventLog
+from projections.errors import StoreUnavailable
+from projections.table.declared_stores import Elasticsearch
+
+MAX_CATCH_UP: Final = 200_000
+"""Offsets of `patches` that are read again for a follower."""
+ASK_S: Final = 1.0
+
+Offsets = Mapping[int, int]
+"""Offsets of `patches`, by partition."""
+
+
+class EarlierPatches:
+    """Reads a limited part of `patches` again, in two threads."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="catch-up")
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def touched(
+        self, tag: str, start: Offsets, end: Offsets, keys: frozenset[str] | None = None
+    ) -> Touched | ResetReason:
+        """The rows touched from `start` to `end`, else why they are unknown; raises LogUnavailable."""
+        if start == end:
+            return {}
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, tag, start, end, keys)
+
+    def _read(self, tag: str, start: Offsets, end: Offsets, keys: frozenset[str] | None) -> Touched | ResetReason:
+        for partition, offset in start.items():
+            if offset < self._log.first(topics.PATCHES, partition):
+                return "position_gone"
+            if offset > end[partition] and offset > self._log.end(topics.PATCHES, partition):
+                return "position_gone"
+        if sum(max(0, end[partition] - offset) for partition, offset in start.items()) > MAX_CATCH_UP:
+            return "too_far_behind"
+        found: Touched = {}
+        for partition, offset in start.items():
+            records = self._log.read(topics.PATCHES, partition, offset, end[partition])
+            for key, touch in touches(records, frozenset({tag})).get(tag, {}).items():
+                if keys is None or key in keys:
+                    found[key] = touch
+        return found if len(found) <= MAX_CHANGES else "too_far_behind"
+
+
+async def applied_by_all(readers: Sequence[ViewReader], live: Live) -> Offsets | None:
+    """Up to where whoever reads the generation now finds everything, in any store; None if a store does not answer."""
+    try:
+        async with asyncio.timeout(ASK_S):
+            found = await asyncio.gather(*(_applied_by(reader, live) for reader in readers))
+    except (StoreUnavailable, TimeoutError):
+        return None
+    lowest: dict[int, int] = {}
+    for next_offsets in found:
+        for partition, offset in next_offsets.items():
+            lowest[partition] = min(offset, lowest.get(partition, offset))
+    return lowest
+
+
+async def _applied_by(reader: ViewReader, live: Live) -> Offsets:
+    try:
+        next_offsets = await reader.next_offsets(live)
+        if reader.name == Elasticsearch.name:
+            await cast(Searcher, reader).refresh(live)  # else lists and searches may lack what was applied
+    except GenerationGone:
+        return {}  # there are no rows that could be old
+    return next_offsets
