@@ -13,6 +13,8 @@ from projections.generations.dropping import check_unnamed, drop_generations
 from projections.generations.publishing import publish_live
 from projections.generations.registry import Generation
 from projections.kinds import placeholder_view
+from projections.spark.streams.checkpoint import forget
+from projections.view import generation_tag
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NothingToDrop
 from replay.outcome import FAILED_EXIT, Outcome, on_each
@@ -167,6 +169,8 @@ def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool
         else:
             check_unnamed(view, found, deployment.generations)
         drop_generations(placeholder_view(view), found, deployment.generations, deployment.stores)
+        for each in found:
+            forget(deployment.settings, generation_tag(each.tag, each.generation))
     return found
 
 

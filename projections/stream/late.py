@@ -11,11 +11,12 @@ from projections.stream.late_rows import late_rows
 from projections.stream.sources import Events, Kind, Observed, StreamSource
 from projections.stream.view import StreamView
 from projections.table.declared import storage_word
-from projections.table.declared_stores import Elasticsearch, Postgres, Store
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Store
 from projections.table.types import ColumnType
 
+_KEY: Final = "id"
 COLUMNS: Final[Mapping[str, ColumnType]] = {
-    "id": ColumnType.TEXT,
+    _KEY: ColumnType.TEXT,
     "source": ColumnType.TEXT,
     "type": ColumnType.TEXT,
     "time": ColumnType.TIME,
@@ -69,7 +70,7 @@ def late_view(view: StreamView) -> StreamView | None:
     return StreamView(
         name=view.late_name,
         version=view.version,
-        key="id",
+        key=_KEY,
         columns=COLUMNS,
         sources=_sources(view),
         query=late_rows,
@@ -102,5 +103,9 @@ def _store(store: Store, view: StreamView) -> Store:
         case Elasticsearch():
             text, facets = (tuple(each for each in names if each in same) for names in (store.text, store.facets))
             return replace(store, text=text, facets=facets)
+        case Cache():
+            dividing = same - {_KEY}
+            rankings = (each for each in store.rankings if each.column in same and dividing.issuperset(each.within))
+            return replace(store, rankings=tuple(rankings))
         case _:
             return store

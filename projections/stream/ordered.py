@@ -44,10 +44,11 @@ def in_order(
 
     For the query of a view with `final=True`: a row is given to `step` when no admitted row can come before it any
     more. With `early`, for a view that is not final: rows are sent at once, and corrected if another one comes before
-    them; in the end they are the same. Of rows with the same `id` and `time`, the one that was recorded last counts.
-    Rows whose key is null are left out.
+    them; in the end they are the same. Of rows with the same `id` and `time`, the one that was recorded last counts, if
+    they have `recordedtime`; else the one whose JSON text is the greatest. Rows whose key is null are left out.
 
-    rows: has at least `id` and `time`, as every source has. key: its column or columns.
+    rows: has at least `id` and `time`, as every source has; of observations, keep `recordedtime` too. key: its column
+    or columns.
     step: `step(state, row)` returns the new state and a list of rows, each a dict with the names in `columns`. `state`
     is the value that it returned for the previous row of this key, or None; it must be made of dicts, lists, texts,
     numbers, booleans and None. `row` has the columns of `rows` as attributes; times are datetimes in UTC.

@@ -50,9 +50,10 @@ class Pattern:
     ) -> DataFrame:
         """A row per match, for the query of a view with `final=True`.
 
-        rows: of a source, with `id`, `time`, and if it has several classes, `type`. key: its column or columns that all
-        rows of a match have in common. row: returns the row of a match, as a dict with the names in `columns`; it is
-        given the matching rows in their order, each with the columns of `rows` as attributes. columns: see in_order.
+        rows: of a source, with `id`, `time`, `recordedtime`, and if it has several classes, `type`. key: its column or
+        columns that all rows of a match have in common. row: returns the row of a match, as a dict with the names in
+        `columns`; it is given the matching rows in their order, each with the columns of `rows` as attributes. columns:
+        see in_order.
 
         Raises ValueError that says what to change.
         """

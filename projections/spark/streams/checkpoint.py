@@ -95,9 +95,16 @@ def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> l
     found = [each.name for each in folder.iterdir() if each.is_dir()] if folder.exists() else []
     gone = sorted(set(found) - set(registered())) if found else []
     for tag in gone:
-        checkpoint = Checkpoint(folder / tag)
-        with checkpoint.held() as is_ours:
-            if is_ours:
-                checkpoint.remove()
-                write_report(settings, tag, None)
+        forget(settings, tag)
     return gone
+
+
+def forget(settings: LogSettings, tag: str) -> None:
+    """Delete the checkpoint of a generation that is gone, if it has one here, unless its query runs."""
+    checkpoint = Checkpoint.of(settings, tag)
+    if not checkpoint.exists:
+        return
+    with checkpoint.held() as is_ours:
+        if is_ours:
+            checkpoint.remove()
+            write_report(settings, tag, None)

@@ -8,9 +8,11 @@ That needs a query of which every row comes from one record, and all others are 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from projections.spark.streams.plans import SUBQUERIES, analysed, class_name, elements, parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,8 +22,6 @@ _EXPLODING: Final = frozenset({"Explode", "PosExplode", "Inline"})
 _JOINS: Final = frozenset({"INNER", "LEFT OUTER"})
 _MIRRORED: Final = frozenset({"INNER", "RIGHT OUTER"})
 """Those in which the stream may be on the right."""
-_SUBQUERIES: Final = frozenset({"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"})
-_CLOCKS: Final = frozenset({"CurrentTimestamp", "Now", "LocalTimestamp", "CurrentDate", "CurrentTime"})
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ def passing(
 
     keeping: the BOOLEAN one among `hidden`; rows in which it is true pass all filters and joins, whatever is in the
     other columns. identity: columns of `given`. Raises ValueError, with what to change, if a row of the query may come
-    from none or several rows of `given`.
+    from none or several rows of `given`. The query is repeatable (see check_repeatable).
     """
     walk = _Walk(given, hidden, keeping, identity)
-    plan, same = walk.passed(_analysed(rows))
-    found = {each.name(): _id(each) for each in _all(plan.output())}
+    plan, same = walk.passed(analysed(rows))
+    found = {each.name(): _id(each) for each in elements(plan.output())}
     return Passed(walk.frame(plan), frozenset(name for name, number in found.items() if number in same))
 
 
@@ -55,7 +55,7 @@ class _Walk:
         self._session = session
         self._jvm: Any = session._jvm
         self._catalyst = self._jvm.org.apache.spark.sql.catalyst
-        output = {each.name(): each for each in _all(_analysed(given).output())}
+        output = {each.name(): each for each in elements(analysed(given).output())}
         self._hidden = [output[name] for name in hidden]
         self._keeping = output[keeping]
         self._identity = frozenset(_id(output[name]) for name in identity)
@@ -98,12 +98,12 @@ class _Walk:
         return self._catalyst.plans.logical
 
     def _has_hidden(self, plan: Any) -> bool:
-        return _id(self._keeping) in {_id(each) for each in _all(plan.output())}
+        return _id(self._keeping) in {_id(each) for each in elements(plan.output())}
 
     def _reads(self, plan: Any) -> bool:
         """By name: of a stream that is joined with itself, one side gets new ids."""
-        names = {each.name() for each in _all(plan.output())}
-        return self._keeping.name() in names or any(self._reads(each) for each in _all(plan.children()))
+        names = {each.name() for each in elements(plan.output())}
+        return self._keeping.name() in names or any(self._reads(each) for each in elements(plan.children()))
 
     def _filter(self, condition: Any, child: Any) -> Any:
         return self._logical.Filter(self._catalyst.expressions.Or(condition, self._keeping), child)
@@ -111,7 +111,7 @@ class _Walk:
     def _generate(self, plan: Any, child: Any) -> Any:
         """A heartbeat has one item, null, in place of a list that it does not have."""
         generator, expressions = plan.generator(), self._catalyst.expressions
-        name = generator.getClass().getSimpleName()
+        name = class_name(generator)
         listed = generator.children().apply(0)
         kind = listed.dataType().typeName()
         if name not in _EXPLODING or kind != "array":
@@ -149,50 +149,27 @@ class _Walk:
         from pyspark.sql.functions import broadcast, lit  # noqa: PLC0415
 
         marked: Any = self.frame(table).withColumn(_MATCHED, lit(True))
-        output = _analysed(marked).output()
+        output = analysed(marked).output()
         rows = self._jvm.PythonUtils.toSeq(marked._jdf.collectAsList())
         relation = self._logical.LocalRelation.fromExternalRows(output, rows)
-        return _analysed(broadcast(self.frame(relation))), output.last()
+        return analysed(broadcast(self.frame(relation))), output.last()
 
     def _check_expressions(self, plan: Any) -> None:
-        for top in _all(plan.expressions()):
-            if not top.deterministic():
-                raise ValueError(f"{top.toString()} differs each time that it is computed")
-            for name in _names(top):
-                if name.startswith("Python"):
-                    raise ValueError("it calls a function of Python, which Spark cannot run in real-time mode")
-                if name in _SUBQUERIES:
-                    raise ValueError("it has a query within a query")
-                if name in _CLOCKS:
-                    raise ValueError("it asks for the current time, which is another one if the record is read again")
+        for name in (class_name(each) for top in elements(plan.expressions()) for each in parts(top)):
+            if name.startswith("Python"):
+                raise ValueError("it calls a function of Python, which Spark cannot run in real-time mode")
+            if name in SUBQUERIES:
+                raise ValueError("it has a query within a query")
 
 
 def _renamed(listed: Any, same: frozenset[int]) -> frozenset[int]:
     """The ids of new names in a select for columns that are in `same`."""
     return frozenset(
         _id(each)
-        for each in _all(listed)
-        if each.nodeName() == "Alias"
-        and each.child().getClass().getSimpleName() == "AttributeReference"
-        and _id(each.child()) in same
+        for each in elements(listed)
+        if each.nodeName() == "Alias" and class_name(each.child()) == "AttributeReference" and _id(each.child()) in same
     )
-
-
-def _names(expression: Any) -> Iterator[str]:
-    """The classes of the parts of an expression."""
-    yield expression.getClass().getSimpleName()
-    for each in _all(expression.children()):
-        yield from _names(each)
-
-
-def _analysed(frame: Any) -> Any:
-    return frame._jdf.queryExecution().analyzed()
 
 
 def _id(attribute: Any) -> int:
     return int(attribute.exprId().id())
-
-
-def _all(found: Any) -> list[Any]:
-    """The elements of a sequence of Scala."""
-    return [found.apply(place) for place in range(found.size())]

@@ -17,6 +17,7 @@ from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.frames import source_frame
 from projections.spark.streams.output import check_output, numbered, row_texts
 from projections.spark.streams.progress import ProgressSender
+from projections.spark.streams.repeatable import check_repeatable
 from projections.stream.completeness import early_declared
 from projections.stream.sources import StreamSource
 from projections.stream.view import StreamView
@@ -113,6 +114,7 @@ def computed(view: StreamView, read: Read) -> DataFrame:
         raise ViewDeclarationError(view.name, f"its query fails: {type(error).__name__}: {error}") from error
     check_output(view, rows)
     _check_early(view, early_keys)
+    check_repeatable(view, rows)
     _check_supported(view, rows)
     return rows
 

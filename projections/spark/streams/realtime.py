@@ -21,6 +21,7 @@ from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.frames import HEARTBEAT, OFFSET, PLACED, placed_frame
 from projections.spark.streams.output import check_output, fields_of, key_text
 from projections.spark.streams.passing import passing
+from projections.spark.streams.repeatable import check_repeatable
 from projections.stream.view import StreamView
 from projections.table.expressions import literal
 from projections.table.patch import WHOLE
@@ -94,6 +95,7 @@ def placed_rows(records: DataFrame, view: StreamView) -> DataFrame:
     except Exception as error:  # a user's function may raise anything
         raise ViewDeclarationError(view.name, f"its query fails: {type(error).__name__}: {error}") from error
     check_output(view, rows, streaming=records.isStreaming)
+    check_repeatable(view, rows)
     try:
         passed = passing(rows, given, hidden=PLACED, keeping=HEARTBEAT, identity=source.ordering)
     except ValueError as error:

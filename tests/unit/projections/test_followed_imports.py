@@ -44,6 +44,7 @@ def digest(folder: Path, files: dict[str, str]) -> str:
     package = folder / "mill"
     package.mkdir(parents=True)
     for name, text in files.items():
+        (package / name).parent.mkdir(exist_ok=True)
         (package / name).write_text(text)
     sys.path.insert(0, str(folder))
     try:
@@ -87,6 +88,55 @@ def test_other_queries_have_the_digests_that_are_stored(tmp_path: Path) -> None:
     assert digest(tmp_path / "before", FILES | {"views.py": view}) == digest(tmp_path / "after", changed)
 
 
+RULES = """
+from projections import in_order, occurs, pattern
+from tests.observed import Closed, Passed
+from .limits import LIMIT
+from .steps import compare
+
+GUESSED = pattern(occurs(Passed, times=LIMIT), Closed, within="10m")
+
+def compared(passed):
+    return in_order(passed, key="gate", step=compare, columns={}, forget_after="1d")
+"""
+PATTERNS = {
+    "from .rules import GUESSED": "GUESSED.matches(passed)",
+    "from mill import rules": "rules.GUESSED.matches(passed)",
+    "import mill.rules": "mill.rules.GUESSED.matches(passed)",
+    "from .more import guessed_again": "guessed_again.matches(passed)",
+}
+STEPPING = {
+    "from mill.rules import compared": "compared(passed)",
+    "from .more import compared_again as c": "c(passed)",
+}
+
+
+@pytest.mark.parametrize(
+    ("ways", "file", "old", "new", "same"),
+    [
+        (PATTERNS, "rules.py", 'within="10m"', 'within="11m"', False),
+        (PATTERNS, "limits.py", "3", "4", False),
+        (PATTERNS, "limits.py", "\n", "\nOTHER = 5\n", True),
+        (STEPPING, "rules.py", 'key="gate"', 'key="weight"', False),
+        (STEPPING, "steps.py", '"weight": LIMIT', '"weight": LIMIT + 1', False),
+        (STEPPING, "limits.py", "3", "4", False),
+        (STEPPING, "rules.py", 'within="10m"', 'within="11m"', True),
+    ],
+)
+def test_imported_patterns_and_wrapped_steps_count(
+    tmp_path: Path, ways: dict[str, str], file: str, old: str, new: str, same: bool
+) -> None:
+    """The view's own module has no word for which imports count; a module that it imports has."""
+    more = "from .rules import GUESSED as guessed_again\nfrom .rules import compared as compared_again\n"
+    for number, (how, used) in enumerate(ways.items()):
+        view = f"{how}\ndef by_gate(passed):\n    return {used}\n"
+        files = FILES | {"views.py": view, "rules.py": RULES, "more.py": more}
+        changed = files | {file: files[file].replace(old, new, 1)}
+        assert changed != files
+        folders = tmp_path / f"{number}-before", tmp_path / f"{number}-after"
+        assert (digest(folders[0], files) == digest(folders[1], changed)) is same, how
+
+
 def test_a_step_that_cannot_be_found_is_refused(tmp_path: Path) -> None:
     files = FILES | {"views.py": VIEW.format(how="from .steps import made", step="made")}
     files["steps.py"] += "\nglobals()['made'] = compare\n"
@@ -94,13 +144,55 @@ def test_a_step_that_cannot_be_found_is_refused(tmp_path: Path) -> None:
         digest(tmp_path, files)
 
 
-def test_a_module_beside_that_of_the_view_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "used"),
+    [
+        ("from .rules import LIMIT", "LIMIT"),
+        ("from .rules import GUESSED, LIMIT", "LIMIT"),
+        ("from . import rules", "rules.LIMIT"),
+        ("import mill.rules", "mill.rules.LIMIT"),
+        ("from mill import rules as r", "[r.LIMIT]"),
+    ],
+)
+def test_words_of_a_module_do_not_count_if_the_query_uses_something_else_of_it(
+    tmp_path: Path, how: str, used: str
+) -> None:
+    view = f"{how}\ndef by_gate(passed):\n    return {used}\n"
+    files = FILES | {"views.py": view, "rules.py": RULES}
+    assert digest(tmp_path / "before", files) == digest(tmp_path / "after", files | {"limits.py": "LIMIT = 4\n"})
+
+
+def test_what_cannot_be_found_is_no_problem_of_other_queries(tmp_path: Path) -> None:
+    """Their imports do not count, so nothing of these must be readable."""
+    view = "from .steps import made, compare\nfrom .missing import no\ndef by_gate(passed):\n    return made, no\n"
+    files = FILES | {"views.py": view, "missing.py": "no = 1\n"}
+    files["steps.py"] += "\nglobals()['made'] = compare\n"
+    assert digest(tmp_path / "before", files) == digest(tmp_path / "after", files | {"limits.py": "LIMIT = 4\n"})
+
+
+def test_declaring_a_view_imports_nothing(tmp_path: Path) -> None:
+    """What a query imports when it runs may need Spark."""
+    view = "def by_gate(passed):\n    from .heavy.steps import made\n    return made(passed)\n"
+    heavy = {"heavy/__init__.py": "raise RuntimeError('imported')\n", "heavy/steps.py": RULES.replace(" .", " ..")}
+    heavy["heavy/steps.py"] += "def made(passed):\n    return compared(passed)\n"
+    found = {
+        digest(tmp_path / limit, FILES | {"views.py": view, "limits.py": f"LIMIT = {limit}\n"} | heavy)
+        for limit in ("3", "4")
+    }
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_module_beside_that_of_the_view_counts(tmp_path: Path, *, is_wrapped: bool) -> None:
+    views = VIEW.format(how="from mill_steps import compare", step="compare")
+    wrapped = "from mill_steps import compared\ndef by_gate(passed):\n    return compared(passed)\n"
+    compared = views.replace("from mill_steps import compare", "").replace("by_gate", "compared")
     found = set[str]()
     for number, limit in enumerate((3, 3, 4)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        (folder / "mill_views.py").write_text(VIEW.format(how="from mill_steps import compare", step="compare"))
-        (folder / "mill_steps.py").write_text(f"def compare(state, row):\n    return {limit}, []\n")
+        (folder / "mill_views.py").write_text(wrapped if is_wrapped else views)
+        (folder / "mill_steps.py").write_text(f"def compare(state, row):\n    return {limit}, []\n{compared}")
         sys.path.insert(0, str(folder))
         try:
             importlib.invalidate_caches()

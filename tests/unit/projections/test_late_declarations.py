@@ -18,6 +18,7 @@ from projections import (
     Cache,
     Elasticsearch,
     Postgres,
+    Ranking,
     StreamView,
     events,
     observations,
@@ -85,6 +86,24 @@ def test_it_has_the_same_stores_and_the_indexes_of_columns_that_both_views_have(
         Elasticsearch(text=("source",), facets=("source",)),
         Cache(),
     )
+
+
+def test_its_cache_has_the_rankings_of_columns_that_both_views_have() -> None:
+    rankings = (
+        Ranking("-time"),
+        Ranking("-weight"),
+        Ranking("-weight", within=("source",)),
+        Ranking("time", within=("source",)),
+        Ranking("time", within=("door", "source")),
+        Ranking("time", within=("id",)),
+        Ranking("late_s", within=("id", "source")),
+    )
+    columns = {"gate": TEXT, "door": TEXT, "time": TIME, "weight": INTEGER, "source": TEXT, "id": TEXT, "late_s": FLOAT}
+    changes = {"columns": columns, "key": "gate", "stores": (Cache(rankings=rankings),)}
+    view = kept(**changes)
+    assert view.stores == (Cache(rankings=(Ranking("-time"), Ranking("time", within=("source",)))),)
+    registry = ViewRegistry([("gates.views", gate_view(late="keep", **changes))])
+    assert [*registry.views] == ["gates", "gates_late"], "a deployment with it starts"
 
 
 def test_a_registry_has_it_beside_its_view() -> None:

@@ -223,9 +223,11 @@ from typing import Any
 import math
 LIMIT = 3
 UNUSED = 1
+LOW, (HIGH, *OTHERS) = 1, (2, 3)
+FIRST = [LAST, *_] = 6, 7
 
 def kept(passed):
-    return passed.where(passed.weight < LIMIT)
+    return passed.where(passed.weight < LIMIT).where(passed.weight > HIGH).where(passed.weight != LAST)
 
 def by_gate(passed):
     """Doc."""
@@ -241,6 +243,8 @@ def by_gate(passed):
         ("def kept(passed)", "def kept(passed: Any) -> Any", True),
         ("LIMIT = 3", "LIMIT = 4", False),
         ("< LIMIT", "<= LIMIT", False),
+        ("= 1, (2, 3)", "= 1, (4, 3)", False),
+        ("= 6, 7", "= 6, 8", False),
         ('groupBy("gate")', 'groupBy("weight")', False),
     ],
 )

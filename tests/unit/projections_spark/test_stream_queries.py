@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 from pyspark.sql import Row
+from pyspark.sql import functions as f
 
 from commands.declaring.observation import ObservationRegistry, to_entry
-from projections import INTEGER, TEXT, TIME, observations
+from projections import INTEGER, TEXT, TIME, StreamView, observations
 from projections.errors import ViewDeclarationError
 from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame
 from projections.spark.streams.query import computed
@@ -36,6 +37,7 @@ from tests.observed import (
 )
 from tests.seeds import batches
 from tests.stream_queries import Ran, run
+from tests.unit.projections.test_stream_declarations import documented, imported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -230,8 +232,6 @@ def as_they_are(passed: DataFrame) -> DataFrame:
 
 def last_of_gate(passed: DataFrame) -> DataFrame:
     """A gate is gone while its last report weighs 0; without a weight, nobody knows."""
-    from pyspark.sql import functions as f
-
     last = f.max(f.struct("time", "id", "weight")).alias("last")
     return passed.groupBy("gate").agg(f.count("*").alias("number"), last).selectExpr(
         "gate", "number", "last.weight = 0 as gone"
@@ -283,7 +283,69 @@ def no_stream(passed: DataFrame) -> DataFrame:
 
 
 def sorts(passed: DataFrame) -> DataFrame:
-    return lacks_a_column(passed).selectExpr("gate", "now() as minute", "1 as number", "weight").orderBy("weight")
+    return (
+        lacks_a_column(passed)
+        .selectExpr("gate", "timestamp'2026-03-01' as minute", "1 as number", "weight")
+        .orderBy("weight")
+    )
+
+
+def of_today(passed: DataFrame) -> DataFrame:
+    return by_minute(passed.where("time > current_timestamp() - interval 1 day"))
+
+
+def with_the_time(passed: DataFrame) -> DataFrame:
+    return by_minute(passed).withColumn("minute", f.greatest("minute", f.now()))
+
+
+def of_this_month(passed: DataFrame) -> DataFrame:
+    return by_minute(passed).where(f.month("minute") == f.month(f.current_date()))
+
+
+def since_a_query(passed: DataFrame) -> DataFrame:
+    return by_minute(passed.where("time > (select localtimestamp())"))
+
+
+def of_gates_of_this_hour(passed: DataFrame) -> DataFrame:
+    return by_minute(passed.where("weight in (select hour(now()))"))
+
+
+def by_chance(passed: DataFrame) -> DataFrame:
+    return by_minute(passed.where("rand(7) < 0.5"))
+
+
+def named_by_chance(passed: DataFrame) -> DataFrame:
+    return by_minute(passed.withColumn("gate", f.concat("gate", f.lit("/"), f.expr("uuid()"))))
+
+
+def by_a_table_of_chance(passed: DataFrame) -> DataFrame:
+    table = passed.sparkSession.range(3).selectExpr("id as weight", "randn() as chance")
+    return by_minute(passed.join(table, "weight").where("chance > 0"))
+
+
+def by_a_sampled_table(passed: DataFrame) -> DataFrame:
+    return by_minute(passed.join(passed.sparkSession.range(9).toDF("weight").sample(0.5), "weight"))
+
+
+def by_an_unsure_function(passed: DataFrame) -> DataFrame:
+    return by_minute(passed.withColumn("gate", f.udf(lambda gate: gate, "string").asNondeterministic()("gate")))
+
+
+def first_five(passed: DataFrame) -> DataFrame:
+    return by_minute(passed).limit(5)
+
+
+def without_the_first(passed: DataFrame) -> DataFrame:
+    return by_minute(passed.offset(1))
+
+
+def by_a_short_table(passed: DataFrame) -> DataFrame:
+    """No row of a stream is left out by chance, and lists and hashes are no chance either."""
+    table = passed.sparkSession.createDataFrame([(1,), (2,)], ["weight"]).orderBy("weight").limit(1)
+    found = passed.where("crc32(id) % 100 < 5 and gate in (select lower('A'))").join(table, "weight")
+    grouped = found.groupBy("gate", f.window("time", "1 minute").alias("minutes"))
+    rows = grouped.agg(f.collect_list("weight").alias("all"), f.first("weight").alias("weight"))
+    return rows.select("gate", f.col("minutes.start").alias("minute"), f.size("all").alias("number"), "weight")
 
 
 def gone_is_a_text(passed: DataFrame) -> DataFrame:
@@ -341,3 +403,41 @@ def test_a_query_that_cannot_work_is_named_before_anything_runs(query: Any, prob
         computed(view, lambda *_: endless())
     assert problem in str(refused.value)
     assert 'view "gates"' in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        (of_today, "reads the clock (current_timestamp()), which is another time in a replay: use the columns time"),
+        (with_the_time, "reads the clock (now())"),
+        (of_this_month, "reads the clock (current_date())"),
+        (since_a_query, "reads the clock (localtimestamp())"),
+        (of_gates_of_this_hour, "reads the clock (now())"),
+        (by_chance, "uses rand(), which differs each time that it is computed: use what depends on the columns only"),
+        (named_by_chance, "uses uuid()"),
+        (by_a_table_of_chance, "uses randn()"),
+        (by_a_sampled_table, "takes a sample by chance"),
+        (by_an_unsure_function, "uses <lambda>()"),
+        (first_five, "takes only some rows of a stream (limit or offset), which depends on the order of their arrival"),
+        (without_the_first, "takes only some rows of a stream"),
+    ],
+)
+@pytest.mark.parametrize("final", [False, True])
+def test_a_query_that_would_give_other_rows_in_a_replay_is_refused(query: Any, problem: str, *, final: bool) -> None:
+    with pytest.raises(ViewDeclarationError) as refused:
+        computed(gate_view(query=query, final=final), lambda *_: endless())
+    assert str(refused.value).startswith(f'view "gates": its query {problem}')
+
+
+def test_what_depends_on_columns_only_is_taken() -> None:
+    assert computed(gate_view(query=by_a_short_table), lambda *_: endless()).isStreaming
+
+
+def test_the_documented_views_are_taken(tmp_path: Path) -> None:
+    _, blocks = documented()
+    ordered, early = (block for block in blocks if "in_order" in block)
+    (pattern,) = (block for block in blocks if "pattern(" in block)
+    for number, text in enumerate((blocks[0], ordered + early, pattern)):
+        module = imported(f"documented_{number}", text, tmp_path)
+        (view,) = (each for each in vars(module).values() if isinstance(each, StreamView))
+        assert computed(view, lambda *_: endless()).isStreaming

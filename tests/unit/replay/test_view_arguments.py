@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eventlog.settings import LogSettings
 from projections.errors import RebuildFailed
+from projections.generations.stream_report import StreamReport, read_report, write_report
+from projections.spark.streams.checkpoint import Checkpoint
 from tests.unit.replay.played import Stage, generation
 
 CHANGING = (("rebuild",), ("rollback",), ("verify",), ("publish",), ("prune",), ("drop",))
@@ -145,6 +150,25 @@ def test_prune_drops_nothing_that_a_plain_name_may_lead_to_after_an_interrupted_
         built.registry.put("listings", number, published=number == 4)
     assert built.run("prune", "--all", "--yes").code == 0
     assert numbers(built) == [("listings", 4)]
+
+
+def test_prune_removes_the_checkpoints_of_what_it_drops_unless_their_queries_run(
+    built: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADWATER_STATE", str(tmp_path))
+    built.registry.generations += [generation("gates", number, "retired") for number in (1, 2)]
+    built.registry.generations += [generation("gates", 3, "live")]
+    settings = LogSettings.from_environment(os.environ)
+    tags = [f"gates@1.g{number}" for number in (1, 2, 3)]
+    checkpoints = [Checkpoint.of(settings, tag) for tag in tags]
+    for tag, each in zip(tags, checkpoints, strict=True):
+        each.create()
+        write_report(settings, tag, StreamReport())
+    with checkpoints[1].held():
+        assert built.run("prune", "gates", "listings", "--yes").code == 0
+    assert [each.exists for each in checkpoints] == [False, True, True]
+    assert [read_report(settings, tag) is None for tag in tags] == [True, False, False]
+    assert not [each for each in checkpoints[0].folder.parent.iterdir() if "listings" in each.name], "it has none"
 
 
 def test_drop_asks_too_and_takes_only_what_no_code_declares(built: Stage) -> None:
