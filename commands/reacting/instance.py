@@ -127,19 +127,19 @@ class Instance:
     def _after(self, reaction: object, cause: Cause, now: datetime) -> Step:
         if not isinstance(reaction, Reaction):
             raise BadReaction(f'"react" of "{self.process.name}" returned {type(reaction).__name__}, not a Reaction')
-        commands = list(self._commands(reaction, cause, max(now, cause.time)))
+        commands = list(self._commands(reaction, cause, now))
         if reaction.ended:
             return Step(None, None, commands)
         after = replace(self, state=reaction.state, timers=self._timers(reaction, cause))
         return Step(after, _checked(after), commands)
 
-    def _commands(self, reaction: Reaction[Any], cause: Cause, time: datetime) -> Iterator[Entry]:
+    def _commands(self, reaction: Reaction[Any], cause: Cause, now: datetime) -> Iterator[Entry]:
         total_bytes = 0
         # it may be an endless generator
         for step, command in enumerate(reaction.commands):
             if not isinstance(command, Command):
                 raise BadReaction(f'"{self.process.name}" sends {type(command).__name__}, not a Command')
-            entry = command_entry(self, command, cause, step, time)
+            entry = command_entry(self, command, cause, step, now)
             size_bytes = len(entry.value or b"")
             total_bytes += size_bytes
             if size_bytes > MAX_COMMAND_BYTES:
@@ -178,7 +178,7 @@ def timer_id(key: str, name: str, timer: Timer) -> str:
     return f"{key}/{name}@{timer.due_ms}"
 
 
-def command_entry(instance: Instance, command: Command, cause: Cause, step: int, time: datetime) -> Entry:
+def command_entry(instance: Instance, command: Command, cause: Cause, step: int, now: datetime) -> Entry:
     """The record of `commands`; it has the same id if the same event comes again."""
     process = instance.process
     stream = stream_name(command.type.partition(".")[0], str(getattr(command, command.id_field)))
@@ -186,7 +186,7 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
         id=f"{process.name}:{cause.id}:{step}",
         type=command.type,
         stream=stream,
-        time=time,
+        time=max(now, cause.time),
         data={},
         source=return_address(process.name, instance.key if process.sees_refusals else None),
         correlation_id=cause.correlation_id,
@@ -194,7 +194,8 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
         traceparent=cause.traceparent,
     )
     body = command.__pydantic_serializer__.to_json(command)
-    return Entry(topics.COMMANDS, stream, encode(envelope, body), timestamp_ms(time))
+    # with the current time, because Kafka refuses a command with a time far ahead: a captured database's clock may be
+    return Entry(topics.COMMANDS, stream, encode(envelope, body), timestamp_ms(now))
 
 
 def write_instance(instance: Instance) -> bytes:

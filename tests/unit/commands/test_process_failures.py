@@ -15,7 +15,7 @@ from commands.aggregates.orders import order
 from commands.declaring.aggregate import Event
 from commands.declaring.process import Process, Reaction, TimedOut
 from eventlog import topics
-from eventlog.envelope import decode, partition_of
+from eventlog.envelope import decode, partition_of, timestamp_ms
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog
 from eventlog.ports import PROCESSES, ROUTER, Entry
@@ -28,6 +28,7 @@ from tests.seeds import seed_of
 
 LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]
 SOON = timedelta(minutes=5)
+HOUR = timedelta(hours=1)
 
 
 class Counted(BaseModel):
@@ -446,3 +447,15 @@ def test_commands_of_a_process_have_ids_that_tell_the_event() -> None:
     world.settle()
     sent = [decode(record.value).id for record in world.log.read(topics.COMMANDS, 0, 0)]
     assert sent == ["counting:order/bad/1:0", "counting:order/bad/1:1"]
+
+
+def test_a_command_whose_cause_is_ahead_of_the_clock_is_a_record_of_now() -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting(lambda state: Reaction(state, [cancels()])))
+    world.wait(3 * HOUR)
+    world.record_events("order/bad", *history("bad")[:1])
+    world.wait(-3 * HOUR)
+    world.settle()
+    (record,) = world.log.read(topics.COMMANDS, 0, 0)
+    assert record.timestamp_ms == timestamp_ms(world.now)
+    assert decode(record.value).time == world.now + 3 * HOUR
