@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
+from api.ports import Live, Page
+from api.query import Query
 from api.service import Service
 from eventlog.envelope import Position, encode, partition_of
 from eventlog.errors import LogUnavailable
@@ -16,6 +18,7 @@ from tests.unit.api.fake_service import FakeService, event
 
 SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
 AT = Position(2, 100)
+MIB = 1024 * 1024
 
 
 def patches_partition(tag: str, key: str) -> int:
@@ -70,6 +73,44 @@ def test_a_stream_in_pages(client: AppClient, history: list[bytes]) -> None:
         path = answer.json()["links"].get("next")
     assert found == [orjson.loads(record) for record in history]
     assert client.get("/streams/listing/L1?from=8").json()["events"] == []
+
+
+def test_a_page_continues_after_its_last_event_though_earlier_ones_were_erased(
+    client: AppClient, service: FakeService, history: list[bytes]
+) -> None:
+    for version in (1, 2, 4):
+        del service.readers["postgres"].rows["streams"][f"listing/L1/{version}"]
+    versions, path = [], "/streams/listing/L1?limit=2"
+    while path:
+        page = client.get(path).json()
+        versions.append([each["sequence"] for each in page["events"]])
+        path = page["links"].get("next")
+    assert versions == [[3, 5], [6, 7]]
+
+
+def test_a_page_of_large_events_ends_early_and_the_state_is_folded_from_some_at_a_time(
+    client: AppClient, service: FakeService, history: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, found = service.readers["postgres"], list[int]()
+    first = orjson.loads(history[0])
+    for version in range(1, 101):
+        large = first | {"id": f"listing/L1/{version}", "sequence": version}
+        large["data"] = first["data"] | {"description": "x" * MIB}
+        row = {"event_id": large["id"], "stream": "listing/L1", "sequence": version}
+        reader.rows["streams"][large["id"]] = row | {"record": orjson.dumps(large).decode()}
+    find = reader.find
+
+    async def noting(live: Live, query: Query) -> Page:
+        page = await find(live, query)
+        found.append(len(page.rows))
+        return page
+
+    monkeypatch.setattr(reader, "find", noting)
+    page = client.get("/streams/listing/L1?limit=1000").json()
+    assert [each["sequence"] for each in page["events"]] == [*range(1, 9)]
+    assert page["links"]["next"] == "/streams/listing/L1?from=9&limit=1000"
+    assert client.get("/streams/listing/L1?version=100").json()["version"] == 100
+    assert max(found) <= 20
 
 
 @pytest.mark.parametrize(

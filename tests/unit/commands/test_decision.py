@@ -251,7 +251,9 @@ def test_a_transaction_is_bounded_by_the_states_that_it_only_reads() -> None:
     store = Noting()
     for name in "abcdef":
         store.run(Handler(REGISTRY, 0, 1, store), command("state of 2 MiB", 0, name))
-    batch = store.run(Handler(REGISTRY, 0, 1, store), *(command("rejected", n, each) for n, each in enumerate("abcdef")))
+    batch = store.run(
+        Handler(REGISTRY, 0, 1, store), *(command("rejected", n, each) for n, each in enumerate("abcdef"))
+    )
     assert batch.taken == 4
 
 
