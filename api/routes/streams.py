@@ -178,7 +178,10 @@ async def _state(
             break
         if requested.version is not None and envelope.sequence > requested.version:
             break  # an earlier event was erased, so the same number of events reaches further
-        state, reached = fold(aggregate, [envelope], state, reached)
+        try:
+            state, reached = fold(aggregate, [envelope], state, reached)
+        except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
+            raise RuntimeError(f'"{aggregate.name}" raised {error!r} at "{envelope.id}"') from error
         time = envelope.time
     if time is None:
         raise StreamMissing(stream, version)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
+from api.app import create_app
 from api.ports import Live, Page
 from api.query import Query
 from api.service import Service
+from commands.declaring.aggregate import Aggregate
+from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Position, encode, partition_of
 from eventlog.errors import LogUnavailable
 from projections.errors import StoreUnavailable
+from tests.badly_behaved import wild
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, event
 
@@ -176,3 +181,21 @@ def test_not_ready_names_the_part(client: AppClient, service: FakeService, part:
     answer = client.get("/health/ready")
     assert answer.status_code == 503
     assert {name for name, state in answer.json()["parts"].items() if state != "ready"} == {part}
+
+
+@pytest.mark.parametrize("what", ["evolve exits", "evolve fails"])
+def test_whatever_evolve_raises_the_state_is_an_internal_error(service: FakeService, what: str) -> None:
+    client = streams_of(service, wild, {"wild_id": "a", "what": what, "number": 1, "share": 0.5, "items": []})
+    answer = client.get("/streams/wild/a?version=1")
+    assert (answer.status_code, answer.json()["type"]) == (500, "urn:headwater:problem:internal_error")
+
+
+def streams_of(service: FakeService, aggregate: Aggregate[Any], *events: dict[str, Any]) -> AppClient:
+    """A client of a deployment with one aggregate, whose stream `a` has these events, of its only type."""
+    (kind,) = aggregate.events
+    stream = f"{aggregate.name}/a"
+    service.readers["postgres"].rows["streams"] = {
+        each.id: {"event_id": each.id, "stream": stream, "sequence": each.sequence, "record": encode(each).decode()}
+        for each in (event(stream, version, kind, **data) for version, data in enumerate(events, 1))
+    }
+    return AppClient(create_app(replace(service, commands=CommandRegistry([("here", aggregate)]))))
