@@ -189,7 +189,7 @@ async def _state(
         "stream": stream,
         "version": reached,
         "time": format_time(time),
-        "state": state.model_dump(mode="json"),
+        "state": orjson.Fragment(state.__pydantic_serializer__.to_json(state)),  # it may have integers of any length
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import orjson
 from pydantic import ValidationError
 
@@ -130,8 +131,8 @@ class Instance:
         commands = list(self._commands(reaction, cause, now))
         if reaction.ended:
             return Step(None, None, commands)
-        after = replace(self, state=reaction.state, timers=self._timers(reaction, cause))
-        return Step(after, _checked(after), commands)
+        after, value = _checked(replace(self, state=reaction.state, timers=self._timers(reaction, cause)))
+        return Step(after, value, commands)
 
     def _commands(self, reaction: Reaction[Any], cause: Cause, now: datetime) -> Iterator[Entry]:
         total_bytes = 0
@@ -198,6 +199,20 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
     return Entry(topics.COMMANDS, stream, encode(envelope, body), timestamp_ms(now))
 
 
+class _Document(msgspec.Struct):
+    """The value of a record of `processes`. state: as it was written, because pydantic reads larger integers."""
+
+    state: msgspec.Raw
+    seen: dict[str, int]
+    timers: dict[str, dict[str, Any]]
+    missed: frozenset[str] = frozenset()
+    stopped: str | None = None
+    rows: dict[str, RowSeen] = {}
+
+
+_DOCUMENT: Final = msgspec.json.Decoder(_Document)
+
+
 def write_instance(instance: Instance) -> bytes:
     """The value of a record of `processes`."""
     timers = {name: timer._asdict() for name, timer in instance.timers.items()}
@@ -215,13 +230,11 @@ def write_instance(instance: Instance) -> bytes:
 def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
     """The instance of a record; raises UnreadableProcess if it does not match the state as it is declared now."""
     try:
-        document = orjson.loads(value)
-        state = type(process.initial).model_validate_json(orjson.dumps(document["state"]))
-        timers = {name: Timer(**timer) for name, timer in document["timers"].items()}
-        missed = frozenset(document.get("missed", ()))
-        rows = {row: RowSeen(*seen) for row, seen in document.get("rows", {}).items()}
-        return Instance(process, key, state, document["seen"], timers, missed, document.get("stopped"), rows)
-    except Exception as error:  # a user's validators may raise anything
+        document = _DOCUMENT.decode(value)
+        state = type(process.initial).model_validate_json(bytes(document.state))
+        timers = {name: Timer(**timer) for name, timer in document.timers.items()}
+        return Instance(process, key, state, document.seen, timers, document.missed, document.stopped, document.rows)
+    except (Exception, SystemExit, GeneratorExit) as error:  # a user's validators may raise anything
         raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error}") from error
 
 
@@ -234,8 +247,8 @@ def stopped_at(value: bytes) -> str | None:
     return stopped if isinstance(stopped, str) else None
 
 
-def _checked(instance: Instance) -> bytes:
-    """The instance's record; raises BadReaction if it could not be read back at the next start."""
+def _checked(instance: Instance) -> tuple[Instance, bytes]:
+    """The instance as it is read at the next start, and its record; raises BadReaction if it could not be read."""
     state, expected = instance.state, type(instance.process.initial)
     if type(state) is not expected:
         raise BadReaction(f'the state of "{instance.process.name}" is {type(state).__name__}, not {expected.__name__}')
@@ -245,7 +258,6 @@ def _checked(instance: Instance) -> bytes:
             f'"{instance.record_key}" would have {len(value)} bytes, but the limit is {MAX_INSTANCE_BYTES}: keep less'
         )
     try:
-        expected.model_validate_json(state.__pydantic_serializer__.to_json(state))
-    except ValidationError as error:
+        return read_instance(instance.process, instance.key, value), value
+    except UnreadableProcess as error:
         raise BadReaction(f'the state of "{instance.record_key}" does not match its own model: {error}') from error
-    return value

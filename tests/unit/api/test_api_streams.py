@@ -7,12 +7,13 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from api.app import create_app
 from api.ports import Live, Page
 from api.query import Query
 from api.service import Service
-from commands.declaring.aggregate import Aggregate
+from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Position, encode, partition_of
 from eventlog.errors import LogUnavailable
@@ -188,6 +189,35 @@ def test_whatever_evolve_raises_the_state_is_an_internal_error(service: FakeServ
     client = streams_of(service, wild, {"wild_id": "a", "what": what, "number": 1, "share": 0.5, "items": []})
     answer = client.get("/streams/wild/a?version=1")
     assert (answer.status_code, answer.json()["type"]) == (500, "urn:headwater:problem:internal_error")
+
+
+class Got(Event, type="sum.got"):
+    sum_id: str
+    number: int
+
+
+class Add(Command, type="sum.add"):
+    sum_id: str
+    number: int
+
+
+class Sum(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    total: int = 0
+
+
+def add(command: Add, state: Sum) -> list[Event]:
+    return [Got(sum_id=command.sum_id, number=command.number)]
+
+
+def added(state: Sum, event: Got) -> Sum:
+    return Sum(total=state.total * 2**64 + event.number)
+
+
+def test_a_state_with_integers_of_more_than_64_bits(service: FakeService) -> None:
+    sums = Aggregate(name="sum", id_field="sum_id", initial=Sum(), decide=add, evolve=added)
+    client = streams_of(service, sums, *({"sum_id": "a", "number": number} for number in (7, 9)))
+    assert client.get("/streams/sum/a?version=2").json()["state"] == {"total": 7 * 2**64 + 9}
 
 
 def streams_of(service: FakeService, aggregate: Aggregate[Any], *events: dict[str, Any]) -> AppClient:

@@ -207,6 +207,33 @@ def test_a_stopped_instance_sees_all_in_order_through_faults_restarts_and_redeli
     assert waiting(world.log) == []
 
 
+class Grown(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    total: int = 2**64 - 1
+    anything: Any = None
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_state_is_the_same_after_a_restart_also_with_integers_of_more_than_64_bits(restarts: bool) -> None:
+    def react(event: order.Placed | order.Paid | order.Shipped, state: Grown) -> Reaction[Grown]:
+        found.append(state)
+        return Reaction(Grown(total=state.total + 12_345, anything=(state.total, event.type)))
+
+    found: list[Grown] = []
+    grown = Process(name="grown", key="order_id", initial=Grown(), starts=(order.Placed,), react=react)
+    world = World(random.Random(1), partitions=1)
+    world.deploy(grown)
+    for number, each in enumerate(history("O"), 1):
+        world.record_events("order/O", each, first=number)
+        world.settle()
+        if restarts:
+            world.deploy(grown)
+    first = 2**64 - 1
+    assert [state.total for state in found] == [first, first + 12_345, first + 24_690]
+    assert found[2].anything == [first + 12_345, "order.paid"]
+    assert world.letters() == {}
+
+
 def test_what_comes_between_and_after_in_the_same_transaction_stays_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("commands.reacting.process_task.MAX_RELEASED", 1)
     world = World(random.Random(1), partitions=1)
