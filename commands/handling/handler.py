@@ -6,7 +6,15 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from commands.codec import TypedCommand, fingerprint_of, fingerprint_of_unreadable, read_command, read_snapshot
+from commands.codec import (
+    MAX_NAME_CHARACTERS,
+    TypedCommand,
+    fingerprint_of,
+    fingerprint_of_unreadable,
+    has_short_names,
+    read_command,
+    read_snapshot,
+)
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
@@ -23,8 +31,6 @@ CACHED_STREAMS = 60_000
 """For a whole process, independent of the number of its partitions; a decoded state takes two to three kilobytes."""
 CACHED_BYTES = 128 * 1024 * 1024
 """Likewise for a whole process: of the states as JSON. Decoded, a state takes a few times as much."""
-MAX_NAME_CHARACTERS = 100_000
-"""Of a command's id, type and stream together, which the answer repeats."""
 WATCHED_STREAMS = 1_000
 LOOKED_UP = 250
 """Commands whose receipts are looked up at once."""
@@ -201,7 +207,7 @@ def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:
         envelope = decode(record.value)
     except NotAnEnvelope as unreadable:
         return unreadable
-    if len(envelope.id) + len(envelope.type) + len(envelope.stream) > MAX_NAME_CHARACTERS:
+    if not has_short_names(envelope):
         return NotAnEnvelope(f"id, type and subject together have more than {MAX_NAME_CHARACTERS} characters")
     return envelope
 

@@ -12,18 +12,17 @@ import msgspec
 import orjson
 from pydantic import ValidationError
 
+from commands.codec import command_record
 from commands.declaring.aggregate import Command, Event
 from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
 from commands.declaring.row_inputs import Row, RowDeleted
-from commands.errors import BadReaction, UnreadableProcess
+from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
 from commands.handling.refusals import return_address
 from commands.reacting.row_changes import RowSeen
 from eventlog import topics
-from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
+from eventlog.envelope import Envelope, stream_name, timestamp_ms
 from eventlog.ports import Entry
 
-MAX_COMMAND_BYTES: Final = 960 * 1024
-"""Of a command's record: the topic allows 1 MiB, and Kafka also counts the key and framing."""
 MAX_INSTANCE_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
 MAX_COMMANDS: Final = 10_000
 MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
@@ -141,12 +140,7 @@ class Instance:
             if not isinstance(command, Command):
                 raise BadReaction(f'"{self.process.name}" sends {type(command).__name__}, not a Command')
             entry = command_entry(self, command, cause, step, now)
-            size_bytes = len(entry.value or b"")
-            total_bytes += size_bytes
-            if size_bytes > MAX_COMMAND_BYTES:
-                raise BadReaction(
-                    f'"{command.type}" has {size_bytes} bytes, but at most {MAX_COMMAND_BYTES} are allowed'
-                )
+            total_bytes += len(entry.value or b"")
             if step >= MAX_COMMANDS or total_bytes > MAX_REACTION_BYTES:
                 raise BadReaction(
                     f'"{self.process.name}" sends more than {MAX_COMMANDS} commands or {MAX_REACTION_BYTES} bytes at '
@@ -180,7 +174,7 @@ def timer_id(key: str, name: str, timer: Timer) -> str:
 
 
 def command_entry(instance: Instance, command: Command, cause: Cause, step: int, now: datetime) -> Entry:
-    """The record of `commands`; it has the same id if the same event comes again."""
+    """The record of `commands`; it has the same id if the same event comes again. Raises BadReaction."""
     process = instance.process
     stream = stream_name(command.type.partition(".")[0], str(getattr(command, command.id_field)))
     envelope = Envelope(
@@ -196,7 +190,11 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
     )
     body = command.__pydantic_serializer__.to_json(command)
     # with the current time, because Kafka refuses a command with a time far ahead: a captured database's clock may be
-    return Entry(topics.COMMANDS, stream, encode(envelope, body), timestamp_ms(now))
+    try:
+        return command_record(envelope, command.id_field, body, timestamp_ms(now))
+    except (MalformedCommand, TooLarge) as error:
+        reason = error if isinstance(error, TooLarge) else error.details[0]["msg"]
+        raise BadReaction(f'"{command.type}" cannot be sent: {reason}') from error
 
 
 class _Document(msgspec.Struct):
