@@ -48,7 +48,7 @@ class Observation(BaseModel):
     stay if the class is renamed.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     type: ClassVar[str] = ""
     version: ClassVar[int] = 1
