@@ -43,8 +43,12 @@ def continued(view: View, query: Query, cursor: str) -> Query:
 
 def typed_beyond(view: View, query: Query) -> tuple[Any, ...]:
     """The end of the previous page, as values of the columns' types; checked, because clients could make up cursors."""
-    kinds = [view.types[step.column] for step in query.order]
-    return tuple(_value(kind, each) for kind, each in zip(kinds, query.beyond or (), strict=True))
+    values = tuple(
+        _value(view.types[step.column], each) for step, each in zip(query.order, query.beyond or (), strict=True)
+    )
+    if any(step.column == view.key_name and each is None for step, each in zip(query.order, values, strict=True)):
+        raise BadParameter("cursor", STALE)  # the key is never null
+    return values
 
 
 def _value(kind: ColumnType, value: Any) -> Any:

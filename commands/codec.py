@@ -17,8 +17,10 @@ from commands.declaring.registry import AnyAggregate, CommandType
 from commands.declaring.scalars import is_as_in_json
 from commands.declaring.times import may_hold_times, unfit_times
 from commands.declaring.upcasting import version_problem
-from commands.errors import BadDecision, BrokenStream, MalformedCommand, UnreadableEvent, UnreadableSnapshot
-from eventlog.envelope import Envelope, stream_name
+from commands.errors import BadDecision, BrokenStream, MalformedCommand, TooLarge, UnreadableEvent, UnreadableSnapshot
+from eventlog import topics
+from eventlog.envelope import Envelope, encode, stream_name
+from eventlog.ports import Entry
 
 Body = bytes | Mapping[str, Any]
 State = TypeVar("State", bound=BaseModel)
@@ -28,6 +30,10 @@ _ESCAPED_NUL: Final = b"\\u0000"
 _DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER: Final = b"0" * 19
 """Integers with fewer digits fit in 64 bits."""
+MAX_NAME_CHARACTERS: Final = 100_000
+"""Of a command's id, type and stream together, which its receipt repeats."""
+MAX_COMMAND_BYTES: Final = 960 * 1024
+"""Of a command's record with its key: the topic allows 1 MiB, and Kafka also counts framing."""
 
 
 class TypedCommand(msgspec.Struct, frozen=True, gc=False):
@@ -64,6 +70,27 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
         raise MalformedCommand(kind.type, unfit)
     aggregate_id = str(getattr(command, aggregate.id_field))
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
+
+
+def command_record(envelope: Envelope, id_field: str, body: bytes, timestamp_ms: int) -> Entry:
+    """The record of a command, whoever sends it.
+
+    id_field: with the aggregate's id, in `body`. Raises MalformedCommand or TooLarge if the handler could not answer
+    the command, or Kafka would not store it.
+    """
+    if not has_short_names(envelope):
+        msg = f"the command's id, type and stream together have more than {MAX_NAME_CHARACTERS} characters"
+        raise MalformedCommand(envelope.type, [{"type": "string_too_long", "loc": (id_field,), "msg": msg}])
+    value = encode(envelope, body)
+    size_bytes = len(value) + len(envelope.stream.encode())
+    if size_bytes > MAX_COMMAND_BYTES:
+        raise TooLarge(size_bytes, MAX_COMMAND_BYTES, "the command's record")
+    return Entry(topics.COMMANDS, envelope.stream, value, timestamp_ms)
+
+
+def has_short_names(envelope: Envelope) -> bool:
+    """Whether the id, the type and the stream of a command fit in a receipt."""
+    return len(envelope.id) + len(envelope.type) + len(envelope.stream) <= MAX_NAME_CHARACTERS
 
 
 def fingerprint_of(command_type: str, body: bytes, expected_version: int | None) -> str:

@@ -116,11 +116,11 @@ class UnreadableCommand(CommandError):
 
 
 class TooLarge(CommandError):
-    """A command's body is larger than one record of the log may be."""
+    """A command's body, or its record (`what`), is larger than one record of the log may be."""
 
-    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+    def __init__(self, size_bytes: int, limit_bytes: int, what: str = "the body") -> None:
         super().__init__(
-            f"the body has {size_bytes} bytes, but at most {limit_bytes} are allowed: send a smaller command"
+            f"{what} has {size_bytes} bytes, but at most {limit_bytes} are allowed: send a smaller command"
         )
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 

@@ -150,11 +150,11 @@ def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
         document["sequence"] = envelope.sequence
     if envelope.expected_version is not None:
         document["expectedversion"] = envelope.expected_version
-    if envelope.correlation_id is not None:
+    if envelope.correlation_id:
         document["correlationid"] = envelope.correlation_id
-    if envelope.causation_id is not None:
+    if envelope.causation_id:
         document["causationid"] = envelope.causation_id
-    if envelope.traceparent is not None:
+    if envelope.traceparent:
         document["traceparent"] = envelope.traceparent
     if envelope.recorded_time is not None:
         document["recordedtime"] = format_time(envelope.recorded_time)
@@ -193,7 +193,7 @@ def encode_event(
             sequence,
             command.correlation_id or command.id,
             command.id,
-            msgspec.UNSET if command.traceparent is None else command.traceparent,
+            command.traceparent or msgspec.UNSET,
             recorded_time,
             msgspec.Raw(body),
         )

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import structs
 
-from commands.codec import read_command
+from commands.codec import command_record, read_command
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError, UnreadableProcess
@@ -21,7 +21,7 @@ from commands.reacting.router import ROUTED_BY, Router, Routes
 from commands.reacting.row_router import RowRouter, row_role
 from commands.reacting.starts import read_starts
 from commands.receipt import Receipt
-from eventlog.envelope import decode, encode, partition_of, timestamp_ms
+from eventlog.envelope import decode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
 from eventlog.ports import ROUTER, Entry, EventLog, Record, Role
@@ -77,19 +77,19 @@ class Resender:
         try:
             command = decode(value)
             typed = read_command(self._commands.command(command.type), command.data)
+            again = structs.replace(
+                command,
+                id=f"{command.id}/retry",
+                stream=typed.stream,
+                time=datetime.now(UTC),
+                correlation_id=command.correlation_id or command.id,
+                causation_id=command.id,
+            )
+            entry = command_record(again, typed.aggregate.id_field, typed.body, timestamp_ms(again.time))
         except (NotAnEnvelope, CommandError) as error:
             raise CannotRetry(key, f"it is still not a valid command: {error}") from error
-        again = structs.replace(
-            command,
-            id=f"{command.id}/retry",
-            stream=typed.stream,
-            time=datetime.now(UTC),
-            correlation_id=command.correlation_id or command.id,
-            causation_id=command.id,
-        )
         partition = partition_of(typed.stream, self._log.partitions)
         start = self._log.end(RECEIPTS, partition)
-        entry = Entry(COMMANDS, typed.stream, encode(again, typed.body), timestamp_ms(again.time))
         self._log.submit(entry, partition).result(TIMEOUT_S)
         return self._receipt(key, again.id, partition, start)
 

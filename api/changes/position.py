@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from eventlog.envelope import Position
+
+MAX_DIGITS: Final = 19
+"""Of the number of a generation."""
 
 
 def write_position(generation: int, following: Mapping[int, int]) -> str:
@@ -20,6 +24,7 @@ def read_position(text: str, partitions: int) -> tuple[int, dict[int, int]] | No
         found = {each.partition: each.offset for each in map(Position.parse, places.split(","))}
     except ValueError:
         return None
-    if not generation.isdigit() or found.keys() != set(range(partitions)):
+    is_number = generation.isascii() and generation.isdigit() and len(generation) <= MAX_DIGITS
+    if not is_number or found.keys() != set(range(partitions)):
         return None
     return int(generation), found

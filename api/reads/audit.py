@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from api.portions import MAX_PAGE_BYTES, next_portion
 from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, Position, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
@@ -20,6 +21,10 @@ FIRST_CHUNK: Final = 200
 MAX_CHUNK: Final = 5_000
 MAX_OFFSETS: Final = 50_000
 """Offsets that one page may read, in all partitions together."""
+MAX_READ_BYTES: Final = 64 * 1024 * 1024
+"""Likewise, of their records."""
+MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
+"""Of the records that are in memory at once, in all partitions together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +79,22 @@ class AuditReader:
     async def page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
         """At most `limit` events from these offsets on; a partition without one starts at `event_filter.since`.
 
+        There are fewer if they are large, or if the page reads as much of the log as it may.
         Raises LogUnavailable.
         """
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._page, starts, event_filter, limit)
 
     def _page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
         merged = _Merged(self._log, {p: self._start(p, starts, event_filter) for p in range(self._log.partitions)})
-        page = AuditPage()
-        while len(page.events) < limit and (record := merged.take()) is not None:
+        page, size_bytes = AuditPage(), 0
+        while len(page.events) < limit and size_bytes < MAX_PAGE_BYTES and (record := merged.take()) is not None:
             if record.value is None or is_heartbeat_key(record.key):
                 continue  # erased, or not an event
             position = Position(record.partition, record.offset)
             try:
                 if event_filter.takes(decode(record.value)):
                     page.events.append((position, record.value))
+                    size_bytes += len(record.value)
             except NotAnEnvelope:
                 page.unreadable.append(position)
         page.next_offsets, page.ended = merged.next_offsets, merged.ended
@@ -111,7 +118,8 @@ class _Merged:
         self._read = {partition: min(start, self._ends[partition]) for partition, start in starts.items()}
         self._ahead: dict[int, deque[Record]] = {partition: deque() for partition in starts}
         self._chunk = dict.fromkeys(starts, FIRST_CHUNK)
-        self._left = MAX_OFFSETS
+        self._chunk_bytes = MAX_AHEAD_BYTES // len(starts)
+        self._left, self._left_bytes = MAX_OFFSETS, MAX_READ_BYTES
 
     @property
     def next_offsets(self) -> dict[int, int]:
@@ -127,7 +135,7 @@ class _Merged:
         """The next record; None at the end, or at the reading limit."""
         for partition, ahead in self._ahead.items():
             while not ahead and self._read[partition] < self._ends[partition]:
-                if self._left <= 0:
+                if self._left <= 0 or self._left_bytes <= 0:
                     return None
                 self._fetch(partition)
         heads = [ahead[0] for ahead in self._ahead.values() if ahead]
@@ -137,9 +145,16 @@ class _Merged:
         return self._ahead[first.partition].popleft()
 
     def _fetch(self, partition: int) -> None:
-        start = self._read[partition]
+        """Read the next chunk; it ends early if its records are large."""
+        start, ahead, size_bytes = self._read[partition], self._ahead[partition], 0
         stop = min(start + self._chunk[partition], self._ends[partition])
-        self._ahead[partition].extend(self._log.read(topics.EVENTS, partition, start, stop))
+        for record in self._log.read(topics.EVENTS, partition, start, stop):
+            ahead.append(record)
+            size_bytes += len(record.value or b"")
+            if size_bytes >= self._chunk_bytes:
+                stop = record.offset + 1
+                break
         self._read[partition] = stop
         self._left -= stop - start
-        self._chunk[partition] = min(2 * self._chunk[partition], MAX_CHUNK)
+        self._left_bytes -= size_bytes
+        self._chunk[partition] = next_portion(stop - start, size_bytes, self._chunk_bytes, MAX_CHUNK)

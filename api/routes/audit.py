@@ -76,7 +76,11 @@ def audit_routes(service: Service) -> APIRouter:
                 schemas.query("since", time, "only events at this time or later"),
                 schemas.query("until", time, "only events before this time"),
                 schemas.query("from", POSITIONS, "where to start in each partition: the `position` of an earlier page"),
-                schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS}, "events on a page"),
+                schemas.query(
+                    "limit",
+                    {"type": "integer", "minimum": 1, "maximum": MAX_ROWS},
+                    "events on a page; fewer, with a `next` link, if they are large",
+                ),
             ]
         },
     )

@@ -14,7 +14,7 @@ from api.ndjson import MEDIA_TYPE, Line, read_lines
 from api.problems import documented, problem_of
 from api.routes.under import RoutesUnder
 from api.service import Service
-from commands.errors import MalformedObservation, TooLarge
+from commands.errors import TooLarge
 from commands.sending.pipeline import run_each
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
@@ -118,7 +118,7 @@ class _Lines:
                 if line.content is None:
                     raise TooLarge(line.size_bytes, self._service.limits.body_bytes)
                 reports.append(self._service.observations.read(self._name, line.content))
-            except (MalformedObservation, TooLarge) as error:
+            except Exception as error:  # noqa: BLE001 - a line must not end the others; `problem_of` logs what is a bug
                 problem = problem_of(error, self._request, line.document())
                 problems.append({"line": line.number, "problem": problem})
         await self._service.recorder.record(reports, **self._options)

@@ -15,6 +15,7 @@ from api.components import ACCEPTED_HEADERS
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.filters import Filter
 from api.parameters import check_names, check_text, read_integer, read_time
+from api.portions import MAX_PAGE_BYTES, next_portion
 from api.ports import Finder, ViewReader
 from api.problems import documented
 from api.query import MAX_ROWS, Order, Query
@@ -26,6 +27,8 @@ from eventlog.envelope import Envelope, decode, format_time, stream_name
 from projections.errors import UnknownView
 
 VIEW: Final = "streams"
+FIRST_ROWS: Final = 20
+"""Of the events that are read at once; more if they are small."""
 HIGHEST_VERSION: Final = 2**53
 PARAMETERS: Final = ("from", "limit", "version", "at", "after", "wait_ms")
 
@@ -50,8 +53,7 @@ def stream_routes(service: Service) -> APIRouter:
             raise StreamMissing(stream)
         if requested.version is not None or requested.at is not None:
             return _json(version, await _state(streams, found, stream, version, requested))
-        events = [each async for each in streams.events(stream, requested.start, requested.limit)]
-        following = requested.start + len(events)
+        events, following = await _page(streams, stream, requested)
         links = {}
         if events and following <= version:
             path = requests.link("streams", aggregate, aggregate_id)
@@ -73,7 +75,11 @@ def stream_routes(service: Service) -> APIRouter:
         openapi_extra={
             "parameters": [
                 schemas.query("from", number, "the first version on the page"),
-                schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS}, "events on a page"),
+                schemas.query(
+                    "limit",
+                    {"type": "integer", "minimum": 1, "maximum": MAX_ROWS},
+                    "events on a page; fewer, with a `next` link, if they are large",
+                ),
                 schemas.query("version", number, "return the state after this event"),
                 schemas.query("at", {"type": "string", "format": "date-time"}, "return the state at this time"),
                 *schemas.waiting_parameters(),
@@ -122,16 +128,21 @@ class Streams:
         rows = await self._find(stream, (), Order("sequence", descending=True), 1)
         return int(rows[0]["sequence"]) if rows else 0
 
-    async def events(self, stream: str, start: int, limit: int) -> AsyncIterator[bytes]:
-        """The records from version `start` on, at most `limit`."""
+    async def events(self, stream: str, start: int, limit: int) -> AsyncIterator[tuple[int, bytes]]:
+        """The versions and records from version `start` on, at most `limit`; only some are in memory at once."""
+        portion = FIRST_ROWS
         while limit > 0:
-            wanted = min(limit, MAX_ROWS)
+            wanted = min(limit, portion)
             rows = await self._find(stream, (Filter("sequence", "gte", (start,)),), Order("sequence"), wanted)
+            size_bytes = 0
             for row in rows:
-                yield row["record"].encode()
+                record = row["record"].encode()
+                size_bytes += len(record)
+                yield row["sequence"], record
             if len(rows) < wanted:
                 return
             start, limit = rows[-1]["sequence"] + 1, limit - len(rows)
+            portion = next_portion(wanted, size_bytes, MAX_PAGE_BYTES, MAX_ROWS)
 
     async def _find(self, stream: str, filters: tuple[Filter, ...], order: Order, limit: int) -> list[dict[str, Any]]:
         view, reader = self._view, self._reader
@@ -141,6 +152,19 @@ class Streams:
         return list(page.rows)
 
 
+async def _page(streams: Streams, stream: str, requested: StreamRequest) -> tuple[list[bytes], int]:
+    """The events of a page, fewer than its limit if they are large, and the version to continue from."""
+    events: list[bytes] = []
+    following, size_bytes = requested.start, 0
+    async for version, record in streams.events(stream, requested.start, requested.limit):
+        events.append(record)
+        following = version + 1
+        size_bytes += len(record)
+        if size_bytes >= MAX_PAGE_BYTES:
+            break
+    return events, following
+
+
 async def _state(
     streams: Streams, aggregate: AnyAggregate, stream: str, version: int, requested: StreamRequest
 ) -> dict[str, Any]:
@@ -148,13 +172,16 @@ async def _state(
     if requested.version is not None and requested.version > version:
         raise StreamMissing(stream, version)
     state, reached, time = aggregate.initial, 0, None
-    async for record in streams.events(stream, 1, requested.version or version):
+    async for _, record in streams.events(stream, 1, requested.version or version):
         envelope: Envelope = decode(record)
         if requested.at is not None and envelope.time > requested.at:
             break
         if requested.version is not None and envelope.sequence > requested.version:
             break  # an earlier event was erased, so the same number of events reaches further
-        state, reached = fold(aggregate, [envelope], state, reached)
+        try:
+            state, reached = fold(aggregate, [envelope], state, reached)
+        except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
+            raise RuntimeError(f'"{aggregate.name}" raised {error!r} at "{envelope.id}"') from error
         time = envelope.time
     if time is None:
         raise StreamMissing(stream, version)
@@ -162,7 +189,7 @@ async def _state(
         "stream": stream,
         "version": reached,
         "time": format_time(time),
-        "state": state.model_dump(mode="json"),
+        "state": orjson.Fragment(state.__pydantic_serializer__.to_json(state)),  # it may have integers of any length
     }
 
 

@@ -49,7 +49,7 @@ class Observation(BaseModel):
     stay if the class is renamed.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     type: ClassVar[str] = ""
     version: ClassVar[int] = 1
@@ -106,7 +106,10 @@ class ObservationRegistry:
         return cls((module, kind) for module, kind in classes if issubclass(kind, Observation) and kind.type)
 
     def read(self, observation_type: str, report: bytes) -> Report[Any]:
-        """The report in a JSON text; raises UnknownObservation, or MalformedObservation with pydantic's details."""
+        """The report in a JSON text; raises UnknownObservation, or MalformedObservation with pydantic's details.
+
+        A user's validators may raise any other error; none of them ends the process.
+        """
         model = self.reports.get(observation_type)
         if model is None:
             raise UnknownObservation(observation_type, tuple(self.types))
@@ -115,6 +118,8 @@ class ObservationRegistry:
         except ValidationError as error:
             details = error.errors(include_url=False, include_context=False, include_input=False)
             raise MalformedObservation(observation_type, [dict(detail) for detail in details]) from error
+        except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
+            raise RuntimeError(f'a validator of "{observation_type}" raised {error!r}') from error
         if ESCAPED_NUL.search(report):
             raise MalformedObservation(observation_type, [NUL])
         if LARGE.search(report) and (large := list(too_large(orjson.loads(report)))):

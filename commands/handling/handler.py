@@ -6,7 +6,15 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from commands.codec import TypedCommand, fingerprint_of, fingerprint_of_unreadable, read_command, read_snapshot
+from commands.codec import (
+    MAX_NAME_CHARACTERS,
+    TypedCommand,
+    fingerprint_of,
+    fingerprint_of_unreadable,
+    has_short_names,
+    read_command,
+    read_snapshot,
+)
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
@@ -21,8 +29,8 @@ from eventlog.ports import Entry, Record
 
 CACHED_STREAMS = 60_000
 """For a whole process, independent of the number of its partitions; a decoded state takes two to three kilobytes."""
-MAX_NAME_CHARACTERS = 100_000
-"""Of a command's id, type and stream together, which the answer repeats."""
+CACHED_BYTES = 128 * 1024 * 1024
+"""Likewise for a whole process: of the states as JSON. Decoded, a state takes a few times as much."""
 WATCHED_STREAMS = 1_000
 LOOKED_UP = 250
 """Commands whose receipts are looked up at once."""
@@ -43,8 +51,11 @@ class Handler:
         self._registry = registry
         self._partition, self._partitions = partition, partitions
         self._store = store
-        self._cached = max(1, CACHED_STREAMS // partitions)
+        self._max_states = max(1, CACHED_STREAMS // partitions)
+        self._max_states_bytes = max(topics.MAX_RECORD_BYTES, CACHED_BYTES // partitions)
         self._states: OrderedDict[str, Known] = OrderedDict()
+        self._states_bytes = 0
+        """The sum of their `size_bytes`."""
         self._watched: set[str] = set()
         """Streams with a state that could not be stored; it is stored after each command, to find the faulty one."""
 
@@ -61,9 +72,9 @@ class Handler:
             logger.warning("deciding %d commands again: one of their states cannot be written", batch.taken)
             self._watched |= unkept
             for stream in batch.changed:
-                del self._states[stream]  # the store has the committed state
-        while len(self._states) > self._cached:
-            self._states.popitem(last=False)
+                self._states_bytes -= self._states.pop(stream).size_bytes  # the store has the committed state
+        while len(self._states) > self._max_states or self._states_bytes > self._max_states_bytes:
+            self._states_bytes -= self._states.popitem(last=False)[1].size_bytes
         return batch
 
     def _decide_all(self, records: Sequence[Record], now_ms: int) -> Batch:
@@ -91,7 +102,9 @@ class Handler:
             try:
                 if snapshot is None and after is not None:
                     aggregate = self._registry.aggregates[stream.partition("/")[0]]
-                    self._states[stream], snapshot = kept(aggregate, stream, after)
+                    known, snapshot = kept(aggregate, stream, after)
+                    self._states[stream] = known
+                    self._states_bytes += known.size_bytes - after.size_bytes
                 batch.snapshots[stream] = snapshot
             except BaseException:  # noqa: BLE001 - the validators of a state are a user's, and may raise anything
                 unkept.add(stream)
@@ -162,10 +175,15 @@ class Handler:
         except BaseException as unreadable:  # noqa: BLE001 - the validators of a state are a user's
             batch.add(answered(received, "failed", 0, failure(received.envelope, unreadable)))
             return
+        if first:
+            self._states_bytes += known.size_bytes
         decision = decide(received, typed, known, keep=typed.stream in self._watched)
         batch.add(decision)
         if decision.after is not None:
             self._states[typed.stream] = decision.after
+            self._states_bytes += decision.after.size_bytes - known.size_bytes
+        elif first:
+            batch.size_bytes += known.size_bytes  # it fills the memory as well
 
     def _known(self, aggregate: AnyAggregate, stream: str, snapshot: bytes | None) -> Known:
         known = self._states.get(stream)
@@ -189,7 +207,7 @@ def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:
         envelope = decode(record.value)
     except NotAnEnvelope as unreadable:
         return unreadable
-    if len(envelope.id) + len(envelope.type) + len(envelope.stream) > MAX_NAME_CHARACTERS:
+    if not has_short_names(envelope):
         return NotAnEnvelope(f"id, type and subject together have more than {MAX_NAME_CHARACTERS} characters")
     return envelope
 

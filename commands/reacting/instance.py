@@ -8,21 +8,21 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import orjson
 from pydantic import ValidationError
 
+from commands.codec import command_record
 from commands.declaring.aggregate import Command, Event
 from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
 from commands.declaring.row_inputs import Row, RowDeleted
-from commands.errors import BadReaction, UnreadableProcess
+from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
 from commands.handling.refusals import return_address
 from commands.reacting.row_changes import RowSeen
 from eventlog import topics
-from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
+from eventlog.envelope import Envelope, stream_name, timestamp_ms
 from eventlog.ports import Entry
 
-MAX_COMMAND_BYTES: Final = 960 * 1024
-"""Of a command's record: the topic allows 1 MiB, and Kafka also counts the key and framing."""
 MAX_INSTANCE_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
 MAX_COMMANDS: Final = 10_000
 MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
@@ -127,25 +127,20 @@ class Instance:
     def _after(self, reaction: object, cause: Cause, now: datetime) -> Step:
         if not isinstance(reaction, Reaction):
             raise BadReaction(f'"react" of "{self.process.name}" returned {type(reaction).__name__}, not a Reaction')
-        commands = list(self._commands(reaction, cause, max(now, cause.time)))
+        commands = list(self._commands(reaction, cause, now))
         if reaction.ended:
             return Step(None, None, commands)
-        after = replace(self, state=reaction.state, timers=self._timers(reaction, cause))
-        return Step(after, _checked(after), commands)
+        after, value = _checked(replace(self, state=reaction.state, timers=self._timers(reaction, cause)))
+        return Step(after, value, commands)
 
-    def _commands(self, reaction: Reaction[Any], cause: Cause, time: datetime) -> Iterator[Entry]:
+    def _commands(self, reaction: Reaction[Any], cause: Cause, now: datetime) -> Iterator[Entry]:
         total_bytes = 0
         # it may be an endless generator
         for step, command in enumerate(reaction.commands):
             if not isinstance(command, Command):
                 raise BadReaction(f'"{self.process.name}" sends {type(command).__name__}, not a Command')
-            entry = command_entry(self, command, cause, step, time)
-            size_bytes = len(entry.value or b"")
-            total_bytes += size_bytes
-            if size_bytes > MAX_COMMAND_BYTES:
-                raise BadReaction(
-                    f'"{command.type}" has {size_bytes} bytes, but at most {MAX_COMMAND_BYTES} are allowed'
-                )
+            entry = command_entry(self, command, cause, step, now)
+            total_bytes += len(entry.value or b"")
             if step >= MAX_COMMANDS or total_bytes > MAX_REACTION_BYTES:
                 raise BadReaction(
                     f'"{self.process.name}" sends more than {MAX_COMMANDS} commands or {MAX_REACTION_BYTES} bytes at '
@@ -178,15 +173,15 @@ def timer_id(key: str, name: str, timer: Timer) -> str:
     return f"{key}/{name}@{timer.due_ms}"
 
 
-def command_entry(instance: Instance, command: Command, cause: Cause, step: int, time: datetime) -> Entry:
-    """The record of `commands`; it has the same id if the same event comes again."""
+def command_entry(instance: Instance, command: Command, cause: Cause, step: int, now: datetime) -> Entry:
+    """The record of `commands`; it has the same id if the same event comes again. Raises BadReaction."""
     process = instance.process
     stream = stream_name(command.type.partition(".")[0], str(getattr(command, command.id_field)))
     envelope = Envelope(
         id=f"{process.name}:{cause.id}:{step}",
         type=command.type,
         stream=stream,
-        time=time,
+        time=max(now, cause.time),
         data={},
         source=return_address(process.name, instance.key if process.sees_refusals else None),
         correlation_id=cause.correlation_id,
@@ -194,7 +189,26 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
         traceparent=cause.traceparent,
     )
     body = command.__pydantic_serializer__.to_json(command)
-    return Entry(topics.COMMANDS, stream, encode(envelope, body), timestamp_ms(time))
+    # with the current time, because Kafka refuses a command with a time far ahead: a captured database's clock may be
+    try:
+        return command_record(envelope, command.id_field, body, timestamp_ms(now))
+    except (MalformedCommand, TooLarge) as error:
+        reason = error if isinstance(error, TooLarge) else error.details[0]["msg"]
+        raise BadReaction(f'"{command.type}" cannot be sent: {reason}') from error
+
+
+class _Document(msgspec.Struct):
+    """The value of a record of `processes`. state: as it was written, because pydantic reads larger integers."""
+
+    state: msgspec.Raw
+    seen: dict[str, int]
+    timers: dict[str, dict[str, Any]]
+    missed: frozenset[str] = frozenset()
+    stopped: str | None = None
+    rows: dict[str, RowSeen] = {}
+
+
+_DOCUMENT: Final = msgspec.json.Decoder(_Document)
 
 
 def write_instance(instance: Instance) -> bytes:
@@ -214,13 +228,11 @@ def write_instance(instance: Instance) -> bytes:
 def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
     """The instance of a record; raises UnreadableProcess if it does not match the state as it is declared now."""
     try:
-        document = orjson.loads(value)
-        state = type(process.initial).model_validate_json(orjson.dumps(document["state"]))
-        timers = {name: Timer(**timer) for name, timer in document["timers"].items()}
-        missed = frozenset(document.get("missed", ()))
-        rows = {row: RowSeen(*seen) for row, seen in document.get("rows", {}).items()}
-        return Instance(process, key, state, document["seen"], timers, missed, document.get("stopped"), rows)
-    except Exception as error:  # a user's validators may raise anything
+        document = _DOCUMENT.decode(value)
+        state = type(process.initial).model_validate_json(bytes(document.state))
+        timers = {name: Timer(**timer) for name, timer in document.timers.items()}
+        return Instance(process, key, state, document.seen, timers, document.missed, document.stopped, document.rows)
+    except (Exception, SystemExit, GeneratorExit) as error:  # a user's validators may raise anything
         raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error}") from error
 
 
@@ -233,8 +245,8 @@ def stopped_at(value: bytes) -> str | None:
     return stopped if isinstance(stopped, str) else None
 
 
-def _checked(instance: Instance) -> bytes:
-    """The instance's record; raises BadReaction if it could not be read back at the next start."""
+def _checked(instance: Instance) -> tuple[Instance, bytes]:
+    """The instance as it is read at the next start, and its record; raises BadReaction if it could not be read."""
     state, expected = instance.state, type(instance.process.initial)
     if type(state) is not expected:
         raise BadReaction(f'the state of "{instance.process.name}" is {type(state).__name__}, not {expected.__name__}')
@@ -244,7 +256,6 @@ def _checked(instance: Instance) -> bytes:
             f'"{instance.record_key}" would have {len(value)} bytes, but the limit is {MAX_INSTANCE_BYTES}: keep less'
         )
     try:
-        expected.model_validate_json(state.__pydantic_serializer__.to_json(state))
-    except ValidationError as error:
+        return read_instance(instance.process, instance.key, value), value
+    except UnreadableProcess as error:
         raise BadReaction(f'the state of "{instance.record_key}" does not match its own model: {error}') from error
-    return value

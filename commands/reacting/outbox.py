@@ -15,17 +15,16 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from commands.codec import read_command
+from commands.codec import command_record, read_command
 from commands.declaring.registry import CommandRegistry
 from commands.errors import TooLarge
 from commands.handling.deleted_unread import begin_at
 from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, role_reading
 from commands.sending.outgoing import MAX_BODY_BYTES
-from eventlog import topics
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.naming import MESSAGES, source_topics, topic_about
 from eventlog.capturing.postgres.positions import lsn_text
-from eventlog.envelope import Envelope, encode
+from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.settings import LogSettings
@@ -162,4 +161,4 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
         traceparent=command.traceparent,
     )
     # with the current time: retention would delete old commands before they are decided
-    return Entry(topics.COMMANDS, typed.stream, encode(envelope, typed.body), time.time_ns() // 1_000_000)
+    return command_record(envelope, typed.aggregate.id_field, typed.body, time.time_ns() // 1_000_000)

@@ -32,6 +32,10 @@ MAX_KEY_BYTES: Final = 16 * 1024
 """Of an instance: with a key of this size, a copy is still a valid record for Kafka."""
 MAX_SPAN_OFFSETS: Final = 5_000
 """Of the events that one transaction copies for processes that are behind."""
+MAX_COPIED_BYTES: Final = 8 * 1024 * 1024
+"""Of the copies for processes that are behind in one transaction, and of those for the others; the last one may exceed
+it. A larger transaction delays every reader, or takes longer than Kafka lets it be open.
+"""
 ROUTED_BY: Final = "router"
 """End of the keys of routers' dead letters; the read side may have a dead letter for the same event."""
 
@@ -54,7 +58,7 @@ class Routes(Protocol):
     incarnation: str | None
     """The id of the topic, noted beside its offsets; None if it is never made again."""
 
-    def route(self, record: Record, accepts: Callable[[str], bool]) -> Iterable[Entry]:
+    def route(self, record: Record, accepts: Callable[[str], bool]) -> Sequence[Entry]:
         """One copy for each process that handles the record and that `accepts` it (by name), or a dead letter."""
 
 
@@ -67,7 +71,7 @@ class Router:
         self._commands, self._by_event = commands, processes.by_event
         self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
 
-    def route(self, record: Record, accepts: Callable[[str], bool]) -> Iterable[Entry]:
+    def route(self, record: Record, accepts: Callable[[str], bool]) -> Sequence[Entry]:
         """See Routes.route."""
         # the key starts with the aggregate, so most events need not be parsed
         if record.value is None or record.key.partition("/")[0] not in self._aggregates:
@@ -152,18 +156,25 @@ class RoutingTask:
         """See PartitionTask.wait_s: a router works without new records only if processes are behind."""
         return 0.0 if self._catching_up() else IDLE_S
 
-    def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
+    def work(self, writer: PartitionWriter, records: Sequence[Record]) -> Sequence[Record]:
         """See PartitionTask.work."""
         entries: list[Entry] = []
+        taken = size_bytes = 0
         for record in records:
+            if size_bytes >= MAX_COPIED_BYTES:
+                break
             offset = record.offset
-            entries += self._router.route(record, lambda name: self._first_offsets.get(name, offset + 1) <= offset)  # noqa: B023
-        if records:
-            self._next_offset = records[-1].offset + 1
+            copies = self._router.route(record, lambda name: self._first_offsets.get(name, offset + 1) <= offset)  # noqa: B023
+            entries += copies
+            size_bytes += _size_bytes(copies)
+            taken += 1
+        if taken:
+            self._next_offset = records[taken - 1].offset + 1
         caught_up = self._catch_up()
         entries += caught_up or []
         if entries or caught_up is not None or (records and self._clock() - self._noted >= COMMIT_IDLE_S):
             self._commit(writer, entries)
+        return records[taken:]
 
     def close(self) -> None:
         """See PartitionTask.close."""
@@ -183,8 +194,15 @@ class RoutingTask:
         together = {name for name, at in behind.items() if at == start}
         # not beyond the offset of the next ones, with which they continue together
         end = min([at for at in behind.values() if at > start] + [self._next_offset, start + MAX_SPAN_OFFSETS])
-        read = self._log.read(self._role.reads, self._partition, start, end)
-        entries = [entry for record in read for entry in self._router.route(record, together.__contains__)]
+        entries: list[Entry] = []
+        size_bytes = 0
+        for record in self._log.read(self._role.reads, self._partition, start, end):
+            copies = self._router.route(record, together.__contains__)
+            entries += copies
+            size_bytes += _size_bytes(copies)
+            if size_bytes >= MAX_COPIED_BYTES:
+                end = record.offset + 1
+                break
         for name in together:
             self._behind[name] = end
             if end >= self._next_offset:
@@ -201,6 +219,10 @@ class RoutingTask:
             begun.append([*sorted(entries, key=_topic), place])
             begun.commit(self._next_offset)
         self._noted = self._clock()
+
+
+def _size_bytes(entries: Sequence[Entry]) -> int:
+    return sum([len(entry.value or b"") for entry in entries])
 
 
 def _topic(entry: Entry) -> str:

@@ -6,7 +6,7 @@ that of `router`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from commands.declaring.process import AnyProcess, ProcessRegistry
@@ -60,7 +60,7 @@ class RowRouter:
         table = processes.tables.get(topic)
         self._rows: RowReader = PublishedRows() if table is None else CapturedRows(log, table)
 
-    def route(self, record: Record, accepts: Callable[[str], bool]) -> Iterable[Entry]:
+    def route(self, record: Record, accepts: Callable[[str], bool]) -> Sequence[Entry]:
         """See Routes.route."""
         return or_dead_letter(record, lambda: self._copies(record, accepts))
 

@@ -7,12 +7,11 @@ import time
 from datetime import datetime
 from typing import Final, NamedTuple, TypedDict, Unpack
 
-from commands.codec import Body, fingerprint_of, read_command
+from commands.codec import Body, command_record, fingerprint_of, read_command
 from commands.declaring.registry import CommandType
 from commands.errors import TooLarge
 from commands.receipt import reuse_key
-from eventlog import topics
-from eventlog.envelope import Envelope, encode, timestamp_ms
+from eventlog.envelope import Envelope, timestamp_ms
 from eventlog.ports import Entry
 
 MAX_BODY_BYTES: Final = 900_000
@@ -81,7 +80,7 @@ def prepare(
         traceparent=options.get("traceparent"),
     )
     fingerprint = fingerprint_of(command_type, typed.body, expected_version)
-    entry = Entry(topics.COMMANDS, typed.stream, encode(envelope, typed.body), timestamp_ms(time))
+    entry = command_record(envelope, typed.aggregate.id_field, typed.body, timestamp_ms(time))
     return Outgoing(command_id, is_new or not chosen, command_type, fingerprint, entry)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,11 +17,12 @@ from commands.handling.command_task import heartbeat
 from eventlog import topics
 from eventlog.envelope import encode, timestamp_ms
 from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
+from eventlog.ports import Entry, Record
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import event
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -116,6 +118,48 @@ def test_a_page_looks_at_a_bounded_part(all_streams: AppClient, monkeypatch: pyt
         pages, path = pages + 1, page["links"].get("next")
     assert sorted(found) == list(range(1, 20, 2))
     assert pages > 3
+
+
+class Weighing(MemoryLog):
+    """Sums up the bytes that each call of `read` gives."""
+
+    def __init__(self) -> None:
+        super().__init__(partitions=4)
+        self.given: list[int] = []
+
+    def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
+        self.given.append(0)
+        for record in super().read(topic, partition, start, end):
+            self.given[-1] += len(record.value or b"")
+            yield record
+
+
+@pytest.fixture
+def large(service: Service) -> Weighing:
+    """Four partitions of forty events of 1 MiB."""
+    log = Weighing()
+    value = encode(event("listing/L1", 1, "listing.sold", city="x" * MIB))
+    for number in range(160):
+        append(log, number % 4, f"listing/L1/{number}", value, number)
+    object.__setattr__(service, "audit", AuditReader(log))
+    return log
+
+
+@pytest.mark.parametrize("query", ["limit=1", "limit=1000", "type=boat.sunk"])
+def test_a_page_has_a_bounded_part_of_large_events_in_memory(client: AppClient, large: Weighing, query: str) -> None:
+    found: list[str] = []
+    path: str | None = f"/streams/$all?{query}"
+    while path and len(found) < 20:
+        large.given.clear()
+        answer = client.get(path)
+        assert max(large.given) < 5.1 * MIB
+        assert sum(large.given) < 70 * MIB
+        assert len(answer.content) < 9.1 * MIB
+        found += [each["position"] for each in answer.json()["events"]]
+        path = answer.json()["links"].get("next")
+    expected = 0 if query == "type=boat.sunk" else len(found)
+    assert found == [f"{number % 4}:{number // 4}" for number in range(expected)]
+    assert (path is None) == (query == "type=boat.sunk")
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,8 @@ def test_there_is_a_bound_to_followers() -> None:
     [
         ("from=x", "from"),
         ("from=1;0:1", "from"),
+        ("from=²;0:0,1:0,2:0,3:0", "from"),
+        (f"from={'9' * 5_000};0:0,1:0,2:0,3:0", "from"),
         ("for_ms=0", "for_ms"),
         ("for_ms=99999999999", "for_ms"),
         ("key=%00", "key"),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from pydantic import field_validator
 
+from api.app import create_app
+from commands.declaring.observation import Observation, ObservationRegistry
 from eventlog.errors import LogUnavailable
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService
@@ -96,6 +101,35 @@ def test_many_and_those_that_do_not_fit(client: AppClient, service: FakeService)
     assert [each["pointer"] for each in found["problems"][1]["problem"]["errors"]] == ["#/id"]
     recorder = service.recorder
     assert [each.id for each in recorder.reports[:3]] == ["v-0", "v-1", "v-2"]
+
+
+class Seen(Observation, type="seen"):
+    kind: str
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, kind: str) -> str:
+        if kind == "exit":
+            sys.exit(3)
+        if kind == "generator exit":
+            raise GeneratorExit
+        return {"a": "A", "b": "B"}[kind]
+
+
+def test_whatever_a_validator_raises_its_line_is_refused_and_the_others_are_stored(
+    service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = AppClient(create_app(replace(service, observations=ObservationRegistry([("here", Seen)]))))
+    kinds = ("a", "unknown", "exit", "generator exit", "b")
+    reports = [report(number, data={"kind": kind}) for number, kind in enumerate(kinds)]
+    found = client.post("/observations/seen", content=b"\n".join(map(orjson.dumps, reports)), headers=NDJSON).json()
+    assert (found["stored"], found["refused"]) == (2, 3)
+    assert [each.data.kind for each in service.recorder.reports] == ["A", "B"]
+    assert [each["line"] for each in found["problems"]] == [2, 3, 4]
+    for each, at in zip(found["problems"], (1, 2, 3), strict=True):
+        assert each["problem"]["type"] == "urn:headwater:problem:internal_error"
+        assert each["problem"]["error_id"] in caplog.text
+        assert client.post("/observations/seen", json=reports[at]).status_code == 500
 
 
 def test_not_every_problem_is_told(client: AppClient) -> None:

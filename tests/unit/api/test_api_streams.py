@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from pydantic import BaseModel, ConfigDict
 
+from api.app import create_app
+from api.ports import Live, Page
+from api.query import Query
 from api.service import Service
+from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Position, encode, partition_of
 from eventlog.errors import LogUnavailable
 from projections.errors import StoreUnavailable
+from tests.badly_behaved import wild
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, event
 
 SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
 AT = Position(2, 100)
+MIB = 1024 * 1024
 
 
 def patches_partition(tag: str, key: str) -> int:
@@ -70,6 +79,44 @@ def test_a_stream_in_pages(client: AppClient, history: list[bytes]) -> None:
         path = answer.json()["links"].get("next")
     assert found == [orjson.loads(record) for record in history]
     assert client.get("/streams/listing/L1?from=8").json()["events"] == []
+
+
+def test_a_page_continues_after_its_last_event_though_earlier_ones_were_erased(
+    client: AppClient, service: FakeService, history: list[bytes]
+) -> None:
+    for version in (1, 2, 4):
+        del service.readers["postgres"].rows["streams"][f"listing/L1/{version}"]
+    versions, path = [], "/streams/listing/L1?limit=2"
+    while path:
+        page = client.get(path).json()
+        versions.append([each["sequence"] for each in page["events"]])
+        path = page["links"].get("next")
+    assert versions == [[3, 5], [6, 7]]
+
+
+def test_a_page_of_large_events_ends_early_and_the_state_is_folded_from_some_at_a_time(
+    client: AppClient, service: FakeService, history: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, found = service.readers["postgres"], list[int]()
+    first = orjson.loads(history[0])
+    for version in range(1, 101):
+        large = first | {"id": f"listing/L1/{version}", "sequence": version}
+        large["data"] = first["data"] | {"description": "x" * MIB}
+        row = {"event_id": large["id"], "stream": "listing/L1", "sequence": version}
+        reader.rows["streams"][large["id"]] = row | {"record": orjson.dumps(large).decode()}
+    find = reader.find
+
+    async def noting(live: Live, query: Query) -> Page:
+        page = await find(live, query)
+        found.append(len(page.rows))
+        return page
+
+    monkeypatch.setattr(reader, "find", noting)
+    page = client.get("/streams/listing/L1?limit=1000").json()
+    assert [each["sequence"] for each in page["events"]] == [*range(1, 9)]
+    assert page["links"]["next"] == "/streams/listing/L1?from=9&limit=1000"
+    assert client.get("/streams/listing/L1?version=100").json()["version"] == 100
+    assert max(found) <= 20
 
 
 @pytest.mark.parametrize(
@@ -135,3 +182,50 @@ def test_not_ready_names_the_part(client: AppClient, service: FakeService, part:
     answer = client.get("/health/ready")
     assert answer.status_code == 503
     assert {name for name, state in answer.json()["parts"].items() if state != "ready"} == {part}
+
+
+@pytest.mark.parametrize("what", ["evolve exits", "evolve fails"])
+def test_whatever_evolve_raises_the_state_is_an_internal_error(service: FakeService, what: str) -> None:
+    client = streams_of(service, wild, {"wild_id": "a", "what": what, "number": 1, "share": 0.5, "items": []})
+    answer = client.get("/streams/wild/a?version=1")
+    assert (answer.status_code, answer.json()["type"]) == (500, "urn:headwater:problem:internal_error")
+
+
+class Got(Event, type="sum.got"):
+    sum_id: str
+    number: int
+
+
+class Add(Command, type="sum.add"):
+    sum_id: str
+    number: int
+
+
+class Sum(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    total: int = 0
+
+
+def add(command: Add, state: Sum) -> list[Event]:
+    return [Got(sum_id=command.sum_id, number=command.number)]
+
+
+def added(state: Sum, event: Got) -> Sum:
+    return Sum(total=state.total * 2**64 + event.number)
+
+
+def test_a_state_with_integers_of_more_than_64_bits(service: FakeService) -> None:
+    sums = Aggregate(name="sum", id_field="sum_id", initial=Sum(), decide=add, evolve=added)
+    client = streams_of(service, sums, *({"sum_id": "a", "number": number} for number in (7, 9)))
+    assert client.get("/streams/sum/a?version=2").json()["state"] == {"total": 7 * 2**64 + 9}
+
+
+def streams_of(service: FakeService, aggregate: Aggregate[Any], *events: dict[str, Any]) -> AppClient:
+    """A client of a deployment with one aggregate, whose stream `a` has these events, of its only type."""
+    (kind,) = aggregate.events
+    stream = f"{aggregate.name}/a"
+    service.readers["postgres"].rows["streams"] = {
+        each.id: {"event_id": each.id, "stream": stream, "sequence": each.sequence, "record": encode(each).decode()}
+        for each in (event(stream, version, kind, **data) for version, data in enumerate(events, 1))
+    }
+    return AppClient(create_app(replace(service, commands=CommandRegistry([("here", aggregate)]))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,8 @@ from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, encode_event,
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record, abort_on_error
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, MAX_RECORD_BYTES, RECEIPTS, SNAPSHOTS
-from tests.badly_behaved import BAD, CODES, Wild, wild
+from tests.badly_behaved import BAD, CODES, MIB, Wild, wild
+from tests.seeds import seed_of
 
 REGISTRY = CommandRegistry([("here", wild)])
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
@@ -203,6 +205,56 @@ def test_a_transaction_is_bounded_by_the_events_and_the_bytes_that_it_appends(
     deployment.submit(*(command("good", n + 10, f"w{n}") for n in range(4, 10)))
     assert deployment.run() == 2
     assert {receipt.outcome for receipt in deployment.receipts().values()} == {"accepted"}
+
+
+class Noting(MemoryStore):
+    """Notes whose states are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    def snapshot(self, stream: str) -> bytes | None:
+        self.read.append(stream[-1])
+        return super().snapshot(stream)
+
+    def run(self, handler: Handler, *commands: bytes) -> Batch:
+        """One transaction."""
+        records = [Record(COMMANDS, 0, number, "k", each, 0) for number, each in enumerate(commands)]
+        batch = handler.decide(records, 0)
+        self.apply(batch.snapshots, {}, {})
+        return batch
+
+
+def test_the_states_that_stay_decoded_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commands.handling.handler.CACHED_BYTES", 5 * MIB)
+    store = Noting()
+    handler = Handler(REGISTRY, 0, 1, store)
+    for name in "abc":
+        store.run(handler, command("state of 2 MiB", 0, name))
+    for name in "cbcba":
+        store.run(handler, command("good", 0, name))
+    assert "".join(store.read) == "abca"
+
+
+def test_the_sum_of_what_stays_decoded_is_right_whatever_the_rules_do() -> None:
+    chance, store = random.Random(seed_of(1)), Noting()
+    handler = Handler(REGISTRY, 0, 1, store)
+    for _ in range(20):
+        whats = chance.choices(("good", "rejected", "evolve fails", "state of 6 MiB", "state no JSON"), k=4)
+        store.run(handler, *(command(what, number, chance.choice("abc")) for number, what in enumerate(whats)))
+        assert handler._states_bytes == sum(known.size_bytes for known in handler._states.values())
+    assert handler._states_bytes > 0
+
+
+def test_a_transaction_is_bounded_by_the_states_that_it_only_reads() -> None:
+    store = Noting()
+    for name in "abcdef":
+        store.run(Handler(REGISTRY, 0, 1, store), command("state of 2 MiB", 0, name))
+    batch = store.run(
+        Handler(REGISTRY, 0, 1, store), *(command("rejected", n, each) for n, each in enumerate("abcdef"))
+    )
+    assert batch.taken == 4
 
 
 def test_the_retries_of_large_receipts_are_bounded_as_well() -> None:

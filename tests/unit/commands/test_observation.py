@@ -56,6 +56,12 @@ def test_declarations_that_are_wrong() -> None:
         ObservationRegistry([("here", Reading), ("there", Reading)])
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_would_be_stored_as_null_is_refused(number: str) -> None:
+    with pytest.raises(MalformedObservation, match=r"data\.celsius"):
+        REGISTRY.read("reading", f'{{"id":"1","source":"s1","data":{{"celsius":{number}}}}}'.encode())
+
+
 def test_what_cannot_be_read() -> None:
     with pytest.raises(UnknownObservation, match="reading"):
         REGISTRY.read("weight", b"{}")

@@ -82,6 +82,13 @@ def test_a_message_becomes_a_command_whose_id_is_its_place(outbox: Outbox) -> No
     assert sent.time.timestamp() == 1_767_323_045.678
 
 
+def test_an_empty_id_of_a_related_message_is_none(outbox: Outbox) -> None:
+    outbox.write(message({**REFUND, "correlation_id": "", "causation_id": "", "traceparent": ""}))
+    outbox.work()
+    sent = decode(outbox.commands()[0].value)
+    assert (sent.correlation_id, sent.causation_id, sent.traceparent) == (None, "shop@0/3E8", None)
+
+
 def test_other_messages_are_passed_over_and_its_place_is_noted_now_and_then(outbox: Outbox) -> None:
     outbox.write(message(b"1767323045.6", prefix="headwater"), b"{}", b"\xff", message(REFUND, prefix="theirs"))
     outbox.work()
@@ -107,6 +114,7 @@ def test_other_messages_are_passed_over_and_its_place_is_noted_now_and_then(outb
         ({"type": "payment.refund", "body": {"payment_id": 5}}, "payment_id"),
         (b'{"type": "payment.refund", "body": {"payment_id": "\\ud800"}}', "not a command"),
         ({"type": "customer.import", "body": {**IMPORT, "name": "x" * 1_000_000}}, "bytes"),
+        ({**REFUND, "correlation_id": "x" * 1_000_000}, "the command's record has 1000"),
     ],
 )  # fmt: skip
 def test_what_is_no_command_is_a_dead_letter_and_the_next_one_is_sent(outbox: Outbox, content: Any, says: str) -> None:

@@ -15,19 +15,21 @@ from commands.aggregates.orders import order
 from commands.declaring.aggregate import Event
 from commands.declaring.process import Process, Reaction, TimedOut
 from eventlog import topics
-from eventlog.envelope import decode, partition_of
+from eventlog.envelope import decode, partition_of, timestamp_ms
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog
 from eventlog.ports import PROCESSES, ROUTER, Entry
 from eventlog.settings import LogSettings
 from replay.errors import CannotRetry
 from replay.retry import Resender, is_resent
+from tests.badly_behaved import Do
 from tests.domains import SHIPPED
 from tests.process_world import World
 from tests.seeds import seed_of
 
 LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]
 SOON = timedelta(minutes=5)
+HOUR = timedelta(hours=1)
 
 
 class Counted(BaseModel):
@@ -111,6 +113,8 @@ WORST: dict[str, Callable[[Counted], Any]] = {
     "an invalid command": lambda state: Reaction(state, [cancels(reason="")]),
     "a large command": lambda state: Reaction(state, [cancels(reason="x" * 1_100_000)]),
     "a command for half a surrogate pair": lambda state: Reaction(state, [cancels(order_id="\ud83d")]),
+    "a command whose id is long": lambda state: Reaction(state, [Do(wild_id="x" * 120_000)]),
+    "a command whose record is large": lambda state: Reaction(state, [Do(wild_id="\U0001f600" * 90_000)]),
     "no command": lambda state: Reaction(state, ["order.cancel"]),  # type: ignore[list-item]
     "no commands": lambda state: Reaction(state, None),  # type: ignore[arg-type]
     "commands without an end": lambda state: Reaction(state, repeat(cancels())),  # type: ignore[arg-type]
@@ -163,6 +167,8 @@ def test_the_worst_reaction_stops_its_instance_only_and_what_comes_waits_in_orde
     [
         ("nothing", "returned NoneType, not a Reaction"),
         ("a large command", "bytes, but at most 983040 are allowed"),
+        ("a command whose id is long", '"wild.do" cannot be sent: the command\'s id, type and stream together'),
+        ("a command whose record is large", "bytes, but at most 983040 are allowed"),
         ("an invalid command", "does not match its own model"),
         ("commands without an end", "sends more than 10000 commands"),
         ("a state larger than a record", "bytes, but the limit is 4128768: keep less"),
@@ -204,6 +210,33 @@ def test_a_stopped_instance_sees_all_in_order_through_faults_restarts_and_redeli
     world.settle()
     assert seen(world) == [*KINDS]
     assert waiting(world.log) == []
+
+
+class Grown(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    total: int = 2**64 - 1
+    anything: Any = None
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_state_is_the_same_after_a_restart_also_with_integers_of_more_than_64_bits(restarts: bool) -> None:
+    def react(event: order.Placed | order.Paid | order.Shipped, state: Grown) -> Reaction[Grown]:
+        found.append(state)
+        return Reaction(Grown(total=state.total + 12_345, anything=(state.total, event.type)))
+
+    found: list[Grown] = []
+    grown = Process(name="grown", key="order_id", initial=Grown(), starts=(order.Placed,), react=react)
+    world = World(random.Random(1), partitions=1)
+    world.deploy(grown)
+    for number, each in enumerate(history("O"), 1):
+        world.record_events("order/O", each, first=number)
+        world.settle()
+        if restarts:
+            world.deploy(grown)
+    first = 2**64 - 1
+    assert [state.total for state in found] == [first, first + 12_345, first + 24_690]
+    assert found[2].anything == [first + 12_345, "order.paid"]
+    assert world.letters() == {}
 
 
 def test_what_comes_between_and_after_in_the_same_transaction_stays_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,3 +479,15 @@ def test_commands_of_a_process_have_ids_that_tell_the_event() -> None:
     world.settle()
     sent = [decode(record.value).id for record in world.log.read(topics.COMMANDS, 0, 0)]
     assert sent == ["counting:order/bad/1:0", "counting:order/bad/1:1"]
+
+
+def test_a_command_whose_cause_is_ahead_of_the_clock_is_a_record_of_now() -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting(lambda state: Reaction(state, [cancels()])))
+    world.wait(3 * HOUR)
+    world.record_events("order/bad", *history("bad")[:1])
+    world.wait(-3 * HOUR)
+    world.settle()
+    (record,) = world.log.read(topics.COMMANDS, 0, 0)
+    assert record.timestamp_ms == timestamp_ms(world.now)
+    assert decode(record.value).time == world.now + 3 * HOUR

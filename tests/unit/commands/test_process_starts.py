@@ -132,6 +132,29 @@ def test_processes_that_are_behind_at_different_places_catch_up_each_from_its_ow
         assert routed(world, process.name) == 3 * ORDERS
 
 
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_transaction_copies_a_bounded_number_of_bytes(behind: bool) -> None:
+    world = World(random.Random(1), partitions=1)
+    both = [noting(name, "origin") for name in ("a", "b")]
+    world.deploy(*([] if behind else both))
+    placed = {"order_id": "O0", "customer": "x" * 1024 * 1024, "lines": LINES, "total_cents": 5}
+    for first in range(1, 41):
+        world.record_events("order/O0", ("order.placed", placed), first=first)
+    if behind:
+        world.settle()
+        world.deploy(*both)
+    transactions = []
+    while world.step(ROUTER, 0, 100):
+        transactions.append(routed(world, "a"))
+    assert transactions == [*range(4, 41, 4)]
+    assert routed(world, "b") == 40
+    world.settle()
+    instance = world.instance("a/O0")
+    assert instance == world.instance("b/O0")
+    assert instance is not None
+    assert len(instance["state"]["seen"]) == 40
+
+
 def test_a_process_that_is_taken_out_and_comes_back_goes_on_where_it_was(world: World) -> None:
     both = [noting("stays", "now"), noting("comes_back", "now")]
     world.deploy(*both)

@@ -126,6 +126,12 @@ def test_what_looks_like_an_envelope_is_refused_with_the_reason(old: bytes, new:
         decode(value.replace(old, new, 1))
 
 
+def test_an_empty_id_of_a_related_message_is_not_written() -> None:
+    empty = structs.replace(FULL, correlation_id="", causation_id="", traceparent="")
+    none = structs.replace(FULL, correlation_id=None, causation_id=None, traceparent=None)
+    assert decode(encode(empty)) == none
+
+
 def test_data_is_read_as_it_was_written() -> None:
     body = b'{"small":9007199254740993,"large":18446744073709551615,"larger":18446744073709551616,"tiny":1e-7}'
     assert decode(encode(FULL, body)).data == orjson.loads(body)
