@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eventlog import topics
 from eventlog.admin import ends, stored_ends, topic_id
 from eventlog.errors import EventLogError, LeftOpen, LogUnavailable
 from eventlog.kafka_client import (

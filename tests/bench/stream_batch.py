@@ -42,7 +42,7 @@ SAMPLE_S = 0.25
 
 @dataclass
 class Peak:
-    """The most that was seen. memory_mb: resident memory of the JVM. disk_mb: Spark's own files, with the checkpoint."""
+    """The most that was seen. memory_mb: resident memory of the JVM. disk_mb: Spark's files, with the checkpoint."""
 
     memory_mb: float = 0.0
     disk_mb: float = 0.0
@@ -112,7 +112,7 @@ def _size_bytes(folder: Path) -> int:
     for path, _, names in os.walk(folder):
         for each in names:
             with suppress(OSError):
-                total += os.stat(f"{path}/{each}").st_blocks * 512
+                total += Path(path, each).stat().st_blocks * 512
     return total
 
 
