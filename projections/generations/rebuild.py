@@ -17,7 +17,7 @@ from projections.generations.registry import Generation
 from projections.generations.stream_report import read_report
 from projections.generations.top_up import top_up
 from projections.stores.open import opened
-from projections.stores.store import Target
+from projections.stores.store import Target, ViewStore
 from projections.view import View, has_state
 
 log = logging.getLogger(__name__)
@@ -212,6 +212,7 @@ class Rebuilder(Builder):
             build = self.new_build(target, stores, lock, {}, {}, on_step, result, Options(allow_older=True))
             try:
                 if has_state(view):
+                    self._check_continues(target, stores)
                     with self.streaming(build, anew=False), build.phase("swap"):
                         self.swap(build)
                     result.seconds = time.monotonic() - began
@@ -222,11 +223,17 @@ class Rebuilder(Builder):
                     result.seconds = time.monotonic() - began
                     with build.phase("hand-over"):
                         wait_for_loaders()
-            except NotPublished:
+            except (NotPublished, RebuildFailed):
                 raise
             except (ProjectionError, EventLogError, OSError) as error:
                 raise RebuildFailed(view.name, build.doing, str(error)) from error
         return result
+
+    def _check_continues(self, target: Target, stores: Sequence[ViewStore]) -> None:
+        """Raise RebuildFailed if a generation with state cannot continue from where it was."""
+        name, ledgers = target.view.name, [store.ledgers(target) for store in stores]
+        if (lost := self.queries.why_lost(target, ledgers, self.log)) is not None:
+            raise RebuildFailed(name, "start", f"its state {lost}: run `replay rebuild {name}`")
 
     def _before(self, view: View) -> Generation:
         """The generation to roll back to: the one with this declaration that was live last."""

@@ -35,6 +35,8 @@ LOGGED_EVERY: Final = 60
 
 Start = Callable[[Target, Checkpoint], Watched]
 """Starts the query of a generation."""
+WhyLost = Callable[[Target], str | None]
+"""Why the query of a generation with state cannot continue here; None if it can. See `continuing.why_lost`."""
 
 
 @dataclass
@@ -71,13 +73,18 @@ class _Run:
 class Streams:
     """Keeps a query running for each live generation; one that fails does not stop the others.
 
-    live: the live generations; raises StoreUnavailable. start: starts a query.
+    live: the live generations; raises StoreUnavailable. start: starts a query. why_lost: looked at before.
     """
 
     def __init__(
-        self, settings: LogSettings, live: Callable[[], Sequence[Target]], start: Start, now: Callable[[], float]
+        self,
+        settings: LogSettings,
+        live: Callable[[], Sequence[Target]],
+        start: Start,
+        why_lost: WhyLost,
+        now: Callable[[], float],
     ) -> None:
-        self._settings, self._live, self._start, self._now = settings, live, start, now
+        self._settings, self._live, self._start, self._why_lost, self._now = settings, live, start, why_lost, now
         self._runs: dict[str, _Run] = {}
 
     def step(self) -> None:
@@ -113,9 +120,8 @@ class Streams:
             run.held.close()  # a rebuild has just made it live, and still runs its query
             return
         try:
-            if has_state(run.target.view) and not run.checkpoint.exists:
-                name = run.target.view.name
-                raise StreamQueryFailed(tag, f"its state is not on this machine: run `replay rebuild {name}`")
+            if has_state(run.target.view) and (lost := self._why_lost(run.target)) is not None:
+                raise StreamQueryFailed(tag, f"its state {lost}: run `replay rebuild {run.target.view.name}`")
             run.query = self._start(run.target, run.checkpoint)
         except Exception as error:  # noqa: BLE001 - what a user's query or Spark raises must not stop the other queries
             self._failed(tag, run, f"{type(error).__name__}: {error}")

@@ -57,7 +57,13 @@ class Registry:
     def of(self, view: str) -> list[Any]:
         return [
             SimpleNamespace(
-                generation=number, state=state, stores=["postgres"], live_at=None, created_at=number, tag=f"{view}@1"
+                generation=number,
+                state=state,
+                stores=["postgres"],
+                live_at=None,
+                created_at=number,
+                tag=f"{view}@1",
+                fingerprint=gate_view().fingerprint,
             )
             for (name, number), state in self.states.items()
             if name == view
@@ -134,11 +140,15 @@ class Folded:
 
 @dataclass
 class Queried:
-    """Queries of stream views. begun, ran: their generations. error: why they cannot run."""
+    """Queries of stream views. begun, ran: their generations. error: why they cannot run. lost: so is their state."""
 
     begun: list[str] = field(default_factory=list)
     ran: list[tuple[str, bool]] = field(default_factory=list)
     error: Exception | None = None
+    lost: str | None = None
+
+    def why_lost(self, *_: object) -> str | None:
+        return self.lost
 
     def begin(self, target: Target) -> None:
         self.begun.append(target.tag)
@@ -363,3 +373,36 @@ def test_a_stream_view_whose_query_fails_leaves_the_live_generation(
     assert stage.registry.held == set()
     with pytest.raises(RebuildFailed, match='"gates" is a stream view, which is only built from all records'):
         stage.rebuilder.build_part(gate_view(), "part", Options())
+
+
+def two_generations(stage: Stage) -> None:
+    """Of `gates`: the first one can be rolled back to."""
+    ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])
+    assert isinstance(outcome, Rebuilt)
+    stage.registry.states = {("gates", 1): "retired", ("gates", 2): "live"}
+
+
+def test_a_stream_view_is_rolled_back_by_its_query(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+) -> None:
+    stage = staged({})
+    two_generations(stage)
+    assert stage.rebuilder.roll_back(gate_view()).generation == 1
+    assert stage.queries.ran == [("gates@1.g1", False)]
+    assert stage.registry.states == {("gates", 1): "live", ("gates", 2): "retired"}
+
+
+def test_a_stream_view_is_not_rolled_back_without_its_state(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+) -> None:
+    stage = staged({})
+    two_generations(stage)
+    stage.queries.lost = "is older than its rows"
+    with pytest.raises(RebuildFailed) as failed:
+        stage.rebuilder.roll_back(gate_view())
+    assert str(failed.value) == (
+        'rebuild of "gates" failed during start: its state is older than its rows: run `replay rebuild gates`; '
+        "the live generation is untouched"
+    )
+    assert stage.queries.ran == []
+    assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}

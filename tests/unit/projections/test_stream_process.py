@@ -11,14 +11,18 @@ from typing import Any, cast
 
 import pytest
 
+from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed, ViewDeclarationError
 from projections.generations.stream_report import note_start, read_report
 from projections.spark.streams.checkpoint import Checkpoint, sweep
+from projections.spark.streams.continuing import why_lost
 from projections.spark.streams.process import LOGGED_FAILURES, RESTARTS, Streams, run_streams, starter
 from projections.spark.streams.query import StreamQuery
 from projections.spark.streams.realtime import RealtimeQuery
+from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target
+from tests.checkpoints import begin_batch
 from tests.observed import gate_view
 
 GATES, DOORS = gate_view(), gate_view(name="doors")
@@ -52,8 +56,9 @@ class Scene:
         self.refused: dict[str, Exception] = {}
         self.started: list[Query] = []
         self.now = 0.0
+        self.store = MemoryStore(Memory())
         start: Any = self._start
-        self.streams = Streams(self.settings, self._live, start, lambda: self.now)
+        self.streams = Streams(self.settings, self._live, start, self._why_lost, lambda: self.now)
 
     def serve(self, *targets: Target) -> None:
         self.live = list(targets)
@@ -64,6 +69,9 @@ class Scene:
 
     def checkpoint(self, target: Target) -> Checkpoint:
         return Checkpoint.of(self.settings, target.tag)
+
+    def _why_lost(self, target: Target) -> str | None:
+        return why_lost(target, [self.store.ledgers(target)], self.settings, MemoryLog())
 
     def _live(self) -> list[Target]:
         if self.error is not None:
@@ -174,6 +182,21 @@ def test_a_generation_without_its_state_is_not_continued(scene: Scene, caplog: p
     scene.streams.step()
     assert not scene.started
     assert "its state is not on this machine: run `replay rebuild gates`" in caplog.text
+
+
+def test_a_generation_whose_state_is_older_than_its_rows_is_not_continued(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    older, other = Target(GATES, 1), Target(DOORS, 1)
+    for target in (older, other):
+        begin_batch(scene.checkpoint(target), 90, {"0": 50})
+    scene.store.create(older, {"observations/0": 60}, {0: 0})
+    scene.store.create(other, {"observations/0": 50}, {0: 0})
+    scene.serve(older, other)
+    assert list(scene.streams.running) == ["doors@1.g1"]
+    assert "its state is older than its rows: run `replay rebuild gates`" in caplog.text
+    with scene.checkpoint(older).held() as free:
+        assert free
 
 
 def test_checkpoints_of_generations_that_are_gone_are_deleted(scene: Scene) -> None:
