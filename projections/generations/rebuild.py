@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from eventlog.errors import EventLogError
+from eventlog.topics import PATCHES
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
 from projections.generations.builder import Builder, Noted, wait_for_loaders
 from projections.generations.building import Build, Loaded, Options, Rebuilt, Step
@@ -232,6 +233,10 @@ class Rebuilder(Builder):
     def _check_continues(self, target: Target, stores: Sequence[ViewStore]) -> None:
         """Raise RebuildFailed if a generation with state cannot continue from where it was."""
         name, ledgers = target.view.name, [store.ledgers(target) for store in stores]
+        for each in range(self.settings.patch_partitions):
+            first = self.log.first(PATCHES, each)
+            if any(each not in found or found[each].next_offset < first for found in ledgers):
+                raise RebuildFailed(name, "start", f"the patches that it needs are gone: run `replay rebuild {name}`")
         if (lost := self.queries.why_lost(target, ledgers, self.log)) is not None:
             raise RebuildFailed(name, "start", f"its state {lost}: run `replay rebuild {name}`")
 

@@ -16,7 +16,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import OBSERVATIONS
+from eventlog.topics import OBSERVATIONS, PATCHES
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StoreUnavailable, StreamQueryFailed
 from projections.generations import builder, building, dropping
 from projections.generations.building import Build, Options, Rebuilt
@@ -405,4 +405,20 @@ def test_a_stream_view_is_not_rolled_back_without_its_state(
         "the live generation is untouched"
     )
     assert stage.queries.ran == []
+    assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
+
+
+def test_a_stream_view_is_not_rolled_back_if_patches_that_it_needs_are_gone(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+) -> None:
+    stage = staged({})
+    two_generations(stage)
+    for _ in range(3):
+        stage.log.submit(Entry(PATCHES, "progress/0", b"{}", 1), 1).result()
+    stage.log.delete(PATCHES, 1, 2)
+    with pytest.raises(
+        RebuildFailed, match="during start: the patches that it needs are gone: run `replay rebuild gates`"
+    ):
+        stage.rebuilder.roll_back(gate_view())
+    assert stage.queries.ran == [], "it would wait for loaders that leave the generation out"
     assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
