@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from eventlog.kafka import KafkaLog
+from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine, only_spark
@@ -18,7 +19,8 @@ from projections.folding.workers import SparkWorkers, Workers
 from projections.generations.engine import Engine
 from projections.generations.selection import Selection
 from projections.spark.streams.checkpoint import Checkpoint
-from projections.stores.store import Target
+from projections.spark.streams.continuing import why_lost
+from projections.stores.store import Ledger, Target
 from projections.view import View
 
 if TYPE_CHECKING:
@@ -71,6 +73,10 @@ class SparkQueries:
     def begin(self, target: Target) -> None:
         """See StreamQueries.begin."""
         Checkpoint.of(self.settings, target.tag).create()
+
+    def why_lost(self, target: Target, ledgers: Iterable[Mapping[int, Ledger]], log: EventLog) -> str | None:
+        """See StreamQueries.why_lost."""
+        return why_lost(target, ledgers, self.settings, log)
 
     def running(self, target: Target, *, anew: bool) -> AbstractContextManager[None]:
         """See StreamQueries.running."""

@@ -117,7 +117,7 @@ def run_stream_queries(service: Service, stop: threading.Event) -> None:
     with service.generations.followed() as live, _beating(service, views):
         batches = trigger_s(len(views) - len(realtime), cores)
         start = starter(session, service.settings, batches, lambda target: service.applied([target.view]))
-        streams = Streams(service.settings, lambda: served(views, live()), start, time.monotonic)
+        streams = Streams(service.settings, lambda: served(views, live()), start, service.why_lost, time.monotonic)
         run_streams(streams, stop, has_died, ready.touch)
 
 

@@ -14,9 +14,10 @@ from functools import partial
 from eventlog.admin import prepare
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.naming import table_topic
+from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.errors import NotPublished
+from projections.errors import NotPublished, StoreUnavailable
 from projections.folding.slices import remove_left
 from projections.generations.dropping import drop_leftovers
 from projections.generations.lag import Lags, position
@@ -31,9 +32,9 @@ from projections.loading.loader import Loader
 from projections.parts import NoParts, Parts
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
-from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.continuing import why_lost
 from projections.stores.open import open_store
-from projections.stores.store import Target
+from projections.stores.store import Ledger, Target
 from projections.table.view import TableView
 from projections.view import View, has_state
 
@@ -76,8 +77,8 @@ class Service:
             own, now = self.generations.check(view), current.get(view.name)
             if own is None or own.version != view.version or now is None or now.version < own.version:
                 missing.append(view)
-            elif _has_lost_state(view, own, self.settings):
-                log.warning("the state of %s g%d is not on this machine: computing it again", view.tag, own.generation)
+            elif (lost := self._why_lost_if_known(view, own)) is not None:
+                log.warning("the state of %s g%d %s: computing it again", view.tag, own.generation, lost)
                 missing.append(view)
             elif now.version > own.version:
                 log.warning(
@@ -169,6 +170,36 @@ class Service:
             for source in sources(views, self.settings)
         }
 
+    def why_lost(self, target: Target) -> str | None:
+        """Why the query of a generation with state cannot continue here, after "its state"; None if it can.
+
+        Stores that do not answer are left out; raises StoreUnavailable if none answers, and EventLogError.
+        """
+        with closing(KafkaLog(self.settings)) as event_log:
+            return why_lost(target, self._ledgers(target), self.settings, event_log)
+
+    def _why_lost_if_known(self, view: View, own: Generation) -> str | None:
+        """Likewise; None as well if it cannot be known now: before its query starts, its process looks again."""
+        if not has_state(view):
+            return None
+        try:
+            return self.why_lost(Target(view, own.generation))
+        except (StoreUnavailable, EventLogError, OSError) as error:
+            log.warning("cannot compare the state of %s g%d with its rows: %s", view.tag, own.generation, error)
+            return None
+
+    def _ledgers(self, target: Target) -> Iterator[Mapping[int, Ledger]]:
+        """The ledgers of a generation in each store that answers; raises StoreUnavailable if none does."""
+        away: list[StoreUnavailable] = []
+        for declared in target.view.stores:
+            with closing(open_store(declared.name, self.stores)) as store:
+                try:
+                    yield store.ledgers(target)
+                except StoreUnavailable as error:
+                    away.append(error)
+        if len(away) == len(target.view.stores):
+            raise away[0]
+
     def run_loader(self, store: str, stop: threading.Event) -> None:
         """Load into one store until `stop` is set."""
         views = self.views.in_store(store)
@@ -178,11 +209,6 @@ class Service:
     def targets(self, views: Sequence[View]) -> list[Target]:
         """The live generations of `views` with the declared version."""
         return served(views, self.generations.serving(views).values())
-
-
-def _has_lost_state(view: View, own: Generation, settings: LogSettings) -> bool:
-    """Whether its query cannot continue here."""
-    return has_state(view) and not Checkpoint.of(settings, view.patch_tag(own.generation)).exists
 
 
 def served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:

@@ -14,7 +14,7 @@ from eventlog.ports import EventLog
 from eventlog.source_positions import topic_and_partition
 from projections.errors import ProjectionError
 from projections.generations.selection import ALL, Selection
-from projections.stores.store import BulkWriter, Target
+from projections.stores.store import BulkWriter, Ledger, Target
 from projections.view import View
 
 LOOK_S: Final = 0.25
@@ -84,6 +84,12 @@ class StreamQueries(Protocol):
 
     def begin(self, target: Target) -> None:
         """Let the query of a new generation begin elsewhere, with the first record; nothing runs here."""
+
+    def why_lost(self, target: Target, ledgers: Iterable[Mapping[int, Ledger]], log: EventLog) -> str | None:
+        """Why the query of a generation with state cannot continue here, after "its state"; None if it can.
+
+        ledgers: those of the generation in each store. Raises LogUnavailable.
+        """
 
     def running(self, target: Target, *, anew: bool) -> AbstractContextManager[None]:
         """A context in which the query of a generation runs.

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from eventlog.errors import EventLogError
+from eventlog.topics import PATCHES
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
 from projections.generations.builder import Builder, Noted, wait_for_loaders
 from projections.generations.building import Build, Loaded, Options, Rebuilt, Step
@@ -215,6 +216,7 @@ class Rebuilder(Builder):
             build = self.new_build(target, stores, lock, {}, {}, on_step, result, Options(allow_older=True))
             try:
                 if has_state(view):
+                    self._check_continues(target, stores)
                     with self.streaming(build, anew=False), build.phase("swap"):
                         self.swap(build)
                     result.seconds = time.monotonic() - began
@@ -225,7 +227,7 @@ class Rebuilder(Builder):
                     result.seconds = time.monotonic() - began
                     with build.phase("hand-over"):
                         wait_for_loaders()
-            except NotPublished:
+            except (NotPublished, RebuildFailed):
                 raise
             except (ProjectionError, EventLogError, OSError) as error:
                 raise RebuildFailed(view.name, build.doing, str(error)) from error
@@ -237,6 +239,16 @@ class Rebuilder(Builder):
             since = missed_since(view, before, store.name, store.ledgers(target), self.log)
             if since is not None:
                 raise RebuildFailed(view.name, "start", f"generation {before.generation}: {missed(since, view.name)}")
+
+    def _check_continues(self, target: Target, stores: Sequence[ViewStore]) -> None:
+        """Raise RebuildFailed if a generation with state cannot continue from where it was."""
+        name, ledgers = target.view.name, [store.ledgers(target) for store in stores]
+        for each in range(self.settings.patch_partitions):
+            first = self.log.first(PATCHES, each)
+            if any(each not in found or found[each].next_offset < first for found in ledgers):
+                raise RebuildFailed(name, "start", f"the patches that it needs are gone: run `replay rebuild {name}`")
+        if (lost := self.queries.why_lost(target, ledgers, self.log)) is not None:
+            raise RebuildFailed(name, "start", f"its state {lost}: run `replay rebuild {name}`")
 
     def _before(self, view: View) -> Generation:
         """The generation to roll back to: the one with this declaration that was live last."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,14 +26,17 @@ class Stalls:
     _looks: dict[str, int] = field(default_factory=dict)
     _needed: dict[str, int] = field(default_factory=dict)
 
-    def due(self, lags: Iterable[Lag], ends: Mapping[str, int], parts: Parts) -> dict[str, Lag]:
+    def due(self, lags: Sequence[Lag], ends: Mapping[str, int], parts: Parts) -> dict[str, Lag]:
         """Add one check, and return the parts to restart now, each with a view that it blocks.
 
-        ends: of each source. Checks of a part that is starting do not count.
+        ends: of each source. Checks of a part that is starting do not count. The process of stream views itself starts
+        a query again that fails. A restart would stop the queries of the other views, so it is due only if all fail,
+        for example because Spark has stopped.
         """
         held: dict[str, Lag] = {}
+        some_work = any(lag.query == STREAMS and not _has_failed(lag) for lag in lags)
         for lag in lags:
-            if self._is_held(lag, ends):
+            if self._is_held(lag, ends) and not (some_work and _has_failed(lag)):
                 held.setdefault(lag.store if lag.lag_patches else lag.query, lag)
             self._patches[lag.view, lag.store] = lag.lag_patches or 0
         self._ends = dict(ends)
@@ -63,3 +66,8 @@ class Stalls:
         waits = any(at < self._ends.get(each, ends[each]) < ends[each] for each, at in known.items())
         reads = (lag.lag_patches or 0) < self._patches.get((lag.view, lag.store), 0)
         return bool(lag.lag_events or waits) and not reads
+
+
+def _has_failed(lag: Lag) -> bool:
+    """Whether it is a stream view whose query has failed, and has made nothing since."""
+    return lag.stream is not None and bool(lag.stream.failure)

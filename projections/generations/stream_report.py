@@ -20,7 +20,7 @@ class StreamReport:
     observations that were taken in, and that were left out. unreadable: records that were left out.
     lost: rows that Spark dropped although the rule of lateness admits them. state: of the query, in the last batch.
     watermark: as Spark writes it; empty if there is none. starting: since the start of the query or its process, no
-    batch has ended. failure: why the query stopped; empty if a batch has ended since.
+    batch has ended. failure: why the query stopped, or could not start; empty if a batch has ended since.
     """
 
     batch: int = -1
@@ -83,6 +83,12 @@ def note_start(settings: LogSettings, tag: str) -> StreamReport:
     report = replace(read_report(settings, tag) or StreamReport(), starting=True)
     write_report(settings, tag, report)
     return report
+
+
+def note_failure(settings: LogSettings, tag: str, cause: str) -> None:
+    """Note in the report why the query does not run: it failed, or could not be started."""
+    report = read_report(settings, tag) or StreamReport()
+    write_report(settings, tag, replace(report, starting=False, failure=cause))
 
 
 def _file(settings: LogSettings, tag: str) -> Path:

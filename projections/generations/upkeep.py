@@ -130,8 +130,11 @@ class Upkeep:
         generations = self.lags.generations.all()
 
         def quicker(lag: Lag) -> bool:
+            view = self.lags.views.view(lag.view)
+            if view.has_own_query:  # it reads only what is missing, and a rebuild reads all by the same query
+                return False
             size = self._arrivals.size(lag.position)
-            expected = self.bulk(self.lags.views.view(lag.view), size)
+            expected = self.bulk(view, size)
             bulk = expected._replace(events_per_s=bulk_rate(lag.view, generations, expected.events_per_s))
             live, arriving = self.rates.live(lag.view, lag.store), self._arrivals.per_s(lag.position)
             return quicker_in_bulk(lag.lag_events or 0, size, live, bulk, arriving)

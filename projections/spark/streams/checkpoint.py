@@ -64,8 +64,14 @@ class Checkpoint:
 
     def committed(self) -> int:
         """The number of the last batch that ended; -1 if there is none."""
-        numbers = (int(each.name) for each in (self.folder / "commits").glob("[0-9]*"))
-        return max(numbers, default=-1)
+        return self._last("commits")
+
+    def begun(self) -> int:
+        """The number of the last batch that began; -1 if there is none."""
+        return self._last("offsets")
+
+    def _last(self, folder: str) -> int:
+        return max((int(each.name) for each in (self.folder / folder).glob("[0-9]*")), default=-1)
 
     def ends(self, batch: int, settings: LogSettings) -> dict[str, int]:
         """By source, the offset after the last record that a batch reads; Spark writes them before the batch begins."""

@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from eventlog.backoff import Backoff
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed
+from projections.generations.stream_report import note_failure
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.query import TRIGGER_S, StreamQuery
 from projections.spark.streams.realtime import RealtimeQuery
@@ -25,13 +27,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
-FIRST_PAUSE_S: Final = 1.0
-MAX_PAUSE_S: Final = 60.0
-ATTEMPTS: Final = 20
-"""How often a query that fails without a batch in between is started again."""
+RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None)
+"""Of a query that fails: for ever, since what it waits for may come back, and a restart of all would not help it."""
+LOGGED_FAILURES: Final = 20
+"""This many failures in a row are logged, and then every LOGGED_EVERY-th: about one per hour."""
+LOGGED_EVERY: Final = 60
 
 Start = Callable[[Target, Checkpoint], Watched]
 """Starts the query of a generation."""
+WhyLost = Callable[[Target], str | None]
+"""Why the query of a generation with state cannot continue here; None if it can. See `continuing.why_lost`."""
 
 
 @dataclass
@@ -48,6 +53,11 @@ class _Run:
     failures: int = 0
     not_before: float = 0.0
 
+    @property
+    def is_logged(self) -> bool:
+        """Whether its last failure and the attempt after it are logged."""
+        return self.failures <= LOGGED_FAILURES or self.failures % LOGGED_EVERY == 0
+
     def stop(self) -> None:
         """Stop the query, and let another process have its checkpoint."""
         query, self.query = self.query, None
@@ -63,13 +73,18 @@ class _Run:
 class Streams:
     """Keeps a query running for each live generation; one that fails does not stop the others.
 
-    live: the live generations; raises StoreUnavailable. start: starts a query.
+    live: the live generations; raises StoreUnavailable. start: starts a query. why_lost: looked at before.
     """
 
     def __init__(
-        self, settings: LogSettings, live: Callable[[], Sequence[Target]], start: Start, now: Callable[[], float]
+        self,
+        settings: LogSettings,
+        live: Callable[[], Sequence[Target]],
+        start: Start,
+        why_lost: WhyLost,
+        now: Callable[[], float],
     ) -> None:
-        self._settings, self._live, self._start, self._now = settings, live, start, now
+        self._settings, self._live, self._start, self._why_lost, self._now = settings, live, start, why_lost, now
         self._runs: dict[str, _Run] = {}
 
     def step(self) -> None:
@@ -86,7 +101,7 @@ class Streams:
             run = self._runs.setdefault(tag, _Run(target, Checkpoint.of(self._settings, tag)))
             if run.query is not None:
                 self._look(tag, run, run.query)
-            elif run.failures < ATTEMPTS and self._now() >= run.not_before:
+            elif self._now() >= run.not_before:
                 self._try_to_start(tag, run)
 
     def stop(self) -> None:
@@ -105,14 +120,14 @@ class Streams:
             run.held.close()  # a rebuild has just made it live, and still runs its query
             return
         try:
-            if has_state(run.target.view) and not run.checkpoint.exists:
-                name = run.target.view.name
-                raise StreamQueryFailed(tag, f"its state is not on this machine: run `replay rebuild {name}`")
+            if has_state(run.target.view) and (lost := self._why_lost(run.target)) is not None:
+                raise StreamQueryFailed(tag, f"its state {lost}: run `replay rebuild {run.target.view.name}`")
             run.query = self._start(run.target, run.checkpoint)
         except Exception as error:  # noqa: BLE001 - what a user's query or Spark raises must not stop the other queries
             self._failed(tag, run, f"{type(error).__name__}: {error}")
         else:
-            log.info("the query of %s continues after batch %d", tag, run.checkpoint.committed())
+            level = logging.INFO if run.is_logged else logging.DEBUG
+            log.log(level, "the query of %s continues after batch %d", tag, run.checkpoint.committed())
 
     def _look(self, tag: str, run: _Run, query: Watched) -> None:
         if query.look():
@@ -123,11 +138,14 @@ class Streams:
 
     def _failed(self, tag: str, run: _Run, cause: str) -> None:
         run.stop()
+        note_failure(self._settings, tag, cause)
+        pause_s = RESTARTS.wait_s(run.failures)
         run.failures += 1
-        pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** (run.failures - 1))
         run.not_before = self._now() + pause_s
-        then = f"trying again in {pause_s:.0f} s" if run.failures < ATTEMPTS else "giving up until a restart"
-        log.error("the query of %s failed (%d in a row), %s: %s", tag, run.failures, then, cause)
+        if run.is_logged:
+            log.error(
+                "the query of %s failed (%d in a row), trying again in %.0f s: %s", tag, run.failures, pause_s, cause
+            )
 
 
 def trigger_s(views: int, cores: int) -> float:

@@ -16,7 +16,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import OBSERVATIONS
+from eventlog.topics import OBSERVATIONS, PATCHES
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StoreUnavailable, StreamQueryFailed
 from projections.generations import builder, building, dropping
 from projections.generations.building import Build, Options, Rebuilt
@@ -64,6 +64,7 @@ class Registry:
                 created_at=number,
                 tag=f"{view}@1",
                 published=True,
+                fingerprint=gate_view().fingerprint,
             )
             for (name, number), state in self.states.items()
             if name == view
@@ -140,11 +141,15 @@ class Folded:
 
 @dataclass
 class Queried:
-    """Queries of stream views. begun, ran: their generations. error: why they cannot run."""
+    """Queries of stream views. begun, ran: their generations. error: why they cannot run. lost: so is their state."""
 
     begun: list[str] = field(default_factory=list)
     ran: list[tuple[str, bool]] = field(default_factory=list)
     error: Exception | None = None
+    lost: str | None = None
+
+    def why_lost(self, *_: object) -> str | None:
+        return self.lost
 
     def begin(self, target: Target) -> None:
         self.begun.append(target.tag)
@@ -369,3 +374,52 @@ def test_a_stream_view_whose_query_fails_leaves_the_live_generation(
     assert stage.registry.held == set()
     with pytest.raises(RebuildFailed, match='"gates" is a stream view, which is only built from all records'):
         stage.rebuilder.build_part(gate_view(), "part", Options())
+
+
+def two_generations(stage: Stage) -> None:
+    """Of `gates`: the first one can be rolled back to."""
+    ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])
+    assert isinstance(outcome, Rebuilt)
+    stage.registry.states = {("gates", 1): "retired", ("gates", 2): "live"}
+
+
+def test_a_stream_view_is_rolled_back_by_its_query(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+) -> None:
+    stage = staged({})
+    two_generations(stage)
+    assert stage.rebuilder.roll_back(gate_view()).generation == 1
+    assert stage.queries.ran == [("gates@1.g1", False)]
+    assert stage.registry.states == {("gates", 1): "live", ("gates", 2): "retired"}
+
+
+def test_a_stream_view_is_not_rolled_back_without_its_state(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+) -> None:
+    stage = staged({})
+    two_generations(stage)
+    stage.queries.lost = "is older than its rows"
+    with pytest.raises(RebuildFailed) as failed:
+        stage.rebuilder.roll_back(gate_view())
+    assert str(failed.value) == (
+        'rebuild of "gates" failed during start: its state is older than its rows: run `replay rebuild gates`; '
+        "the live generation is untouched"
+    )
+    assert stage.queries.ran == []
+    assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
+
+
+def test_a_stream_view_is_not_rolled_back_if_patches_that_it_needs_are_gone(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+) -> None:
+    stage = staged({})
+    two_generations(stage)
+    for _ in range(3):
+        stage.log.submit(Entry(PATCHES, "progress/0", b"{}", 1), 1).result()
+    stage.log.delete(PATCHES, 1, 2)
+    with pytest.raises(
+        RebuildFailed, match="during start: the patches that it needs are gone: run `replay rebuild gates`"
+    ):
+        stage.rebuilder.roll_back(gate_view())
+    assert stage.queries.ran == [], "it would wait for loaders that leave the generation out"
+    assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}

@@ -14,23 +14,31 @@ from types import SimpleNamespace
 import pytest
 
 from eventlog.backoff import RETRY_FOREVER
+from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
 from projections import service
+from projections.errors import StoreUnavailable
 from projections.generations.registry import Generation, Generations, served_by
 from projections.parts import EVERYTHING, LIVE, REPLAYING, Parts, ready_file
 from projections.queries import run_live_query
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
+from projections.spark.streams.checkpoint import Checkpoint
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import Ledger, Target, ViewStore
 from projections.supervise import supervise
 from projections.supervision.process import ProcessSpec
 from projections.view import View
 from tests.background import running
+from tests.checkpoints import begin_batch
 from tests.contracts.view_histories import BY_GROUP
+from tests.observed import gate_view
 from tests.waiting import eventually
 
 WAITS = 'while [ -e "$HEADWATER_LIVE_HELD_BY" ]; do sleep 0.02; done'
 DIES_AT_FIRST = "[ $(wc -l < started) -gt 4 ] || exit 1"
+GATES = gate_view()
 RUNS = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
 
 
@@ -129,8 +137,8 @@ def test_where_the_query_begins_is_asked_once_nothing_is_replayed_any_more(
     assert order == ["session", "wait", "starting", "query"]
 
 
-def generation(number: int, version: int, *, published: bool = True) -> Generation:
-    view = replace(BY_GROUP, version=version)
+def generation(number: int, version: int, *, published: bool = True, of: View = BY_GROUP) -> Generation:
+    view: View = replace(of, version=version)  # type: ignore[type-var]
     return Generation(
         view.name, number, version, view.tag, view.fingerprint, "live", {}, {}, datetime.now(UTC), None,
         [], view.declaration, published, None, None, None, None,
@@ -176,3 +184,60 @@ def test_code_that_starts_builds_its_own_version_and_leaves_a_later_one_its_name
     monkeypatch.setattr(service, "publish_live", lambda *_: done.update(published=True))
     Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([("here", view)])).build_missing()
     assert done == {"built": built, "published": published}
+
+
+@pytest.fixture
+def gates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Service, dict[str, ViewStore], list[View]]:
+    """A deployment with the live generation 1 of a stream view, whose state has batch 90; its stores by name; and the
+    views that are built."""
+    stores: dict[str, ViewStore] = {name: MemoryStore(Memory()) for name in ("postgres", "valkey")}
+    built = list[View]()
+    monkeypatch.setattr(Service, "generations", FakeRegistry([generation(1, 1, of=GATES)]))
+    monkeypatch.setattr(service, "drop_leftovers", lambda *_: None)
+    monkeypatch.setattr(service, "open_store", lambda name, _: stores[name])
+    monkeypatch.setattr(service, "KafkaLog", lambda _: MemoryLog())
+    monkeypatch.setattr(Service, "_build", lambda _, views: built.extend(views))
+    made = Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([("here", GATES)]))
+    begin_batch(Checkpoint.of(made.settings, "gates@1.g1"), 90, {"0": 50})
+    return made, stores, built
+
+
+@pytest.mark.parametrize(("reached", "is_lost"), [(50, False), (60, True)])
+def test_a_stream_view_whose_state_is_older_than_its_rows_is_computed_again(
+    gates: tuple[Service, dict[str, ViewStore], list[View]],
+    reached: int,
+    is_lost: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made, stores, built = gates
+    for store, end in zip(stores.values(), (40, reached), strict=True):
+        store.create(Target(GATES, 1), {"observations/0": end}, {0: 0})
+    made.build_missing()
+    assert built == [GATES] * is_lost
+    assert ("the state of gates@1 g1 is older than its rows: computing it again" in caplog.text) == is_lost
+
+
+class Away(MemoryStore):
+    """A store that does not answer."""
+
+    def ledgers(self, target: Target) -> dict[int, Ledger]:
+        raise StoreUnavailable("memory", "gone")
+
+
+def test_a_store_that_is_away_is_not_asked_how_far_its_rows_are(
+    gates: tuple[Service, dict[str, ViewStore], list[View]], caplog: pytest.LogCaptureFixture
+) -> None:
+    made, stores, built = gates
+    stores["postgres"].create(Target(GATES, 1), {"observations/0": 60}, {0: 0})
+    stores["valkey"] = Away(Memory())
+    made.build_missing()
+    assert built == [GATES]
+    stores["postgres"] = Away(Memory())
+    with pytest.raises(StoreUnavailable):
+        made.why_lost(Target(GATES, 1))
+    made.build_missing()
+    assert built == [GATES], "its process looks again before it starts the query"
+    assert "cannot compare the state of gates@1 g1 with its rows: memory is unavailable" in caplog.text
+    Checkpoint.of(made.settings, "gates@1.g1").remove()
+    made.build_missing()
+    assert built == [GATES, GATES], "that it is gone is known without a store"

@@ -9,7 +9,9 @@ from itertools import count
 import pytest
 
 from projections.generations.lag import Lag
-from projections.generations.stalls import MAX_LOOKS, RESTART_LOOKS, Stalls
+from projections.generations.stalls import MAX_LOOKS, RESTART_LOOKS, RESTART_STREAMS_LOOKS, Stalls
+from projections.generations.stream_report import StreamReport
+from projections.parts import STREAMS
 
 STALLED = Lag("listings", "postgres", 1, 3, "stalled", {"0": 10, "1": 20}, 0, 0, 0.0)
 MOVING = replace(STALLED, standing="caught up")
@@ -17,7 +19,7 @@ MOVING = replace(STALLED, standing="caught up")
 
 @dataclass
 class Parts:
-    up: set[str] = field(default_factory=lambda: {"live", "postgres", "valkey"})
+    up: set[str] = field(default_factory=lambda: {"live", "streams", "postgres", "valkey"})
 
     def is_up(self, part: str) -> bool:
         return part in self.up
@@ -94,3 +96,23 @@ def test_a_loader_that_reads_what_is_for_other_views_is_at_work() -> None:
     looks = Looks()
     for number in range(100, 50, -1):
         assert looks.until_due(replace(STALLED, lag_patches=number), most=1)[1] == set()
+
+
+def stream_view(name: str, failure: str = "", standing: str = "stalled") -> Lag:
+    report = StreamReport(failure=failure)
+    return replace(STALLED, view=name, query=STREAMS, stream=report, standing=standing)  # type: ignore[arg-type]
+
+
+def test_a_query_that_always_fails_does_not_restart_those_of_other_views() -> None:
+    failing, fine = stream_view("gates", "KeyError: 'card'"), stream_view("doors", standing="caught up")
+    assert Looks().until_due(failing, fine, most=4 * RESTART_STREAMS_LOOKS)[1] == set()
+    assert Looks().until_due(replace(failing, lag_patches=7), fine, most=50)[1] == set(), (
+        "its loader has others to read"
+    )
+    hangs = stream_view("doors")
+    assert Looks().until_due(failing, hangs) == (RESTART_STREAMS_LOOKS + 1, {STREAMS})
+
+
+def test_if_the_queries_of_all_stream_views_fail_their_process_is_restarted() -> None:
+    failing = [stream_view(name, "Spark has stopped") for name in ("gates", "doors")]
+    assert Looks().until_due(*failing, MOVING) == (RESTART_STREAMS_LOOKS + 1, {STREAMS})

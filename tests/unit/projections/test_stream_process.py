@@ -11,13 +11,18 @@ from typing import Any, cast
 
 import pytest
 
+from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed, ViewDeclarationError
+from projections.generations.stream_report import note_start, read_report
 from projections.spark.streams.checkpoint import Checkpoint, sweep
-from projections.spark.streams.process import ATTEMPTS, MAX_PAUSE_S, Streams, run_streams, starter
+from projections.spark.streams.continuing import why_lost
+from projections.spark.streams.process import LOGGED_FAILURES, RESTARTS, Streams, run_streams, starter
 from projections.spark.streams.query import StreamQuery
 from projections.spark.streams.realtime import RealtimeQuery
+from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target
+from tests.checkpoints import begin_batch
 from tests.observed import gate_view
 
 GATES, DOORS = gate_view(), gate_view(name="doors")
@@ -51,8 +56,9 @@ class Scene:
         self.refused: dict[str, Exception] = {}
         self.started: list[Query] = []
         self.now = 0.0
+        self.store = MemoryStore(Memory())
         start: Any = self._start
-        self.streams = Streams(self.settings, self._live, start, lambda: self.now)
+        self.streams = Streams(self.settings, self._live, start, self._why_lost, lambda: self.now)
 
     def serve(self, *targets: Target) -> None:
         self.live = list(targets)
@@ -63,6 +69,9 @@ class Scene:
 
     def checkpoint(self, target: Target) -> Checkpoint:
         return Checkpoint.of(self.settings, target.tag)
+
+    def _why_lost(self, target: Target) -> str | None:
+        return why_lost(target, [self.store.ledgers(target)], self.settings, MemoryLog())
 
     def _live(self) -> list[Target]:
         if self.error is not None:
@@ -141,15 +150,31 @@ def test_one_that_fails_stops_no_other_and_is_started_again_later_and_later(
     ]
 
 
-def test_one_that_never_works_is_given_up(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_cannot_be_started_is_tried_forever_and_said_less_and_less_often(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.live, scene.refused["at_once"] = [Target(AT_ONCE, 1)], StoreUnavailable("Elasticsearch", "no route")
+    for _ in range(1_100):  # a pause of 1 s that was doubled as often is no number
+        scene.streams.step()
+        scene.now += RESTARTS.max_s
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == LOGGED_FAILURES + 18, "and then each hour"
+    assert errors[-1].startswith(
+        "the query of at_once@1 failed (1080 in a row), trying again in 60 s: StoreUnavailable: "
+    )
+    scene.refused.clear()
+    scene.streams.step()
+    assert list(scene.streams.running) == ["at_once@1"]
+
+
+def test_why_a_query_could_not_be_started_is_in_its_report(scene: Scene) -> None:
+    note_start(scene.settings, "gates@1.g1")
     scene.refused["gates"] = ViewDeclarationError("gates", "its query fails")
     scene.serve(Target(GATES, 1))
-    for _ in range(2 * ATTEMPTS):
-        scene.now += MAX_PAUSE_S
-        scene.streams.step()
-    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert len(errors) == ATTEMPTS
-    assert errors[-1].startswith(f"the query of gates@1.g1 failed ({ATTEMPTS} in a row), giving up until a restart")
+    report = read_report(scene.settings, "gates@1.g1")
+    assert report is not None
+    assert not report.starting, "or its view would never count as stalled"
+    assert report.failure == 'ViewDeclarationError: view "gates": its query fails'
 
 
 def test_a_generation_without_its_state_is_not_continued(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -157,6 +182,21 @@ def test_a_generation_without_its_state_is_not_continued(scene: Scene, caplog: p
     scene.streams.step()
     assert not scene.started
     assert "its state is not on this machine: run `replay rebuild gates`" in caplog.text
+
+
+def test_a_generation_whose_state_is_older_than_its_rows_is_not_continued(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    older, other = Target(GATES, 1), Target(DOORS, 1)
+    for target in (older, other):
+        begin_batch(scene.checkpoint(target), 90, {"0": 50})
+    scene.store.create(older, {"observations/0": 60}, {0: 0})
+    scene.store.create(other, {"observations/0": 50}, {0: 0})
+    scene.serve(older, other)
+    assert list(scene.streams.running) == ["doors@1.g1"]
+    assert "its state is older than its rows: run `replay rebuild gates`" in caplog.text
+    with scene.checkpoint(older).held() as free:
+        assert free
 
 
 def test_checkpoints_of_generations_that_are_gone_are_deleted(scene: Scene) -> None:

@@ -138,6 +138,8 @@ def test_a_view_whose_query_starts_is_not_stalled(settings: LogSettings) -> None
     assert (again.failure(), look().since(before, {"observations/0": 9}).standing) == (None, "behind")
     query.isActive = False
     assert (again.failure(), look().since(before, {"observations/0": 9}).standing) == ("it has stopped", "stalled")
+    Watched(query, settings, TAG)
+    assert look().since(before, {"observations/0": 9}).standing == "stalled", "its next attempt may fail as well"
     note_start(settings, TAG)
     report = read_report(settings, TAG)
     assert report is not None

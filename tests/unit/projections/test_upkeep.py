@@ -23,6 +23,7 @@ from projections.table.view import TableView
 from projections.view import View
 from tests.captured_things import by_id
 from tests.contracts.view_histories import BY_GROUP
+from tests.observed import gate_view
 from tests.unit.replay.played import generation
 
 HERE = Lag("listings", "postgres", 1, 3, "caught up", {"0": 10, "1": 20}, 0, 0, 0.0)
@@ -196,6 +197,22 @@ def test_the_rates_and_the_sources_of_a_view_decide(tmp_path: Path, monkeypatch:
     lags.looks.append([slow, fast, large])
     upkeep.look()
     assert replayed(upkeep) == [["streams"]]
+
+
+@pytest.mark.parametrize("realtime", [False, True])
+def test_a_stream_view_that_is_far_behind_is_left_to_its_query_which_reads_only_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, realtime: bool
+) -> None:
+    (tmp_path / "rates").write_text('{"gates/postgres": 50, "streams/postgres": 50}')
+    upkeep, lags, _ = upkeep_of(Rates(tmp_path / "rates"), {"0": 1_000_000, "1": 0}, monkeypatch)
+    lags.views = ViewRegistry([("here", gate_view(realtime=realtime)), ("here", lags.views.view("streams"))])
+    gates = replace(HERE, view="gates", lag_events=500_000)
+    lags.looks.append([gates, replace(gates, view="streams")])
+    upkeep.look()
+    assert replayed(upkeep) == [["streams"]]
+    lags.looks.append([replace(gates, standing="lost")])
+    upkeep.look()
+    assert replayed(upkeep) == [["streams"], ["gates"]]
 
 
 def test_a_view_is_replayed_when_a_snapshot_has_ended_and_not_while_it_is_taken(

@@ -1,0 +1,80 @@
+"""Whether a query can continue with the state on this machine, or has lost it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from eventlog.heartbeats import heartbeat_key
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import OBSERVATIONS
+from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.continuing import why_lost
+from projections.stores.ledgers import initial_ledger
+from projections.stores.store import Ledger, Target
+from tests.checkpoints import begin_batch
+from tests.observed import gate_view
+
+GATES = Target(gate_view(), 1)
+OLDER = "is older than its rows"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> LogSettings:
+    return LogSettings(state=tmp_path, partitions=2)
+
+
+def ledgers(*reached: Mapping[str, int]) -> dict[int, Ledger]:
+    """Those of a store: how far it is, from each partition of `patches`."""
+    return {partition: initial_ledger(each, 0) for partition, each in enumerate(reached)}
+
+
+def both(first: int, second: int = 9) -> dict[str, int]:
+    return {"observations/0": first, "observations/1": second}
+
+
+@pytest.mark.parametrize(("stores", "lost"), [
+    # batch 91 has begun, and its progress may have been sent
+    ([ledgers(both(50), both(50))], None),
+    ([ledgers(both(0, 0), both(50)), ledgers(both(40), both(40))], None),
+    ([ledgers({}, {}), {}], None),
+    # one place that has rows of later batches is enough
+    ([ledgers(both(51), both(51))], OLDER),
+    ([ledgers(both(40), both(51))], OLDER),
+    ([ledgers(both(50, 10), both(50))], OLDER),
+    ([ledgers(both(40), both(40)), ledgers(both(51), both(40))], OLDER),
+])  # fmt: skip
+def test_a_state_that_is_older_than_the_rows_of_any_store_is_lost(
+    settings: LogSettings, stores: list[dict[int, Ledger]], lost: str | None
+) -> None:
+    checkpoint = Checkpoint.of(settings, GATES.tag)
+    begin_batch(checkpoint, 90, {"0": 30, "1": 9})
+    begin_batch(checkpoint, 91, {"0": 50, "1": 9})
+    assert why_lost(GATES, stores, settings, MemoryLog()) == lost
+
+
+def test_without_a_checkpoint_no_store_is_asked(settings: LogSettings) -> None:
+    assert why_lost(GATES, (pytest.fail("asked") for _ in "1"), settings, MemoryLog()) == "is not on this machine"
+
+
+@pytest.mark.parametrize("left", ["", "\0\0\0\0", 'v1\n{}\n{"headwater.observations":{"0":', "v1\n{}\n{"])
+def test_what_a_power_failure_left_of_the_last_file_is_lost(settings: LogSettings, left: str) -> None:
+    checkpoint = Checkpoint.of(settings, GATES.tag)
+    begin_batch(checkpoint, 90, {"0": 30, "1": 9})
+    (checkpoint.folder / "offsets" / "91").write_text(left)
+    assert why_lost(GATES, [ledgers(both(30))], settings, MemoryLog()) == "cannot be read"
+
+
+def test_a_query_that_has_not_begun_has_lost_its_state_only_if_there_were_records(settings: LogSettings) -> None:
+    log = MemoryLog(partitions=2)
+    Checkpoint.of(settings, GATES.tag).create()
+    for key in (heartbeat_key(0), "passed/s/1"):
+        log.submit(Entry(OBSERVATIONS, key, b"{}", 1), 0).result()
+    assert why_lost(GATES, [ledgers({"observations/0": 1})], settings, log) is None, (
+        "a heartbeat came before it was built"
+    )
+    assert why_lost(GATES, [ledgers({"observations/0": 2})], settings, log) == OLDER
