@@ -46,6 +46,7 @@ NEVER_ANSWERED = {
     "projections.Unloadable",
     "projections.LedgerWentBack",
     "projections.PoisonEvent",
+    "projections.RefusedPatch",
     "projections.BulkLoadFailed",
     "projections.LiveQueryFailed",
     "projections.StreamQueryFailed",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from projections.stores import open as store_open
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import BulkWriter, Target
 from projections.table.declared_stores import Postgres
+from projections.table.patch import Patch
 from projections.table.view import TableView
 from projections.view import View
 from tests.contracts.view_histories import BY_GROUP
@@ -107,8 +108,9 @@ class Store(MemoryStore):
         self._fail(target, "bulk_writer")
         return super().bulk_writer(target)
 
-    def finish(self, target: Target) -> None:
+    def finish(self, target: Target) -> Collection[str]:
         self._fail(target, "finish")
+        return super().finish(target)
 
     def publish(self, target: Target) -> None:
         self._fail(target, "publish")
@@ -130,6 +132,9 @@ class Folded:
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         raise NotImplementedError  # nothing is rolled back here
+
+    def row_patches(self, load: Load[View], keys: Set[str]) -> Iterable[Patch]:
+        raise NotImplementedError  # nothing is refused here
 
 
 @dataclass
@@ -239,9 +244,10 @@ def test_a_store_that_is_slow_to_build_indexes_is_asked_again_and_the_log_is_rea
 ) -> None:
     stage, left = staged({}), [AWAY, AWAY]
 
-    def finish(_: Store, target: Target) -> None:
+    def finish(_: Store, target: Target) -> Collection[str]:
         if left:
             raise left.pop()
+        return ()
 
     monkeypatch.setattr(Store, "finish", finish)
     ((_, outcome),) = stage.rebuilder.rebuild_all(views("slow"))
