@@ -60,8 +60,9 @@ def prepare() -> None:
 
 @app.command()
 def build() -> None:
-    """Build the views that have no live generation, then exit."""
-    _service().build_missing()
+    """Build the views that have no live generation, then exit; with code 1 if one could not be built."""
+    if _service().build_missing():
+        raise typer.Exit(1)
 
 
 @app.command()

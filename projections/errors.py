@@ -9,6 +9,7 @@ ProjectionError
 ├── CannotLoad           a generation lacks its ledger, or patches that were deleted
 ├── LedgerWentBack       a ledger is before what was read
 ├── PoisonEvent          a replay found a record that cannot be read
+├── RefusedPatch         a replay found a patch that a store cannot hold
 ├── BulkLoadFailed       the Spark job that folds the log for a view failed
 ├── WrongCondition       Spark cannot read a condition on events
 ├── LiveQueryFailed      the Spark query that makes patches failed
@@ -109,6 +110,18 @@ class PoisonEvent(ProjectionError):
         )
         self.view, self.position, self.reason, self.others = view, position, reason, others
         self.event = event[:SHOWN_CHARACTERS]
+
+
+class RefusedPatch(ProjectionError):
+    """A replay found a patch that a store cannot hold; a loader sends such a patch to `dead-letters`."""
+
+    def __init__(self, view: str, store: str, key: str, position: str, cause: str) -> None:
+        key = key[:SHOWN_CHARACTERS]
+        super().__init__(
+            f'view "{view}": {store} refuses record {position} in row "{key}": {cause}; '
+            "change the declaration, erase the record, or leave such records out as loaders do (--skip-poison)"
+        )
+        self.view, self.store, self.key, self.position, self.cause = view, store, key, position, cause
 
 
 class BulkLoadFailed(ProjectionError):

@@ -27,7 +27,7 @@ from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generation, Generations
 from projections.generations.selection import ALL
 from projections.generations.sources import sources
-from projections.generations.upkeep import Replay, Upkeep
+from projections.generations.upkeep import FIRST_RETRY_S, Replay, Upkeep
 from projections.loading.loader import Loader
 from projections.parts import NoParts, Parts
 from projections.registry import ViewRegistry
@@ -65,9 +65,10 @@ class Service:
         return [each for each in classes if issubclass(each, Captured)]
 
     def build_missing(self) -> list[View]:
-        """Build the views without a live generation of their version, or with an older current one; returns them.
+        """Build the views without a live generation of their version, or with an older current one.
 
-        Raises ViewDeclarationError if a declaration changed without a new version.
+        Returns those that could not be built; they do not stop the others. Raises the first error if nothing can be
+        served, and ViewDeclarationError if a declaration changed without a new version.
         """
         self.generations.prepare()
         drop_leftovers(self.generations, self.stores)
@@ -87,28 +88,50 @@ class Service:
                 )  # fmt: skip
             elif not own.published:  # a rebuild was killed right after the swap
                 unpublished.append(view)
-        self._build(missing)
+        unbuilt = self._build(missing)
         for view in unpublished:
             try:
                 publish_live(view, self.generations, self.stores)
                 log.info("the plain names of %s lead to its live generation again", view.name)
             except NotPublished as error:  # the API reads it anyway
                 log.error("%s", error)
-        return missing
+        return unbuilt
 
-    def _build(self, views: Sequence[View]) -> None:
+    def _build(self, views: Sequence[View]) -> list[View]:
+        """Build views, and return those that failed.
+
+        Unreadable records become dead letters, as in the live query: nobody is here to decide about them, and a view
+        that was live before such a record came has left it out, too.
+        """
         if not views:
-            return
+            return []
         log.info("building %s", ", ".join(view.tag for view in views))
         with self._rebuilding() as rebuilder:
-            outcomes = [outcome for _, outcome in rebuilder.rebuild_all(views)]
-        failed = [each for each in outcomes if isinstance(each, Exception)]
-        first = next((each for each in failed if not isinstance(each, NotPublished)), None)  # those are live
-        for each in failed:
-            if each is not first:
-                log.error("%s", each)
-        if first is not None:
-            raise first
+            outcomes = list(rebuilder.rebuild_all(views, skip_poison=True))
+        failed = [(view, each) for view, each in outcomes if isinstance(each, Exception)]
+        unbuilt = [(view, each) for view, each in failed if not isinstance(each, NotPublished)]  # those are live
+        if unbuilt and len(unbuilt) == len(self.views.views):
+            raise unbuilt[0][1]
+        for _, error in failed:
+            log.error("%s", error)
+        for view, _ in unbuilt:
+            log.error(
+                "%s is not built, see the error above; the other views are served. It is tried again in %.0f s; or run "
+                "`replay rebuild %s`", view.tag, FIRST_RETRY_S, view.name,
+            )  # fmt: skip
+        return [view for view, _ in unbuilt]
+
+    def _still_unbuilt(self, views: Sequence[View]) -> list[View]:
+        """Those of `views` that nobody has built since."""
+        if not views:
+            return []
+        serving = self.generations.serving(views)
+        found = [(view, serving.get(view.name)) for view in views]
+        return [
+            view
+            for view, own in found
+            if own is None or own.version != view.version or _has_lost_state(view, own, self.settings)
+        ]
 
     @contextmanager
     def _rebuilding(self) -> Iterator[Rebuilder]:
@@ -126,8 +149,10 @@ class Service:
             yield Rebuilder(self.settings, self.stores, event_log, self.generations, engine, queries)
 
     @contextmanager
-    def upkeep(self, parts: Parts | None = None) -> Iterator[Upkeep]:
+    def upkeep(self, parts: Parts | None = None, unbuilt: Sequence[View] = ()) -> Iterator[Upkeep]:
         """Reports on the views, replays those that are too far behind for patches, and restarts stuck `parts`.
+
+        unbuilt: views that the start could not build; they are tried again.
 
         A replay sends unreadable records to `dead-letters`, like the live query.
         """
@@ -135,7 +160,9 @@ class Service:
         with closing(KafkaLog(self.settings)) as event_log:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
             replaying = partial(self._replaying, parts or NoParts())
-            yield Upkeep(lags, replaying, rates, parts or NoParts(), _expected_bulk)
+            yield Upkeep(
+                lags, replaying, rates, parts or NoParts(), _expected_bulk, partial(self._still_unbuilt, unbuilt)
+            )
 
     @contextmanager
     def _replaying(self, parts: Parts) -> Iterator[Replay]:

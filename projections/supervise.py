@@ -38,7 +38,7 @@ def supervise(service: Service, stop: threading.Event) -> None:
     everything, replaying = ready_file(service.settings, EVERYTHING), ready_file(service.settings, REPLAYING)
     everything.unlink(missing_ok=True)
     service.prepare()
-    service.build_missing()
+    unbuilt = service.build_missing()
     loaders = {name: _loader_parts(service, name) for name in STORES if service.views.in_store(name)}
     live = _live_part(service, replaying)
     queries = {LIVE: [live]} | ({STREAMS: [_stream_part(service)]} if service.views.of_kind(StreamView) else {})
@@ -58,7 +58,7 @@ def supervise(service: Service, stop: threading.Event) -> None:
         upkeep.run(stop)
 
     replaying.touch()
-    with service.upkeep(parts) as upkeep:
+    with service.upkeep(parts, unbuilt) as upkeep:
         keeper = threading.Thread(target=keep, args=[upkeep], name="upkeep", daemon=True)
         keeper.start()
         try:

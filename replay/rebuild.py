@@ -20,7 +20,7 @@ from replay.outcome import Outcome, on_all, on_each
 from replay.output import AsJson, print_json, say
 from replay.plan import Estimate, estimate
 from replay.progress import OnStep
-from replay.view_arguments import Everything, Views, check_choice, chosen
+from replay.view_arguments import Everything, SkipPoison, Views, check_choice, chosen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,9 +37,7 @@ def rebuild(
     ] = "",
     until: Annotated[str, typer.Option(help="With --as: only events before these positions or this time.")] = "",
     where: Annotated[str, typer.Option(help="With --as: only events for which this Spark SQL condition is true.")] = "",
-    skip_poison: Annotated[
-        bool, typer.Option("--skip-poison", help="Send unreadable records to dead-letters and continue.")
-    ] = False,
+    skip_poison: SkipPoison = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print how much would be read and how long it would take.")
     ] = False,
@@ -159,11 +157,14 @@ def _report(outcome: Outcome[Rebuilt], seconds: float, startup_s: float, as_json
         outcome.print_json(to_json=asdict, events_per_s=rate, startup_s=round(startup_s, 3))
     else:
         for each in outcome.done:
-            skipped = (
-                f"; {each.skipped:,} unreadable records skipped: see `replay dead-letters list`" if each.skipped else ""
-            )
-            say(f"{each.view} is now generation {each.generation}: {_size(each)}, {each.seconds:.1f} s{skipped}")
+            say(f"{each.view} is now generation {each.generation}: {_size(each)}, {each.seconds:.1f} s{_skipped(each)}")
     outcome.complain()
+
+
+def _skipped(rebuilt: Rebuilt) -> str:
+    counts = {"unreadable records skipped": rebuilt.skipped, "patches refused by a store": rebuilt.refused}
+    listed = " and ".join(f"{number:,} {what}" for what, number in counts.items() if number)
+    return f"; {listed}: see `replay dead-letters list`" if listed else ""
 
 
 def _size(rebuilt: Rebuilt) -> str:

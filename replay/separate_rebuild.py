@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eventlog.topics import PATCHES
-from projections.generations.building import Build, Step
+from projections.generations.building import Build, Options, Step
 from projections.generations.lag import position
 from projections.generations.rebuild import Rebuilder
 from projections.stores.open import open_reader
@@ -42,8 +42,12 @@ class Verified:
         return {"view": self.view, "generation": self.generation, "events": self.events, "stores": stores}
 
 
-def verify(rebuilder: Rebuilder, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Verified:
+def verify(
+    rebuilder: Rebuilder, view: View, on_step: Callable[[Step], None] = lambda _: None, *, skip_poison: bool = False
+) -> Verified:
     """Rebuild `view` separately, let it catch up, compare every row in every store, and drop the rebuild.
+
+    skip_poison: see Options.
 
     Raises RebuildFailed if the rebuild fails; it wraps CannotVerify if the live generation cannot be compared.
     """
@@ -55,7 +59,7 @@ def verify(rebuilder: Rebuilder, view: View, on_step: Callable[[Step], None] = l
             view.name, f"its live generation is {live.tag}, which has another declaration: run the code of that version"
         )
     current = Target(view, live.generation)
-    with rebuilder.building(view, on_step) as build:
+    with rebuilder.building(view, on_step, Options(skip_poison=skip_poison)) as build:
         with rebuilder.filled(build), build.phase("compare"):
             found = [_compare(rebuilder, build, store, current) for store in build.stores]
         return Verified(view.name, live.generation, build.result.events, found)

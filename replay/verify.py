@@ -21,13 +21,15 @@ from replay.outcome import Outcome, on_each
 from replay.output import AsJson, print_json, say, show_table
 from replay.separate_rebuild import Verified
 from replay.separate_rebuild import verify as verify_view
-from replay.view_arguments import Everything, Views, check_choice, chosen
+from replay.view_arguments import Everything, SkipPoison, Views, check_choice, chosen
 
 DIFFERENT_EXIT = 3
 GENERATION = re.compile(r"(?P<view>[a-z0-9_]+)(?:@g(?P<number>\d+))?")
 
 
-def verify(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
+def verify(
+    views: Views = None, everything: Everything = False, skip_poison: SkipPoison = False, as_json: AsJson = False
+) -> None:
     """Rebuild each VIEW separately and compare every row with the live generation. Exit code 3: rows differ.
 
     Queries and live updates continue. Rows that change meanwhile are compared again. Then the rebuild is dropped.
@@ -39,7 +41,7 @@ def verify(views: Views = None, everything: Everything = False, as_json: AsJson 
         rebuilder = deployment.rebuilder()
         outcome = on_each(
             declared,
-            lambda name, on_step: verify_view(rebuilder, declared[name], on_step),
+            lambda name, on_step: verify_view(rebuilder, declared[name], on_step, skip_poison=skip_poison),
             lambda outcome: _report(outcome, as_json),
         )
     outcome.exit(0 if all(each.equal for each in outcome.done) else DIFFERENT_EXIT)

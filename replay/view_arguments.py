@@ -9,6 +9,12 @@ import typer
 
 Views = Annotated[list[str] | None, typer.Argument(metavar="VIEW", help="The views.", show_default=False)]
 Everything = Annotated[bool, typer.Option("--all", help="Every view.")]
+SkipPoison = Annotated[
+    bool,
+    typer.Option(
+        "--skip-poison", help="Send unreadable records, and patches that a store refuses, to dead-letters and continue."
+    ),
+]
 ReadAll = Annotated[bool, typer.Option("--all", help="Every view. This is the default.")]
 
 

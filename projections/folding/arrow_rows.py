@@ -18,15 +18,47 @@ from projections.table.types import ColumnType
 BATCH_ROWS: Final = 10_000
 BATCH_ENTRIES: Final = 100_000
 """Entries of their lists, about."""
+UNFIT: Final = (OverflowError, ValueError, TypeError)
+"""What Arrow raises for a value that its type does not have."""
 
 
-def batches(program: Program, items: Iterable[tuple[str, Row]]) -> Iterator[pa.RecordBatch]:
-    """Rows in batches: the key, then every state field by name. items: each key with its row."""
+def batches(program: Program, items: Iterable[tuple[str, Row]], unfit: set[str]) -> Iterator[pa.RecordBatch]:
+    """Rows in batches: the key, then every state field by name. items: each key with its row.
+
+    Rows with a value that Arrow cannot hold, such as an integer over 64 bits, are left out; their keys go to `unfit`.
+    """
     schema = pa.schema([(program.key_name, pa.string()), *((each.name, _type(each)) for each in program.fields)])
     for some in _in_batches(program, items):
-        keys = pa.array([key for key, _ in some], pa.string())
-        columns = [_column(field, at, [row for _, row in some]) for at, field in enumerate(program.fields)]
-        yield pa.RecordBatch.from_arrays([keys, *columns], schema=schema)
+        batch, left_out = _batch(program, schema, some)
+        unfit |= left_out
+        if batch.num_rows:
+            yield batch
+
+
+def _batch(program: Program, schema: pa.Schema, some: Sequence[tuple[str, Row]]) -> tuple[pa.RecordBatch, set[str]]:
+    """The rows, and the keys of those that are left out."""
+    try:
+        return _whole_batch(program, schema, some), set()
+    except UNFIT:
+        fitting = [each for each in some if _fits(program, schema, each)]
+        left_out = {key for key, _ in some} - {key for key, _ in fitting}
+        if not left_out:
+            raise
+        return _whole_batch(program, schema, fitting), left_out
+
+
+def _whole_batch(program: Program, schema: pa.Schema, some: Sequence[tuple[str, Row]]) -> pa.RecordBatch:
+    keys = pa.array([key for key, _ in some], pa.string())
+    columns = [_column(field, at, [row for _, row in some]) for at, field in enumerate(program.fields)]
+    return pa.RecordBatch.from_arrays([keys, *columns], schema=schema)
+
+
+def _fits(program: Program, schema: pa.Schema, item: tuple[str, Row]) -> bool:
+    try:
+        _whole_batch(program, schema, [item])
+    except UNFIT:
+        return False
+    return True
 
 
 def _in_batches(program: Program, items: Iterable[tuple[str, Row]]) -> Iterator[list[tuple[str, Row]]]:

@@ -15,9 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
-import msgspec
-
 from projections.folding.compiled import Program
+from projections.folding.encoding import decoder, encode
 from projections.folding.folder import Fold, Row, Rows
 
 ROWS_COMBINED: Final = 500_000
@@ -110,7 +109,7 @@ class Combined:
             run = tempfile.TemporaryFile(buffering=RUN_BUFFER, dir=folder)  # noqa: SIM115 - it outlives this function
             self._opened.callback(_close, run)
             for each in items:
-                encoded = msgspec.msgpack.encode(each)
+                encoded = encode(each)
                 run.write(len(encoded).to_bytes(_LENGTH, "big"))
                 run.write(encoded)
             run.flush()
@@ -133,6 +132,6 @@ def _sorted(rows: Rows) -> Iterator[Item]:
 
 def _items(run: IO[bytes]) -> Iterator[Item]:
     run.seek(0, os.SEEK_SET)
-    decode = msgspec.msgpack.Decoder(Item).decode
+    decode = decoder(Item).decode
     while length := run.read(_LENGTH):
         yield decode(run.read(int.from_bytes(length, "big")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
@@ -21,14 +21,15 @@ from projections.folding import unclear
 from projections.folding.combining import DiskFull
 from projections.folding.compiled import OnlySpark, Program, combining, compiled
 from projections.folding.decoders import decoders
-from projections.folding.folder import UnclearRecord, is_heartbeat
-from projections.folding.passes import Outcome, Pass
+from projections.folding.erasures import Erasures, Tombstones, merged
+from projections.folding.folder import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
+from projections.folding.passes import Outcome, Pass, times_of
 from projections.folding.slices import SLICE_OFFSETS
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import SparkWorkers, TaskFailed, Workers
 from projections.generations.engine import BulkResult, Failure, Load, Ranges, offsets_in
 from projections.generations.selection import Selection
-from projections.stores.names import patch_key
+from projections.stores.names import patch_key, table_key
 from projections.table.patch import Patch
 from projections.table.view import TableView
 from projections.view import View
@@ -150,22 +151,60 @@ class FoldingEngine:
         except OnlySpark as error:
             return self.spark_for(folded, str(error)).patches(folded, ranges)
 
+    def row_patches(self, load: Load[View], keys: Set[str]) -> Iterable[Patch]:
+        """See Engine.row_patches."""
+        view, ranges, selection = table_view(load.view), load.ranges, load.selection
+        known, reason = Erasures(self.settings).known(), "its condition is Spark SQL"
+        wanted = {table_key(key) for key in keys}  # PostgreSQL names them so
+        if selection.where is None and (self.spark is None or offsets_in(ranges) <= MAX_PATCH_OFFSETS):
+            erased = merged([known, self._tombstones(ranges)])
+            try:
+                made = self._made(view, ranges, erased, times_of(selection))
+                return [patch for _, patch in made if table_key(patch.key) in wanted]
+            except OnlySpark as error:
+                reason = str(error)
+        elif selection.where is None:
+            reason = f"{offsets_in(ranges):,} offsets are more than {MAX_PATCH_OFFSETS:,}"
+        spark = self.spark_for(view, reason)
+        try:
+            return spark.row_patches(view, ranges, selection, merged([known, spark.tombstones(ranges)]), wanted)
+        except TaskFailed as error:
+            raise BulkLoadFailed(view.name, str(error)) from error
+
+    def _tombstones(self, ranges: Ranges) -> Tombstones:
+        return merged(
+            {source: {record.key: record.offset}}
+            for source in ranges
+            if topic_and_partition(source)[0] == EVENTS
+            for record in self._records(source, ranges)
+            if record.value is None and record.key is not None
+        )
+
     def _patches(self, view: TableView, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
-        for source, (start, end) in ranges.items():
-            is_event = topic_and_partition(source)[0] == EVENTS
-            for messages in self.log.batches(*topic_and_partition(source), start, end):
-                for message in messages:
-                    key, value = message.key(), message.value()
-                    if (value is None and is_event) or is_heartbeat(source, key):
-                        continue
-                    record = UnclearRecord(source, message.offset() or 0, message.timestamp()[1], key, value)
-                    try:
-                        made = unclear.patches(view, record)
-                    except Unreadable:
-                        continue  # the live query has made it a dead letter
-                    for patch in made:
-                        name = patch_key(view.tag, patch.key)
-                        yield name, _patch_text(patch, record), partition_of(name, self.settings.patch_partitions)
+        for record, patch in self._made(view, ranges):
+            name = patch_key(view.tag, patch.key)
+            yield name, _patch_text(patch, record), partition_of(name, self.settings.patch_partitions)
+
+    def _made(
+        self, view: TableView, ranges: Ranges, erased: Erased | None = None, times: Times = ALWAYS
+    ) -> Iterator[tuple[UnclearRecord, Patch]]:
+        for source in ranges:
+            is_event, gone = topic_and_partition(source)[0] == EVENTS, (erased or {}).get(source, {})
+            for record in self._records(source, ranges):
+                if (record.value is None and is_event) or is_heartbeat(source, record.key):
+                    continue
+                if not times.has(record.timestamp_ms) or gone.get(record.key or b"", -1) > record.offset:
+                    continue
+                try:
+                    made = unclear.patches(view, record)
+                except Unreadable:
+                    continue  # the live query has made it a dead letter
+                yield from ((record, patch) for patch in made)
+
+    def _records(self, source: str, ranges: Ranges) -> Iterator[UnclearRecord]:
+        for messages in self.log.batches(*topic_and_partition(source), *ranges[source]):
+            for each in messages:
+                yield UnclearRecord(source, each.offset() or 0, each.timestamp()[1], each.key(), each.value())
 
     def spark_for(self, view: View, reason: str) -> SparkWorkers:
         """Workers that read what compiled Python does not; raises BulkLoadFailed if there is no Spark."""

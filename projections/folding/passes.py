@@ -136,7 +136,7 @@ class Pass:
         if not offsets:
             return []
         path = folder if self.workers.on_one_disk else None
-        times = _times(self._selection)
+        times = times_of(self._selection)
         task = FoldTask(self.decoders, self.programs, self.settings, (), times, erased, self._buckets, path, self.alone)
         if self.patches is not None:
             return self.patches.fold_patches(self.loads[0].view, part, self._selection, task)
@@ -170,7 +170,7 @@ class Pass:
         if poison and not load.skip_poison:
             return _poison_event(load.view, min(letters), poison)
         self._write_letters(letters)
-        return BulkResult(offsets_in(load.ranges), written, time.monotonic() - began, poison)
+        return BulkResult(offsets_in(load.ranges), written.rows, time.monotonic() - began, poison, written.refused)
 
     def _unclear(self, view: int, shares: Sequence[Share]) -> tuple[list[Patch], list[Letter]]:
         """The patches of records that the compiled view did not read, and those that nobody can read."""
@@ -218,6 +218,7 @@ def _letter(record: UnclearRecord, reason: str) -> Letter:
     return Letter(record.source, record.offset, text)
 
 
-def _times(selection: Selection) -> Times:
+def times_of(selection: Selection) -> Times:
+    """The times of the selected records."""
     since, until = selection.since, selection.until
     return Times(since.time_ms if since else None, until.time_ms if until else None)

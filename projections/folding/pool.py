@@ -18,6 +18,7 @@ from projections.folding.compiled import Program
 from projections.folding.forking import FORKED, start_server
 from projections.folding.tasks import FoldTask, Share, fold, groups, write
 from projections.folding.workers import TaskFailed
+from projections.folding.writing import Written, together
 from projections.stores.store import BulkWriter
 
 Result = TypeVar("Result")
@@ -52,9 +53,9 @@ class Pool:
         """See Workers.fold."""
         return [share for shares in self._run(_fold, [(task,) for task in tasks]) for share in shares]
 
-    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
+    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
         """See Workers.write."""
-        return sum(self._run(write, [(program, writers, pieces) for pieces in groups(shares, view, self.size)]))
+        return together(self._run(write, [(program, writers, pieces) for pieces in groups(shares, view, self.size)]))
 
     def close(self) -> None:
         """End the processes."""

@@ -24,7 +24,9 @@ from eventlog.source_positions import topic_and_partition
 from projections.folding.combining import Combined, on_disk
 from projections.folding.compiled import Program
 from projections.folding.decoders import Decoders
+from projections.folding.encoding import decoder, encode
 from projections.folding.folder import Erased, Folder, Part, Recorded, Rows, Times, UnclearRecord
+from projections.folding.writing import Written, write_rows
 from projections.stores.store import BulkWriter
 
 ROWS_IN_MEMORY: Final = 200_000
@@ -167,8 +169,8 @@ def share_of(rows: Sequence[Rows], buckets: int) -> Share:
         return held.share()
 
 
-def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piece]) -> int:
-    """Combine all rows of some buckets, write them to every store, and return their number.
+def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piece]) -> Written:
+    """Combine all rows of some buckets, and write them to every store.
 
     Raises DiskFull, and what the writers raise.
     """
@@ -179,8 +181,8 @@ def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piec
             for piece, rows in _decoded(pieces):
                 combined.add(rows, piece.size, None if piece.path is None else Path(piece.path).parent)
         if combined.is_empty:
-            return 0
-        return max(writer.write(batches(program, combined.items())) for writer in writers)
+            return Written()
+        return write_rows(writers, lambda unfit: batches(program, combined.items(), unfit))
 
 
 def pieces_of(share: Share, view: int) -> list[tuple[int, Piece]]:
@@ -225,7 +227,7 @@ class Chunks:
     def add(self, view: int, rows: Rows) -> None:
         """Encode rows, a chunk for each bucket."""
         for bucket, some in _by_bucket(rows, self._buckets).items():
-            encoded = msgspec.msgpack.encode(some)
+            encoded = encode(some)
             self._sink.write(encoded)
             self._chunks.append(Chunk(view, bucket, self._end, len(encoded)))
             self._end += len(encoded)
@@ -267,7 +269,7 @@ def _by_bucket(rows: Rows, buckets: int) -> dict[int, Rows]:
 
 
 def _decoded(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, Rows]]:
-    decode = msgspec.msgpack.Decoder(Rows).decode
+    decode = decoder(Rows).decode
     with ExitStack() as opened:
         files: dict[str, BinaryIO] = {}
         for piece in pieces:

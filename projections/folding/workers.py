@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Protocol
 
 from projections.folding.compiled import Program
 from projections.folding.erasures import Tombstones
-from projections.folding.folder import UnclearRecord
+from projections.folding.folder import Erased, UnclearRecord
 from projections.folding.tasks import FoldTask, Letter, Share
+from projections.folding.writing import Written
 from projections.generations.engine import Ranges
 from projections.generations.selection import Selection
 from projections.stores.store import BulkWriter
@@ -45,8 +46,8 @@ class Workers(Protocol):
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
         """Run tasks; raises TaskFailed."""
 
-    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
-        """Combine the rows of a view, write them, and return their number; raises TaskFailed.
+    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
+        """Combine the rows of a view, and write them; raises TaskFailed.
 
         view: its number in the tasks.
 
@@ -75,6 +76,11 @@ class SparkWorkers(Workers, Protocol):
 
     def patches_of(self, view: TableView, records: Sequence[UnclearRecord]) -> tuple[list[Patch], list[Letter]]:
         """What the live query makes of these records: patches, and the dead letters of unreadable records."""
+
+    def row_patches(
+        self, view: TableView, ranges: Ranges, selection: Selection, erased: Erased, keys: Set[str]
+    ) -> Iterable[Patch]:
+        """Patches of selected events that are not erased, in the order of each log partition. keys: see `table_key`."""
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """Key, value and partition of the patches of these events, in the order of each log partition."""

@@ -76,7 +76,7 @@ class Builder:
             base = {} if view.has_own_query else covered
             target = Target(view, self.generations.begin(view, base, patch_starts, source, selection).generation)
             result = Rebuilt(view.name, target.generation)
-            build = self.new_build(target, stores, lock, bulk_ends, patch_starts, on_step, result, options)
+            build = self.new_build(target, stores, lock, bulk_ends, patch_starts, on_step, result, options, source)
             try:
                 yield build
             except NotPublished:
@@ -96,6 +96,7 @@ class Builder:
         on_step: Callable[[Step], None],
         result: Rebuilt,
         options: Options,
+        source: str | None = None,
     ) -> Build:
         """One generation's build, with what the deployment has."""
 
@@ -115,6 +116,7 @@ class Builder:
             measured,
             result,
             options,
+            source,
         )
 
     def noted(self, views: Sequence[View]) -> Noted:

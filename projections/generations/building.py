@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_delay, wait_fixed
@@ -18,6 +19,7 @@ from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
 from projections.generations.engine import BulkResult, Engine, Failure, Load, holds_events, offsets_in
+from projections.generations.refused import add_rows
 from projections.generations.registry import RebuildLock
 from projections.generations.selection import ALL, Selection
 from projections.generations.sources import read_by
@@ -48,9 +50,9 @@ FEW_RECORDS: Final = 10_000
 class Step:
     """The progress of a rebuild.
 
-    phase: create, bulk, index, catch-up (or top-up), swap or hand-over; reported at its start and during it. done,
-    total: events (bulk), patches (catch-up), or places that name the live generation (swap: the registry, then each
-    store).
+    phase: create, bulk, index, refused rows, catch-up (or top-up), swap or hand-over; reported at its start and during
+    it. done, total: events (bulk), patches (catch-up), or places that name the live generation (swap: the registry,
+    then each store).
     """
 
     view: str
@@ -64,7 +66,7 @@ class Rebuilt:
     """The result of a rebuild.
 
     events: read by bulk; rows: written by bulk, None if the view's own query wrote them; skipped: records that could
-    not be read; seconds: until the swap, and by phase.
+    not be read; seconds: until the swap, and by phase; refused: patches that a store refused.
     """
 
     view: str
@@ -74,13 +76,15 @@ class Rebuilt:
     skipped: int = 0
     seconds: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
+    refused: int = 0
 
 
 @dataclass(frozen=True)
 class Options:
     """Options of a build.
 
-    selection: of the events. skip_poison: skip unreadable records instead of failing. allow_older: let the plain names
+    selection: of the events. skip_poison: skip unreadable records, and patches that a store refuses,
+    instead of failing. allow_older: let the plain names
     lead to it even if they lead to a later version.
     """
 
@@ -102,7 +106,8 @@ class Build:
 
     lock: held while the view is rebuilt. stores: the opened stores of the view. doing: the current phase. bulk_ends: by
     source, the offset after the last event of bulk. patch_starts: by partition of `patches`, the offset
-    from which it catches up.
+    from which it catches up. source: the view that a view made with --as is made from. refused: by store, the rows that
+    bulk did not write.
     """
 
     settings: LogSettings
@@ -117,7 +122,9 @@ class Build:
     measured: Callable[[int, float], None]
     result: Rebuilt
     options: Options
+    source: str | None = None
     doing: str = "start"
+    refused: list[Set[str]] = field(default_factory=list)
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
@@ -155,13 +162,31 @@ class Build:
         if result is None:
             return
         self.result.events, self.result.rows, self.result.skipped = result.events, result.rows, result.skipped
+        self.refused = list(result.refused)
         self.measured(result.events, result.seconds)
 
     def finish(self) -> None:
-        """Build the indexes."""
+        """Build the indexes, then add the rows that bulk did not write."""
         with self.phase("index"):
-            for store in self.stores:
-                _patiently(INDEX_AWAY_S)(store.finish, self.target)
+            deleted = [_patiently(INDEX_AWAY_S)(store.finish, self.target) for store in self.stores]
+        refused = [{*one, *other} for one, other in zip_longest(self.refused, deleted, fillvalue=())]
+        if any(refused):
+            with self.phase("refused rows"):
+                for store, keys in zip(self.stores, refused, strict=True):
+                    self.result.refused += self._add_rows(store, keys) if keys else 0
+
+    def _add_rows(self, store: ViewStore, keys: Set[str]) -> int:
+        view, options = self.target.view, self.options
+        log.warning("%s g%d: %s refused %d rows in bulk", view.name, self.target.generation, store.name, len(keys))
+        return add_rows(
+            store,
+            self.target,
+            self.engine.row_patches(Load(view, self.ranges, [], selection=options.selection), keys),
+            self.settings,
+            _patiently(AWAY_S),
+            tag=view.tag if self.source is None else f"{self.source}@{view.version}",
+            skip=options.skip_poison,
+        )
 
     def catch_up(self, loaders: Sequence[Loader]) -> None:
         """Wait until `loaders` have brought the generation up to the live query."""

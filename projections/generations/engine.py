@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
@@ -15,6 +15,7 @@ from eventlog.source_positions import topic_and_partition
 from projections.errors import ProjectionError
 from projections.generations.selection import ALL, Selection
 from projections.stores.store import BulkWriter, Ledger, Target
+from projections.table.patch import Patch
 from projections.view import View
 
 LOOK_S: Final = 0.25
@@ -34,12 +35,14 @@ class BulkResult:
     """The result of a bulk load.
 
     events: number of log offsets. rows: written. seconds: in total. skipped: unreadable records that were skipped.
+    refused: by writer, the keys of the rows that its store refused; these are not written.
     """
 
     events: int
     rows: int
     seconds: float
     skipped: int = 0
+    refused: Sequence[Set[str]] = ()
 
 
 Kind_co = TypeVar("Kind_co", bound=View, covariant=True)
@@ -73,6 +76,12 @@ class Engine(Protocol):
 
         Returns for each its result, or why it failed: for example PoisonEvent, BulkLoadFailed or LogUnavailable. A view
         that fails does not stop the others. The next load of the same views reuses what was folded of a long log.
+        """
+
+    def row_patches(self, load: Load[View], keys: Set[str]) -> Iterable[Patch]:
+        """The patches of the rows with these keys, from the events of a bulk load, in the order of each log partition.
+
+        Raises BulkLoadFailed or LogUnavailable.
         """
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:

@@ -136,6 +136,9 @@ class Lags:
         if live is None:
             problem = "start `python -m projections`, or rebuild it"
             return Lag(view.name, store, view.version, None, "not built", {}, problem=problem)
+        if live.version != view.version:  # it answers, but this code does not load it
+            problem = f"version {view.version} is not built: run `replay rebuild {view.name}`"
+            return Lag(view.name, store, live.version, live.generation, "not built", {}, problem=problem)
         lag = Lag(view.name, store, live.version, live.generation, "away", {})
         if view.has_own_query:
             report = read_report(self.settings, view.patch_tag(live.generation))

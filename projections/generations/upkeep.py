@@ -33,6 +33,8 @@ REPORT_EVERY: Final = 6
 
 RETRY_S: Final = 600.0
 """Time until a failed replay of a view is tried again."""
+FIRST_RETRY_S: Final = 60.0
+"""Time until a view is tried again that the start could not build: a store may have started later."""
 
 Replay = Callable[[Sequence[View]], Iterable[tuple[View, object]]]
 """Rebuilds views in one pass over the log; yields each with its result, or the error."""
@@ -44,6 +46,7 @@ class Upkeep:
 
     replaying: a context that returns what rebuilds views. rates: decide between patches and a replay, and are measured
     on the way. parts: what can be restarted here. bulk: the expected speed of a replay of a view from so many offsets.
+    unbuilt: the views that are not built; the start has tried it shortly before the first check.
     """
 
     lags: Lags
@@ -51,6 +54,7 @@ class Upkeep:
     rates: Rates
     parts: Parts = field(default_factory=NoParts)
     bulk: Callable[[View, int], Bulk] = lambda _view, _offsets: LOCAL
+    unbuilt: Callable[[], Sequence[View]] = tuple
     _arrivals: Arrivals = field(default_factory=Arrivals)
     _before: list[Lag] = field(default_factory=list)
     _looked: float | None = None
@@ -98,9 +102,12 @@ class Upkeep:
         for noted in self._kept.due(found, self.lags.views.views, now):
             self.lags.generations.kept(*noted)
         self._repeats.forget_helped(found)
+        unbuilt = [view.name for view in self.unbuilt()]
+        if self._looks == 1:
+            self._not_before |= dict.fromkeys(unbuilt, now + FIRST_RETRY_S)
         due = [
             name
-            for name in self._to_replay(found)
+            for name in dict.fromkeys([*unbuilt, *self._to_replay(found)])
             if now > self._not_before.get(name, -math.inf) and self._repeats.may_replay(name, now)
         ]
         if due:
@@ -143,7 +150,7 @@ class Upkeep:
 
     def _replay(self, names: Sequence[str]) -> None:
         for name in names:
-            log.warning("replaying %s: it is too far behind to catch up with patches", name)
+            log.warning("replaying %s: it is not built, or too far behind to catch up with patches", name)
         with self.replaying() as replay:
             for view, outcome in replay([self.lags.views.view(name) for name in names]):
                 if isinstance(outcome, Exception):

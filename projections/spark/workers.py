@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +20,7 @@ from projections.errors import BulkLoadFailed
 from projections.folding.compiled import Program
 from projections.folding.engine import table_view
 from projections.folding.erasures import Tombstones
-from projections.folding.folder import UnclearRecord
+from projections.folding.folder import Erased, UnclearRecord
 from projections.folding.states import States
 from projections.folding.tasks import (
     GROUP_BYTES,
@@ -35,6 +35,7 @@ from projections.folding.tasks import (
     write,
 )
 from projections.folding.workers import TaskFailed
+from projections.folding.writing import Written, together
 from projections.generations.engine import Ranges
 from projections.generations.selection import Selection
 from projections.loading.decoding import PROGRESS, read_into
@@ -43,6 +44,7 @@ from projections.spark.kafka_source import read_ranges
 from projections.spark.patch_sql import patch_records
 from projections.spark.selected_records import selected
 from projections.spark.streams.realtime import realtime_records
+from projections.stores.names import NUL, REPLACEMENT, patch_key
 from projections.stores.store import Batch, BulkWriter
 from projections.stream.view import stream_view
 from projections.table.patch import Patch
@@ -51,7 +53,7 @@ from projections.view import View
 
 if TYPE_CHECKING:
     from pyspark import RDD
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 JVM_DIED: Final = (
     "Spark's JVM has ended, its last output is above; if it is an OutOfMemoryError, give Spark more memory "
@@ -100,23 +102,48 @@ class SparkTasks:
     def fold_patches(self, view: TableView, ranges: Ranges, selection: Selection, task: FoldTask) -> list[Share]:
         """See SparkWorkers.fold_patches."""
         with _translated():
-            records = read_ranges(self._session, self._settings, ranges)
-            if task.erased:
-                records = remaining(records, task.erased, self._settings)
-            made = patch_records(selected(records, view, selection, self._settings), [view], self._settings)
+            made = self._selected_patches(view, ranges, selection, task.erased)
         return self._shares(made.rdd.mapPartitions(partial(_fold_patches, task, self._count)))
 
-    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> int:
+    def _selected_patches(self, view: TableView, ranges: Ranges, selection: Selection, erased: Erased) -> DataFrame:
+        """What the live query makes of the selected events that are not erased."""
+        records = read_ranges(self._session, self._settings, ranges)
+        if erased:
+            records = remaining(records, erased, self._settings)
+        return patch_records(selected(records, view, selection, self._settings), [view], self._settings)
+
+    def row_patches(
+        self, view: TableView, ranges: Ranges, selection: Selection, erased: Erased, keys: Set[str]
+    ) -> Iterator[Patch]:
+        """See SparkWorkers.row_patches."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        try:
+            made = self._selected_patches(view, ranges, selection, erased)
+            few = F.broadcast(
+                self._session.createDataFrame([(patch_key(view.tag, key),) for key in keys], "wanted string")
+            )
+            # nothing is shuffled: rows come in the order in which they were read
+            made = made.where(made.topic == self._settings.topic(PATCHES))
+            found = made.join(few, F.translate(made.key, NUL, REPLACEMENT) == few.wanted, "left_semi")
+            for row in found.toLocalIterator():
+                batch = Batch(0)
+                read_into(batch, row["key"].encode(), row["value"].encode())
+                yield from batch.patches[view.tag]
+        except PySparkException as error:
+            raise BulkLoadFailed(view.name, _last_cause(str(error))) from error
+
+    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
         """See Workers.write."""
         written = partial(write, program, writers)
         with _translated():
             if self._folded is None:
                 pieces = groups(shares, view, self.size)
-                return sum(self._context.parallelize(pieces, max(1, len(pieces))).map(written).collect())
+                return together(self._context.parallelize(pieces, max(1, len(pieces))).map(written).collect())
             own = self._context.parallelize([share for share in shares if share.content])
             tasks = max(self.size, sum(chunk.size for share in shares for chunk in share.chunks) // GROUP_BYTES)
             exchanged = self._folded.union(own).flatMap(partial(pieces_of, view=view)).partitionBy(tasks)
-            return sum(exchanged.values().mapPartitions(lambda pieces: [written(pieces)]).collect())
+            return together(exchanged.values().mapPartitions(lambda pieces: [written(pieces)]).collect())
 
     def tombstones(self, ranges: Ranges) -> Tombstones:
         """See SparkWorkers.tombstones."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
@@ -62,11 +62,12 @@ class ElasticsearchStore:
     def bulk_writer(self, target: Target) -> BulkWriter:
         return ElasticsearchWriter(self._settings.elasticsearch, self._index(target), DocumentForm.of(target.view))
 
-    def finish(self, target: Target) -> None:
+    def finish(self, target: Target) -> Collection[str]:
         with translated():
             self._client.indices.put_settings(index=self._index(target), settings=dict(LIVE_SETTINGS))
             self._client.indices.flush(index=self._index(target))
             self._client.indices.refresh(index=self._index(target))
+        return ()
 
     def publish(self, target: Target) -> None:
         alias = alias_name(self._settings.environment, target.view.name)

@@ -11,8 +11,9 @@ import orjson
 from elasticsearch import Elasticsearch
 
 from projections.stores.documents import DocumentForm, Guard, is_deleted
-from projections.stores.elasticsearch_answers import statuses, translated
+from projections.stores.elasticsearch_answers import NAME, statuses, translated
 from projections.stores.elasticsearch_mapping import GUARD, STATE
+from projections.stores.ledgers import loadable
 from projections.stores.names import document_id, write_alias
 from projections.table.monoids import State
 from projections.table.patch import places_to_json
@@ -41,8 +42,9 @@ class ElasticsearchWriter:
             folded = (self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
             while chunk := list(islice(folded, BULK_ROWS)):
                 operations: list[bytes] = []
-                for key, state in chunk:
-                    operations += [index_row(key), document(self.form, key, state, {})]
+                with loadable(NAME):
+                    for key, state in chunk:
+                        operations += [index_row(key), document(self.form, key, state, {})]
                 send(client, self.index, operations)
                 written += len(chunk)
         return written

@@ -66,5 +66,5 @@ def loadable(store: str) -> Iterator[None]:
     """Raise Unloadable if a patch does not have the types of its view's fields."""
     try:
         yield
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise Unloadable(store, f"{type(error).__name__}: {error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +53,9 @@ class MemoryStore:
     def bulk_writer(self, target: Target) -> BulkWriter:
         return _Writer(self._memory.generations[_name(target)].rows, DocumentForm.of(target.view))
 
-    def finish(self, target: Target) -> None:
+    def finish(self, target: Target) -> Collection[str]:
         """Nothing to do: rows are readable at once."""
+        return ()
 
     def publish(self, target: Target) -> None:
         self._memory.published[target.view.name] = target.generation

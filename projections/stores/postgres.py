@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
@@ -70,14 +70,25 @@ class PostgresStore:
         derived = {name: (shown, view.types[name]) for name, shown in view.layout.derived.items()}
         return PostgresWriter(self._settings.postgres, self._settings.environment, table, kinds, derived)
 
-    def finish(self, target: Target) -> None:
-        statements = postgres_ddl.index_statements(self._settings.environment, target)
+    def finish(self, target: Target) -> Collection[str]:
         try:
-            self._execute_all(statements)
+            self._index(target, [])
+        except Unloadable as error:
+            if not isinstance(error.__cause__, psycopg.errors.ProgramLimitExceeded):
+                raise
+            return self._index(target, postgres_ddl.without_long_rows(self._settings.environment, target))
+        return ()
+
+    def _index(self, target: Target, before: Sequence[str]) -> list[str]:
+        """Build the indexes after these statements; returns the keys that they return."""
+        schema = self._settings.environment
+        statements = postgres_ddl.index_statements(schema, target)
+        try:
+            return self._execute_all([*before, *statements])
         except Unloadable as error:
             if not isinstance(error.__cause__, psycopg.errors.UniqueViolation):
                 raise
-            self._execute_all([postgres_ddl.drop_duplicates(self._settings.environment, target), *statements])
+            return self._execute_all([*before, postgres_ddl.drop_duplicates(schema, target), *statements])
 
     def publish(self, target: Target) -> None:
         with self._transaction() as connection:
@@ -210,10 +221,14 @@ class PostgresStore:
                 self._sql(postgres_ddl.WRITE_LEDGERS), [list(column) for column in zip(*rows, strict=True)]
             )
 
-    def _execute_all(self, statements: Sequence[str]) -> None:
+    def _execute_all(self, statements: Sequence[str]) -> list[str]:
+        """Execute statements in one transaction; returns the keys that they return."""
+        keys: list[str] = []
         with self._transaction() as connection:
             for statement in statements:
-                connection.execute(_raw(statement))
+                cursor = connection.execute(_raw(statement))
+                keys += [key for (key,) in cursor] if cursor.description else []
+        return keys
 
     @contextmanager
     def _transaction(self, *, pipelined: bool = False) -> Iterator[psycopg.Connection[Any]]:

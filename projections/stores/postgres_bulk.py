@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from projections.errors import StoreUnavailable, Unloadable
 from projections.stores.arrow import ARROW_TYPES, arrow_array
+from projections.stores.ledgers import loadable
 from projections.stores.names import NUL, REPLACEMENT
 from projections.stores.postgres_errors import of_data
 from projections.stores.postgres_text import NAME, json_text, without_nul
@@ -46,14 +47,19 @@ class PostgresWriter:
         first = next(rows, None)
         if first is None:
             return 0
-        written = 0
+        written, refused = 0, list[Unloadable]()
 
         def counted() -> Iterator[pa.RecordBatch]:
             nonlocal written
             batch: pa.RecordBatch | None = first
             while batch is not None:
                 written += batch.num_rows
-                yield self._stored(batch)
+                try:
+                    stored = self._stored(batch)
+                except Unloadable as error:
+                    refused.append(error)  # of an error in here, ADBC keeps the text only
+                    raise
+                yield stored
                 batch = next(rows, None)
 
         reader = pa.RecordBatchReader.from_batches(self._stored(first).schema, counted())
@@ -73,6 +79,8 @@ class PostgresWriter:
                 statement.bind_stream(reader)
                 statement.execute_update()
         except adbc.Error as error:
+            if refused:
+                raise refused[0] from error
             if of_data(error.sqlstate):
                 raise Unloadable(NAME, str(error)) from error
             if isinstance(error, adbc.OperationalError):
@@ -82,7 +90,8 @@ class PostgresWriter:
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the table's form: derived columns, tallies as JSON text, points binary, no NUL in text."""
-        derived = self._derived(batch)
+        with loadable(NAME):
+            derived = self._derived(batch)
         for number, name in enumerate(batch.schema.names):
             column = batch.column(number)
             match self.kinds.get(name, ColumnType.TEXT):

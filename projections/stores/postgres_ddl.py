@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from projections.stores.names import table_name
 from projections.stores.store import Target
 from projections.table.declared_stores import Postgres
 from projections.table.shown import DELETED
 from projections.table.types import POSTGRES_TYPES, ColumnType
+
+SAFE_INDEX_BYTES: Final = 2_500
+"""An index entry with at most so many bytes of values fits: its limit of 2,704 includes a header and padding."""
 
 SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS {schema};
@@ -67,12 +73,37 @@ def index_statements(schema: str, target: Target) -> list[str]:
     """The primary key, then the secondary indexes that the view declares."""
     view, table = target.view, table_name(target.view.name, target.generation)
     statements = [f'ALTER TABLE {_table(schema, target)} ADD CONSTRAINT "{table}_pk" PRIMARY KEY ("{view.key_name}")']
-    declared = view.store("postgres")
-    for number, columns in enumerate(declared.indexes if isinstance(declared, Postgres) else ()):
+    for number, columns in enumerate(_indexes(target)):
         listed = ", ".join(map(_indexed, columns))
         statements.append(f'CREATE INDEX "{table}_i{number}" ON {_table(schema, target)} ({listed})')
     statements.append(f"ANALYZE {_table(schema, target)}")
     return statements
+
+
+def without_long_rows(schema: str, target: Target) -> list[str]:
+    """Copy the table without the rows that may be too long for the primary key or an index, and return their keys.
+
+    A new index also reads rows that were deleted a moment ago. The size of a value is that of its compressed form, as
+    in the index.
+    """
+    sizes = [
+        " + ".join(f'coalesce(pg_column_size("{column.removeprefix("-")}"), 0)' for column in columns)
+        for columns in ((target.view.key_name,), *_indexes(target))
+    ]
+    long = " OR ".join(f"{size} > {SAFE_INDEX_BYTES}" for size in sizes)
+    table, name = _table(schema, target), f"{table_name(target.view.name, target.generation)}_l"
+    return [
+        f'ALTER TABLE {table} RENAME TO "{name}"',
+        create_table(schema, target),
+        f'INSERT INTO {table} SELECT * FROM "{schema}"."{name}" WHERE NOT ({long})',  # noqa: S608
+        f'SELECT "{target.view.key_name}" FROM "{schema}"."{name}" WHERE {long}',  # noqa: S608
+        f'DROP TABLE "{schema}"."{name}"',
+    ]
+
+
+def _indexes(target: Target) -> Sequence[Sequence[str]]:
+    declared = target.view.store("postgres")
+    return declared.indexes if isinstance(declared, Postgres) else ()
 
 
 def _indexed(column: str) -> str:

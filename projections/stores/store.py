@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -78,6 +78,8 @@ class BulkWriter(Protocol):
 
         Columns: the view's key, then every state field of its layout by name, in the Arrow form of SPARK_TYPES. A
         partition may be written again after a failure, with the same rows, so writing must replace, not add.
+
+        Raises Unloadable if the store refuses a value; then any of the rows may have been written.
         """
 
 
@@ -99,8 +101,11 @@ class ViewStore(Protocol):
     def bulk_writer(self, target: Target) -> BulkWriter:
         """A writer for the bulk phase."""
 
-    def finish(self, target: Target) -> None:
-        """After bulk: build the secondary indexes, make the rows searchable and durable."""
+    def finish(self, target: Target) -> Collection[str]:
+        """After bulk: build the secondary indexes, make the rows searchable and durable.
+
+        Returns the keys of rows that it has removed, because their values may be too long for an index.
+        """
 
     def publish(self, target: Target) -> None:
         """Point the plain name (SQL view, alias, key pointer) at this generation."""

@@ -8,7 +8,7 @@ published, the owner of each partition brings the public topic to it: only rows 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from eventlog.admin import empty_partition, prepare_topics, remove_topics
@@ -69,8 +69,9 @@ class TopicStore:
     def bulk_writer(self, target: Target) -> BulkWriter:
         raise TypeError(f'view "{target.view.name}" is folded from events: Topic() takes whole rows only')
 
-    def finish(self, target: Target) -> None:
+    def finish(self, target: Target) -> Collection[str]:
         """Nothing to do: rows are readable at once."""
+        return ()
 
     def publish(self, target: Target) -> None:
         """Returns at once: the loaders then bring the public topic to this generation."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -115,8 +115,9 @@ class ValkeyStore:
         rankings = Rankings.of(environment, target.view, target.generation)
         return ValkeyWriter(self._settings.valkey, prefix, DocumentForm.of(target.view), rankings)
 
-    def finish(self, target: Target) -> None:
+    def finish(self, target: Target) -> Collection[str]:
         """Nothing to do: rows are readable at once."""
+        return ()
 
     def publish(self, target: Target) -> None:
         with translated():
@@ -284,10 +285,11 @@ class ValkeyWriter:
             digest = client.script_load(WRITE_NEW_ROWS)
             while chunk := list(islice(folded, BULK_ROWS)):
                 with client.pipeline(transaction=False) as pipeline:
-                    for keys, texts in self._calls(chunk):
-                        pipeline.execute_command("EVALSHA", digest, len(keys), *keys, *texts)
-                    for name, places in self._places(chunk).items():
-                        pipeline.zadd(name, places)
+                    with ledgers.loadable(NAME):
+                        for keys, texts in self._calls(chunk):
+                            pipeline.execute_command("EVALSHA", digest, len(keys), *keys, *texts)
+                        for name, places in self._places(chunk).items():
+                            pipeline.zadd(name, places)
                     pipeline.execute()
                 written += len(chunk)
         return written

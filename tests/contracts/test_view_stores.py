@@ -450,6 +450,37 @@ def test_a_value_that_no_index_holds_is_a_patch_that_the_store_refuses(server: S
     assert server.rows(BY_THING).keys() == ({"a", "c"} if store_name == "postgres" else {"a", "b", "c"})
 
 
+def test_bulk_names_the_rows_whose_values_no_index_holds(server: Server, store_name: str) -> None:
+    target, store, letters = Target(BY_THING, 1), server.open(), "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    long = "".join(random.Random(1).choices(letters, k=20_000))
+    rows = {"a": "short", "b": long, long: "short", "c": "short" * 10_000}
+    store.create(target, {}, START)
+    writer = store.bulk_writer(target)
+    for _ in range(2):  # a task may be repeated
+        writer.write(iter([arrow(BY_THING, {key: {"text": text} for key, text in rows.items()})]))
+    refused = {"b", long} if store_name == "postgres" else set()
+    assert set(store.finish(target)) == refused
+    store.publish(target)
+    assert {key: row["text"] for key, row in server.rows(BY_THING).items()} == {
+        key: text for key, text in rows.items() if key not in refused
+    }
+
+
+def test_bulk_refuses_what_live_refuses(server: Server, store_name: str) -> None:
+    target, store = created(server, BY_THING), server.open()
+    far: State = {"place": {"lat": 91.0, "lon": 10.0}} | order_of(BY_THING, "place", 1)
+
+    def live() -> None:
+        store.apply([target], {0: Batch(1, {BY_THING.tag: [Patch("live", "0", Place(1, 0), far)]})})
+
+    for write in (live, lambda: store.bulk_writer(target).write(iter([arrow(BY_THING, {"bulk": far})]))):
+        if store_name == "elasticsearch":
+            with pytest.raises(Unloadable, match="latitude"):
+                write()
+        else:
+            write()
+
+
 def test_text_with_nul_stops_nothing(server: Server, store_name: str) -> None:
     target, store = created(server, BY_THING), server.open()
     patch = Patch("k\0", "0", Place(1, 0), {"text": "a\0b"} | order_of(BY_THING, "text", 1))

@@ -47,6 +47,7 @@ NEVER_ANSWERED = {
     "projections.CannotLoad",
     "projections.LedgerWentBack",
     "projections.PoisonEvent",
+    "projections.RefusedPatch",
     "projections.BulkLoadFailed",
     "projections.LiveQueryFailed",
     "projections.StreamQueryFailed",

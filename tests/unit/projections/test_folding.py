@@ -144,7 +144,9 @@ def check(view: TableView, sources: Sequence[Source], seed: int = 1) -> None:
     assert differences(states(view, together.rows), expected_states(view, sources)) == []
 
     form = DocumentForm.of(view)
-    stored = [form.from_arrow(row) for batch in batches(program, together.rows.items()) for row in batch.to_pylist()]
+    stored = [
+        form.from_arrow(row) for batch in batches(program, together.rows.items(), set()) for row in batch.to_pylist()
+    ]
     assert differences({key: touched(state) for key, state in stored}, expected_states(view, sources)) == []
 
 
@@ -386,7 +388,7 @@ def test_a_task_that_fails_says_why_in_its_parent_and_the_next_view_is_written()
         for writer, why in ((Full(), "it is full"), (Killed(), "a process was killed")):
             with pytest.raises(TaskFailed, match=why):
                 workers.write(0, program, [share_of([{"a": row}], 1)], [writer])
-        assert workers.write(0, program, [share_of([{"a": row}], 1)], [Counting()]) == 1
+        assert workers.write(0, program, [share_of([{"a": row}], 1)], [Counting()]).rows == 1
 
 
 @given(st.integers(min_value=-(10**12), max_value=10**13))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from projections.stores import open as store_open
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import BulkWriter, Target
 from projections.table.declared_stores import Postgres
+from projections.table.patch import Patch
 from projections.table.view import TableView
 from projections.view import View
 from tests.contracts.view_histories import BY_GROUP
@@ -114,8 +115,9 @@ class Store(MemoryStore):
         self._fail(target, "bulk_writer")
         return super().bulk_writer(target)
 
-    def finish(self, target: Target) -> None:
+    def finish(self, target: Target) -> Collection[str]:
         self._fail(target, "finish")
+        return super().finish(target)
 
     def publish(self, target: Target) -> None:
         self._fail(target, "publish")
@@ -137,6 +139,9 @@ class Folded:
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         raise NotImplementedError  # nothing is rolled back here
+
+    def row_patches(self, load: Load[View], keys: Set[str]) -> Iterable[Patch]:
+        raise NotImplementedError  # nothing is refused here
 
 
 @dataclass
@@ -250,9 +255,10 @@ def test_a_store_that_is_slow_to_build_indexes_is_asked_again_and_the_log_is_rea
 ) -> None:
     stage, left = staged({}), [AWAY, AWAY]
 
-    def finish(_: Store, target: Target) -> None:
+    def finish(_: Store, target: Target) -> Collection[str]:
         if left:
             raise left.pop()
+        return ()
 
     monkeypatch.setattr(Store, "finish", finish)
     ((_, outcome),) = stage.rebuilder.rebuild_all(views("slow"))
@@ -292,7 +298,7 @@ def test_many_views_take_several_passes_and_an_interruption_leaves_nothing(
     assert stage.registry.held == set()
 
 
-def test_the_first_start_builds_the_views_that_can_be_built_and_fails_with_the_first_error(
+def test_the_first_start_builds_the_views_that_can_be_built_and_names_the_others(
     staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -305,11 +311,20 @@ def test_the_first_start_builds_the_views_that_can_be_built_and_fails_with_the_f
         yield stage.rebuilder
 
     monkeypatch.setattr(Service, "_rebuilding", rebuilding)
-    service = Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([]))
-    with caplog.at_level(logging.ERROR), pytest.raises(RebuildFailed, match='"at_create" failed during create'):
-        service._build(views(*FAILING, "last"))
+
+    def build(*names: str) -> list[str]:
+        wanted = views(*names)
+        registry = ViewRegistry([("here", view) for view in wanted])
+        return [view.name for view in Service(LogSettings(state=tmp_path), StoreSettings(), registry)._build(wanted)]
+
+    unbuilt = [name for name in FAILING if name != "at_publish"]
+    with caplog.at_level(logging.ERROR):
+        assert build(*FAILING, "last") == unbuilt
     assert stage.registry.live().keys() == {"at_publish", "last"}
-    assert {name for name in FAILING if f'"{name}"' in caplog.text} == set(FAILING) - {"at_create"}
+    assert {name for name in FAILING if f'"{name}"' in caplog.text} == set(FAILING)
+    assert all(f"`replay rebuild {name}`" in caplog.text for name in unbuilt)
+    with pytest.raises(RebuildFailed, match='"at_create" failed during create'):
+        build(*unbuilt)  # nothing can be served
 
 
 @dataclass(frozen=True)

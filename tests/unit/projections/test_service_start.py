@@ -79,7 +79,7 @@ def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
     monkeypatch.setattr("projections.supervise.RETRY_FOREVER", replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
     monkeypatch.setattr(Service, "prepare", lambda _: "cluster")
     monkeypatch.setattr(Service, "build_missing", lambda _: [])
-    monkeypatch.setattr(Service, "upkeep", lambda _, parts: made.of(parts))
+    monkeypatch.setattr(Service, "upkeep", lambda _, parts, __: made.of(parts))
     monkeypatch.setattr("projections.supervise._part", part)
     return made
 
@@ -180,7 +180,7 @@ def test_code_that_starts_builds_its_own_version_and_leaves_a_later_one_its_name
     view = replace(BY_GROUP, version=2)
     monkeypatch.setattr(Service, "generations", FakeRegistry(live))
     monkeypatch.setattr(service, "drop_leftovers", lambda *_: None)
-    monkeypatch.setattr(Service, "_build", lambda _, views: done.update(built=list(views) == [view]))
+    monkeypatch.setattr(Service, "_build", lambda _, views: done.update(built=list(views) == [view]) or [])
     monkeypatch.setattr(service, "publish_live", lambda *_: done.update(published=True))
     Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([("here", view)])).build_missing()
     assert done == {"built": built, "published": published}

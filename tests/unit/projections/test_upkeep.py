@@ -14,10 +14,10 @@ import pytest
 
 from projections.errors import RebuildFailed, StoreUnavailable
 from projections.generations.building import Rebuilt
-from projections.generations.lag import Lag, _problem
+from projections.generations.lag import Lag, Lags, _problem
 from projections.generations.rates import Rates
 from projections.generations.registry import Generation
-from projections.generations.upkeep import Replay, Upkeep, to_replay
+from projections.generations.upkeep import FIRST_RETRY_S, RETRY_S, Replay, Upkeep, to_replay
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 from projections.view import View
@@ -312,3 +312,29 @@ def test_the_status_of_a_view_says_that_replays_do_not_help() -> None:
     assert f"not before {live.next_replay:%H:%M:%S} UTC" in told
     assert _problem(replace(live, next_replay=datetime.now(UTC) - timedelta(seconds=1))) == ""
     assert "replay publish listings" in _problem(replace(live, published=False))
+
+
+def test_a_view_that_the_start_could_not_build_is_tried_again_until_it_is_built(
+    rates: Rates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, replays = Clock(), Replays()
+    monkeypatch.setattr("projections.generations.upkeep.time", clock)
+    missing = replace(HERE, generation=None, standing="not built", position={}, lag_events=None)
+    unbuilt = [ViewRegistry.load().view("listings")]
+    upkeep = Upkeep(FakeLags([[missing]] * 6), replays, rates, unbuilt=lambda: unbuilt)  # type: ignore[arg-type]
+    for passed_s, tried in ((0, 0), (10, 0), (FIRST_RETRY_S, 1), (FIRST_RETRY_S, 1), (RETRY_S, 2)):
+        clock.now += passed_s
+        upkeep.look()
+        assert replays.asked == [["listings"]] * tried
+    unbuilt.clear()
+    clock.now += RETRY_S
+    upkeep.look()
+    assert replays.asked == [["listings"]] * 2
+
+
+def test_a_view_of_which_only_an_earlier_version_is_built_is_shown_as_not_built() -> None:
+    view = replace(BY_GROUP, version=7)
+    earlier = generation(view.name, 3, "live", version=6)
+    found = Lags(None, None, None, None, None)._lag(view, "postgres", earlier, {}, {}, {})  # type: ignore[arg-type]
+    assert (found.standing, found.generation, found.version) == ("not built", 3, 6)
+    assert found.problem == "version 7 is not built: run `replay rebuild by_group`"

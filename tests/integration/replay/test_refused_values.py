@@ -1,0 +1,174 @@
+"""Values that a store refuses: a rebuild names them, or leaves them out and has the rows that the loaders have."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from eventlog.letters import Letter
+from eventlog.topics import DEAD_LETTERS
+from projections.engines import EngineChoice, SparkQueries, new_engine
+from projections.errors import RebuildFailed
+from projections.folding import engine
+from projections.generations.building import Options
+from projections.generations.rebuild import Rebuilder
+from projections.stores.open import open_reader
+from projections.stores.row_reader import without_empty
+from projections.stores.store import Target
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres
+from projections.table.expressions import Source, point
+from projections.table.folds import add, count, last
+from projections.table.view import TableView
+from replay.separate_rebuild import Verified, verify
+from tests.background import running
+from tests.contracts.view_histories import Put
+from tests.integration.replay.deployed import Deployed
+from tests.integration.replay.things import things
+from tests.spark_rows import session
+from tests.waiting import eventually
+
+MOST = 2**63 - 1
+LONG = "".join(random.Random(1).choices(string.ascii_letters, k=9_000))
+PLACES = TableView(
+    "places",
+    "thing_id",
+    {
+        "total": add({Put: "small"}),
+        "puts": count(Put),
+        "text": last({Put: "text"}),
+        "place": last({Put: point("latitude", "longitude")}),
+    },
+    (Postgres(indexes=(("text",),)), Elasticsearch(), Cache()),
+)
+
+
+def put(number: int, thing: str, **data: Any) -> Source:
+    """An event of a thing."""
+    one = next(each for each in things(50) if each.envelope.type == "thing.put")
+    document = json.loads(one.record)
+    fields = dict.fromkeys(document["data"]) | {"group": "g", "small": 1, "latitude": 1.0, "longitude": 2.0}
+    document["id"], document["subject"], document["sequence"] = f"thing/{thing[:9]}/{number}", f"thing/{thing}", number
+    document["data"] = fields | {"thing_id": thing, "text": "short"} | data
+    envelope = structs.replace(
+        one.envelope, id=document["id"], stream=document["subject"], sequence=number, data=document["data"]
+    )
+    return replace(one, envelope=envelope, record=json.dumps(document), timestamp_ms=one.timestamp_ms + number)
+
+
+EVENTS = (
+    put(1, "sum", small=MOST), put(2, "sum"), put(3, "sum", small=5),
+    put(1, "text"), put(2, "text", text=LONG, small=7),
+    put(1, "place"), put(2, "place", latitude=91.0, small=7),
+    put(1, LONG), put(1, "fine"), put(2, "fine"),
+)  # fmt: skip
+MORE = (put(4, "sum"), put(3, "text", text=LONG), put(3, "place", latitude=95.0), put(2, LONG), put(3, "fine"))
+REFUSED = {
+    "postgres": {"sum": (2, 3, 4), "text": (2, 3), LONG: (1, 2)},
+    "elasticsearch": {"sum": (2, 3, 4), "place": (2, 3)},
+    "valkey": dict[str, tuple[int, ...]](),
+}
+"""By store and key, the numbers of the events that change too much."""
+
+
+@pytest.fixture
+def modules() -> tuple[str, ...]:
+    return (__name__,)
+
+
+def rows(deployed: Deployed, store: str, generation: int) -> dict[str, Any]:
+    found = open_reader(store, deployed.stores).rows(Target(PLACES, generation))
+    return {key: without_empty(row) for key, row in found}
+
+
+def letters(deployed: Deployed) -> dict[str, Letter]:
+    found = deployed.log.read(DEAD_LETTERS, 0, 0)
+    return {each.key: Letter.from_json(each.value) for each in found if each.value is not None}
+
+
+def expected_letters(deployed: Deployed) -> set[str]:
+    """The keys of the dead letters for what was appended so far."""
+    placed = {(each.envelope.stream, each.envelope.sequence): each.position for each in deployed.sources}
+    return {
+        f"patches/{store}/{PLACES.tag}/{position.partition}/{position.offset}/0"
+        for store, keys in REFUSED.items()
+        for key, numbers in keys.items()
+        for number in numbers
+        if (position := placed.get((f"thing/{key}", number))) is not None
+    }
+
+
+def live_has(deployed: Deployed, generation: int, fine: int) -> dict[str, dict[str, Any]]:
+    """The rows of each store, once the loaders have refused what they must, and loaded so many fine events."""
+
+    def loaded() -> bool:
+        counts = [rows(deployed, store, generation).get("fine", {}).get("puts") for store in REFUSED]
+        return counts == [fine] * len(REFUSED) and letters(deployed).keys() == expected_letters(deployed)
+
+    eventually(loaded, f"{fine} fine events")
+    return {store: rows(deployed, store, generation) for store in REFUSED}
+
+
+def verified(rebuilder: Rebuilder, deployed: Deployed) -> Verified:
+    """A verification, while heartbeats come: without, a ledger in Elasticsearch may not have the last progress."""
+
+    def beat(stop: threading.Event) -> None:
+        while not stop.wait(0.3):
+            deployed.beat()
+            deployed.emit([PLACES])
+
+    with running(beat):
+        return verify(rebuilder, PLACES, skip_poison=True)
+
+
+@pytest.mark.parametrize("choice", [EngineChoice.LOCAL, EngineChoice.SPARK])
+def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(
+    deployed: Deployed, choice: EngineChoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if choice is EngineChoice.SPARK:
+        monkeypatch.setattr(engine, "MAX_PATCH_OFFSETS", 0)  # Spark also reads the patches of refused rows
+    deployed.generations.prepare()
+    made = new_engine(deployed.settings, deployed.log, session, choice)
+    queries = SparkQueries(deployed.settings, session)
+    rebuilder = Rebuilder(deployed.settings, deployed.stores, deployed.log, deployed.generations, made, queries)
+    rebuilder.rebuild(PLACES)
+    with deployed.served([PLACES]):
+        deployed.append(EVENTS)
+        deployed.emit([PLACES])
+        live = live_has(deployed, 1, fine=2)
+        assert live["postgres"]["sum"]["total"] == live["elasticsearch"]["sum"]["total"] == MOST
+        assert live["valkey"]["sum"]["total"] == MOST + 6
+        assert LONG not in live["postgres"]
+
+        with pytest.raises(RebuildFailed, match=r'"places": \w+ refuses record \d:\d+ in row ".*--skip-poison'):
+            rebuilder.rebuild(PLACES)
+        assert [each.generation for each in deployed.generations.of("places")] == [1]
+        before = letters(deployed).keys()
+        done = rebuilder.rebuild(PLACES, skip_poison=True)
+        assert (done.refused, done.skipped) == (len(before), 0)
+        assert {store: rows(deployed, store, done.generation) for store in REFUSED} == live
+        assert letters(deployed).keys() == before
+
+        deployed.append(MORE)
+        deployed.emit([PLACES])
+        live_has(deployed, done.generation, fine=3)
+        found = verified(rebuilder, deployed)
+        assert found.equal, found.to_json()
+        part = rebuilder.build_part(PLACES, "a_part", Options(skip_poison=True))
+        assert part.refused == len(letters(deployed)) == len(expected_letters(deployed))
+
+        # a row of which the store holds the result is complete again
+        deployed.append([put(4, "place"), put(4, "fine")])
+        deployed.emit([PLACES])
+        assert live_has(deployed, done.generation, fine=4)["elasticsearch"]["place"]["puts"] == 2
+        found = verified(rebuilder, deployed)
+        differing = {each.store: [row.key for row in each.sample] for each in found.stores}
+        assert differing == {"postgres": [], "elasticsearch": ["place"], "valkey": []}
+        again = rebuilder.rebuild(PLACES, skip_poison=True).generation
+        assert rows(deployed, "elasticsearch", again)["place"]["puts"] == 4

@@ -1,0 +1,148 @@
+"""Rows that a store refuses in bulk: the others are written, and these are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from eventlog.settings import LogSettings
+from projections.errors import RefusedPatch, Unloadable
+from projections.folding import combining, writing
+from projections.folding.compiled import Program, compiled
+from projections.folding.tasks import groups, share_of, write
+from projections.folding.writing import Written
+from projections.generations import refused
+from projections.generations.building import _patiently
+from projections.generations.refused import CHUNK_PATCHES, add_rows
+from projections.stores import ledgers
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import Batch, Target
+from projections.table.declared_stores import Postgres
+from projections.table.folds import add, count
+from projections.table.patch import Patch, Place
+from projections.table.view import TableView
+from tests.contracts.view_histories import Put
+
+VIEW = TableView("owners", "thing_id", {"cents": add({Put: "small"}), "puts": count(Put)}, (Postgres(),))
+TARGET = Target(VIEW, 1)
+MOST = 2**63 - 1
+
+
+@dataclass
+class Refusing:
+    """A writer that refuses some keys, after it has written what came before them."""
+
+    keys: Set[str] = frozenset()
+    rows: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> int:
+        written = 0
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["thing_id"] in self.keys:
+                    raise Unloadable("a store", f"no {row['thing_id']}")
+                self.rows[row["thing_id"]] = row["cents"]
+                written += 1
+        return written
+
+
+def written(parts: Sequence[dict[str, int]], *writers: Refusing) -> Written:
+    """The sums of each part by key, combined and written."""
+    program: Program = compiled(VIEW)
+    slots = [each.name for each in program.fields]
+    rows = [{key: [{"cents": cents}.get(name, 1) for name in slots] for key, cents in part.items()} for part in parts]
+    (pieces,) = groups([share_of([each], 1) for each in rows], 0, 1)
+    return write(program, list(writers), pieces)
+
+
+@pytest.mark.parametrize("in_runs", [False, True])
+def test_a_sum_over_64_bits_is_left_out_only_if_it_is_one_at_the_end(
+    in_runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_runs:
+        monkeypatch.setattr(combining, "ROWS_COMBINED", 1)
+    store, far = Refusing(), 2**70
+    parts = [{"over": MOST, "back": far, "under": -far}, {"over": 1, "back": 5 - far, "fine": 7}, {"under": -far}]
+    assert written(parts, store) == Written(2, (frozenset({"over", "under"}),))
+    assert store.rows == {"back": 5, "fine": 7}
+
+
+def test_every_store_has_the_rows_that_it_does_not_refuse() -> None:
+    keys = [f"k{number:03}" for number in range(300)]
+    one, other, third = Refusing({"k000", "k123", "k299"}), Refusing(), Refusing({"k124"})
+    found = written([dict.fromkeys(keys, 1) | {"over": 2**64}], one, other, third)
+    assert found.refused == tuple(frozenset({*each.keys, "over"}) for each in (one, other, third))
+    for each in (one, other, third):
+        assert each.rows.keys() == set(keys) - each.keys
+    assert found.rows == 300
+
+
+def test_a_store_that_refuses_everything_fails_at_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MAX_REFUSED", 10)
+    keys = {f"k{number:03}" for number in range(300)}
+    with pytest.raises(Unloadable, match="no k010"):
+        written([dict.fromkeys(sorted(keys), 1)], Refusing(keys))
+
+
+class Bounded(MemoryStore):
+    """A store that holds sums up to MOST, and may have written part of what it refuses."""
+
+    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        rows = self._memory.generations[VIEW.name, 1].rows
+        patches = batches[0].patches[VIEW.tag]
+        changed = ledgers.combined(VIEW.layout, rows, patches)
+        if any(state["cents"] > MOST for state in changed.values()):
+            raise Unloadable("a store", "out of range")
+        super().apply(targets, batches)
+
+
+@dataclass
+class Letters:
+    """Dead letters that are kept here."""
+
+    keys: list[str] = field(default_factory=list)
+
+    def add(self, key: str, reason: str, what: bytes) -> None:
+        assert "out of range" in reason
+        self.keys.append(f"{key} {what.decode()}")
+
+
+@pytest.fixture
+def adding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, dict[str, int], list[str]]]:
+    """Adds rows with these patches; returns how many were refused, the rows, and the dead letters."""
+
+    def add(patches: Sequence[Patch], *, skip: bool = True) -> tuple[int, dict[str, int], list[str]]:
+        letters, store = Letters(), Bounded(Memory())
+        monkeypatch.setattr(refused, "DeadLetters", lambda _: letters)
+        store.create(TARGET, {"0": 10, "1": 10}, {0: 5})
+        settings = LogSettings(state=tmp_path)
+        number = add_rows(store, TARGET, iter(patches), settings, _patiently(1.0), tag=VIEW.tag, skip=skip)
+        assert store.ledgers(TARGET)[0].next_offset == 5
+        return number, {key: row["cents"] for key, row in store.rows(TARGET).items()}, letters.keys
+
+    return add
+
+
+def deposits(*cents: int, key: str = "a") -> list[Patch]:
+    return [Patch(key, "1", Place(number, 2), {"cents": each, "puts": 1}) for number, each in enumerate(cents)]
+
+
+def test_refused_rows_get_every_patch_that_their_store_does_not_refuse(
+    adding: Callable[..., tuple[int, dict[str, int], list[str]]],
+) -> None:
+    patches = [*deposits(MOST, 1, -5, 9), *deposits(1, key="b")]
+    letters = [f"patches/memory/owners@1/1/{offset}/2 a" for offset in (1, 3)]
+    assert adding(patches) == (2, {"a": MOST - 5, "b": 1}, letters)
+    with pytest.raises(RefusedPatch, match=r'view "owners": memory refuses record 1:1 in row "a": .*--skip-poison'):
+        adding(patches, skip=False)
+
+
+def test_many_patches_are_each_applied_once(adding: Callable[..., tuple[int, dict[str, int], list[str]]]) -> None:
+    number = 2 * CHUNK_PATCHES + 1
+    assert adding([*deposits(*[1] * number), *deposits(MOST)])[:2] == (1, {"a": number})
+    assert adding(deposits(MOST, 1, -1))[:2] == (0, {"a": MOST}), "together they fit, as in a loader"
