@@ -213,9 +213,15 @@ class ChangeDecoder:
                     f'its key has no "{column.name}": give the table a REPLICA IDENTITY that covers its key'
                 )
             try:
-                found.append(value if convert is None else convert(value))
+                converted = value if convert is None else convert(value)
             except UNFIT as error:
                 raise self._unreadable(f'the column "{column.name}" of its key: {error}') from error
+            if converted is None:
+                raise self._unreadable(
+                    f'the column "{column.name}" of its key is {value!r}, which is read as null, and a key cannot be: '
+                    "change it in the database, or declare another key"
+                )
+            found.append(converted)
         return found
 
     def _unreadable(self, reason: str) -> UnreadableChange:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
@@ -20,7 +20,8 @@ from eventlog.settings import LogSettings
 ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 RECENT: Final = 500
 """How many records from the end of a topic are read."""
-
+SCANS: Final = 50_000
+"""How many are read to find tables that were not read: a snapshot reports each of its chunks."""
 
 Kind = Literal["initial", "incremental"]
 KINDS: Final[Mapping[str, Kind]] = {"Initial Snapshot": "initial", "Incremental Snapshot": "incremental"}
@@ -28,6 +29,18 @@ KINDS: Final[Mapping[str, Kind]] = {"Initial Snapshot": "initial", "Incremental 
 SKIPPED: Final = "SKIPPED"
 """What a restarted connector reports of the snapshot that it has made before."""
 COMPLETED: Final = "COMPLETED"
+SCANNED: Final = "TABLE_SCAN_COMPLETED"
+"""What it reports of each table of a snapshot at its end, with how that went."""
+READ: Final = frozenset({"SUCCEEDED", "EMPTY"})
+"""How it went if the table was read. Otherwise its rows are missing, although the snapshot goes on, and completes."""
+
+
+SNAPSHOT: Final = "execute-snapshot"
+"""The signal to read the rows of tables."""
+UNREAD: Final = "unread"
+"""A note of ours beside the signals."""
+DATA_COLLECTIONS: Final = "data-collections"
+"""The tables in a signal."""
 
 
 class _Notification(msgspec.Struct):
@@ -36,8 +49,14 @@ class _Notification(msgspec.Struct):
     additional_data: dict[str, str] | None = None
 
 
+class _Signal(msgspec.Struct):
+    type: str
+    data: dict[str, Any] = {}
+
+
 Form = TypeVar("Form")
 _NOTIFICATION: Final = msgspec.json.Decoder(_Notification)
+_SIGNAL: Final = msgspec.json.Decoder(_Signal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +75,42 @@ class Snapshot:
     @property
     def is_running(self) -> bool:
         """Whether rows are still to be read."""
-        return self.state in ("STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "RESUMED")
+        return self.state in ("STARTED", "IN_PROGRESS", SCANNED, "RESUMED")
 
 
 def signal(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any]) -> None:
     """Send a signal to the connector of a source; raises LogUnavailable."""
+    _send(settings, names, names.connector, {"id": f"{names.connector}-{time.time_ns()}", "type": kind, "data": data})
+
+
+def note_unread(settings: LogSettings, names: SourceNames, tables: Sequence[str]) -> None:
+    """Note that the rows of these tables are to be read, until SNAPSHOT is sent for them; raises LogUnavailable.
+
+    The connector ignores it, because its key is not the connector's name.
+    """
+    _send(settings, names, f"{names.connector}.{UNREAD}", {"type": UNREAD, "data": {DATA_COLLECTIONS: tables}})
+
+
+def unread_tables(settings: LogSettings, names: SourceNames) -> set[str]:
+    """The tables that were noted, and for which SNAPSHOT was not sent since; raises LogUnavailable."""
+    tables: set[str] = set()
+    for value in _recent(settings, names.topic(SIGNALS)):
+        sent = _decoded(_SIGNAL, value)
+        if sent is None or "additional-conditions" in sent.data:  # it reads some of the rows
+            continue
+        if sent.type == UNREAD:
+            tables |= set(sent.data.get(DATA_COLLECTIONS, ()))
+        elif sent.type == SNAPSHOT:
+            tables -= set(sent.data.get(DATA_COLLECTIONS, ()))
+    return tables
+
+
+def _send(settings: LogSettings, names: SourceNames, key: str, document: Mapping[str, Any]) -> None:
     producer = Producer(client_config(settings, **WRITER))
-    document = {"id": f"{names.connector}-{time.time_ns()}", "type": kind, "data": data}
     errors: list[KafkaError] = []
     producer.produce(
         names.topic(SIGNALS),
-        key=names.connector,
+        key=key,
         value=json.dumps(document),
         on_delivery=lambda error, _: errors.append(error) if error else None,
     )
@@ -95,6 +139,22 @@ def last_snapshot(settings: LogSettings, names: SourceNames) -> Snapshot | None:
     return None
 
 
+def failed_tables(settings: LogSettings, names: SourceNames) -> dict[str, str]:
+    """Tables whose last snapshot failed, each with how Debezium calls the reason; raises LogUnavailable."""
+    failed: dict[str, str] = {}
+    for value in _recent(settings, names.topic(NOTIFICATIONS), SCANS):
+        report = _decoded(_NOTIFICATION, value)
+        if report is None or report.aggregate_type not in KINDS or report.type != SCANNED:
+            continue
+        more = report.additional_data or {}
+        table, ended = more.get("scanned_collection", ""), more.get("status", "")
+        if ended in READ:
+            failed.pop(table, None)
+        elif ended:
+            failed[table] = ended
+    return failed
+
+
 def last_heartbeat_s(settings: LogSettings, names: SourceNames, engine: Engine) -> float | None:
     """The time, in seconds since 1970, of the last heartbeat that was captured; None if there is none.
 
@@ -115,12 +175,12 @@ def _decoded(decoder: msgspec.json.Decoder[Form], value: bytes) -> Form | None:
         return None
 
 
-def _recent(settings: LogSettings, topic: str) -> list[bytes]:
+def _recent(settings: LogSettings, topic: str, count: int = RECENT) -> list[bytes]:
     """The last values of a topic with one partition, oldest first."""
     consumer = Consumer(client_config(settings, **READER, **{"group.id": f"{settings.environment}.sources"}))
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
-        consumer.assign([TopicPartition(topic, 0, max(low, high - RECENT) or OFFSET_BEGINNING)])
+        consumer.assign([TopicPartition(topic, 0, max(low, high - count) or OFFSET_BEGINNING)])
         return _until_end(consumer, topic)
     except KafkaException as error:
         if error.args[0].code() in ABSENT:

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from eventlog.capturing.columns import KEY_KINDS, Column, Hashed, column_of
+from eventlog.capturing.columns import KEY_KINDS, Column, Hashed, Kind, column_of
 from eventlog.capturing.errors import SourceDeclarationError, UnknownSource
+from eventlog.capturing.intervals import SIGNED_PARTS
 from eventlog.modules import DEFAULT_MODULES, find
 from eventlog.topics import CAPTURED
 
@@ -76,6 +77,19 @@ class Captured(BaseModel):
                 )
         cls.columns = MappingProxyType({column.name: column for column in columns})
         cls._check_key()
+        cls._read_signed_intervals()
+
+    @classmethod
+    def _read_signed_intervals(cls) -> None:
+        fields = [
+            info
+            for name, info in cls.model_fields.items()
+            if cls.columns[info.alias or name].kind is Kind.INTERVAL and SIGNED_PARTS not in info.metadata
+        ]
+        for info in fields:
+            info.metadata.append(SIGNED_PARTS)
+        if fields:
+            cls.model_rebuild(force=True)
 
     @classmethod
     def _check_key(cls) -> None:

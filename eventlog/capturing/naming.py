@@ -16,8 +16,8 @@ SIGNALS: Final = "signals"
 NOTIFICATIONS: Final = "notifications"
 SCHEMA_HISTORY: Final = "schema-history"
 """The definitions of tables, in the order of changes, by which Debezium reads a binary log."""
-RESTARTED: Final = (TRANSACTIONS, SCHEMA_HISTORY)
-"""Topics with places in the database's log, which are emptied if a source is removed."""
+EMPTIED: Final = (TRANSACTIONS, SCHEMA_HISTORY, SIGNALS)
+"""Topics that are emptied if a source is removed: they have places in the database's log, or what was to be read."""
 
 
 @dataclass(frozen=True, slots=True)

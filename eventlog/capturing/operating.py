@@ -21,7 +21,7 @@ from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
-from eventlog.capturing.naming import RESTARTED, SourceNames, source_topics, topic_about
+from eventlog.capturing.naming import EMPTIED, SourceNames, source_topics, topic_about
 from eventlog.capturing.ports import Database, Engine
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.sweeping import sweep
@@ -75,9 +75,13 @@ class Operator:
             wanted = connector_config(self.source, self.settings, version)
             if found is not None and (changed := changed_keys(wanted, found)):
                 raise SourceProblem(self.source.name, *(self._changed_key(table) for table in changed))
-            if found is not None and (new := new_databases(wanted, found)):
-                raise SourceProblem(self.source.name, *(self._new_database(database) for database in new))
+            if found is not None and (others := new_databases(wanted, found)):
+                raise SourceProblem(self.source.name, *(self._new_database(database) for database in others))
+            late = self._noted() if found else []
+            new = tables_to_read_again(wanted, found) if found else set()
+            again = [table for table in self.source.tables if table in late or table.table in new]
             changes = self._changes(database, wanted, found)
+            changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
             for line in changes:
                 self.report(line)
             if dry_run or not changes:
@@ -85,15 +89,21 @@ class Operator:
             self._validate(wanted)
             prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
             database.prepare()
+        if again:  # whatever happens before the signal, these rows are read in the end
+            control_topics.note_unread(self.settings.log, self.names, [table.table for table in again])
         if differences(wanted, found or {}):
             if found is not None:
                 self._beat()
             self.connect.register(self.names.connector, wanted)
         self._wait_until_running()
-        again = tables_to_read_again(wanted, found) if found else set()
-        if again:
-            self.snapshot([table for table in self.source.tables if table.table in again])
+        if again:  # not before: a task with the earlier configuration would ignore a new table
+            self._read_again(again)
         return True
+
+    def _noted(self) -> list[type[Captured]]:
+        """Tables that an earlier `apply` has not read, because the connector did not run."""
+        noted = control_topics.unread_tables(self.settings.log, self.names)
+        return [table for table in self.source.tables if table.table in noted]
 
     def _check(self, database: Database, registered: bool) -> int:
         """The server's version; raises SourceProblem."""
@@ -148,6 +158,8 @@ class Operator:
         self._beat()
         self.connect.resume(self.names.connector)
         self._wait_until_running()
+        if late := self._noted():
+            self._read_again(late)
 
     def restart(self) -> None:
         """Restart the connector and its task, and wait until they run."""
@@ -177,11 +189,14 @@ class Operator:
         where: a condition in SQL of the rows to read.
         """
         self._registered()
+        self._read_again(tables, where)
+
+    def _read_again(self, tables: Sequence[type[Captured]], where: str = "") -> None:
         names = [table.table for table in tables]
         data: dict[str, object] = {"type": "INCREMENTAL", "data-collections": names}
         if where:
             data["additional-conditions"] = [{"data-collection": name, "filter": where} for name in names]
-        control_topics.signal(self.settings.log, self.names, "execute-snapshot", data)
+        control_topics.signal(self.settings.log, self.names, control_topics.SNAPSHOT, data)
         self.report(f"reading the rows of {', '.join(names)} again: `python -m eventlog.sources status` shows how far")
 
     def sweep(self) -> None:
@@ -199,7 +214,8 @@ class Operator:
             with self.open_database() as database:
                 for table in self.source.tables:
                     swept = sweep(self.settings.log, table, database)
-                    self.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete")
+                    left = f", {swept.unreadable:,} left, whose keys cannot be read" if swept.unreadable else ""
+                    self.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete{left}")
                     if swept.incomplete:
                         again.append((table, swept.where))
         finally:
@@ -218,7 +234,7 @@ class Operator:
             self.report(f"- connector {name}")
         # another database, or an earlier state of this one, may be captured next: its log has other positions
         for topic in source_topics(self.source, self.settings.log):
-            if topic.name in {topic_about(self.source, name) for name in RESTARTED}:
+            if topic.name in {topic_about(self.source, name) for name in EMPTIED}:
                 empty_partition(self.settings.log, topic, 0)
         with self.open_database() as database:
             for line in database.clean_up():

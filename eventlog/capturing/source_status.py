@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from eventlog.capturing.control_topics import Snapshot, last_heartbeat_s, last_snapshot
+from eventlog.capturing.control_topics import Snapshot, failed_tables, last_heartbeat_s, last_snapshot, unread_tables
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
@@ -99,6 +99,7 @@ def _look_at_database(operator: Operator, status: SourceStatus) -> None:
 def _look_at_log(operator: Operator, status: SourceStatus) -> None:
     log, names = operator.settings.log, operator.names
     status.snapshot = last_snapshot(log, names)
+    status.problems.extend(_unread(operator))
     heartbeat_s = last_heartbeat_s(log, names, operator.engine)
     if heartbeat_s is None:
         return
@@ -108,3 +109,17 @@ def _look_at_log(operator: Operator, status: SourceStatus) -> None:
             f"nothing has been captured for {status.lag_s:.0f} s, not even a heartbeat: see the log of Kafka Connect, "
             f"or run python -m eventlog.sources restart {status.source}"
         )
+
+
+def _unread(operator: Operator) -> Iterator[str]:
+    """Tables whose rows were not read as they should have been."""
+    log, names, source = operator.settings.log, operator.names, operator.source
+    failed, noted = failed_tables(log, names), unread_tables(log, names)
+    for table in (each.table for each in source.tables):
+        if table in noted:
+            yield f'rows of table "{table}" were not read after it was declared: run python -m eventlog.sources apply'
+        elif table in failed:
+            yield (
+                f'rows of table "{table}" were not read: its last snapshot failed ({failed[table]}): see the log of '
+                f"Kafka Connect, then run python -m eventlog.sources snapshot {table} --source {source.name}"
+            )

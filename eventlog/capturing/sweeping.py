@@ -8,7 +8,8 @@ the connector lost the connection by which it reads those that an update left un
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -36,11 +37,15 @@ MAX_CONDITION: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How many rows were deleted, and how many are to be read again. where: the condition of these; empty: all."""
+    """How many rows were deleted, and how many are to be read again.
+
+    where: the condition of these; empty: all. unreadable: how many keys cannot be read, so that their rows were left.
+    """
 
     deleted: int
     incomplete: int
     where: str = ""
+    unreadable: int = 0
 
 
 def sweep(log: LogSettings, table: type[Captured], database: Database) -> Swept:
@@ -51,24 +56,35 @@ def sweep(log: LogSettings, table: type[Captured], database: Database) -> Swept:
     decoder = ChangeDecoder(table)
     topic = log.topic(table.topic())
     writer = Producer(client_config(log, **WRITER, **{"transactional.id": f"{log.environment}.sources.{table.table}"}))
-    deleted = 0
+    deleted = unreadable = 0
     incomplete: list[Sequence[str]] = []
     try:
         writer.init_transactions(TIMEOUT_S)
         for partition in range(log.partitions):
             live = _live_keys(log, table, partition)
-            keys = iter(live)
-            while batch := list(islice(keys, BATCH)):
-                values = [decoder.key_values(key) for key in batch]
-                absent = set(database.absent(table, values))
+            rest = iter(live)
+            while batch := list(islice(rest, BATCH)):
+                known = _readable(decoder, batch)
+                unreadable += len(batch) - len(known)
+                keys, values = list(known), list(known.values())
+                absent = set(database.absent(table, values)) if values else set()
                 if absent:
-                    _delete(writer, topic, partition, [batch[number] for number in absent], database.place())
+                    _delete(writer, topic, partition, [keys[number] for number in absent], database.place())
                 deleted += len(absent)
-                incomplete += [values[n] for n, key in enumerate(batch) if live[key] and n not in absent]
+                incomplete += [values[n] for n, key in enumerate(keys) if live[key] and n not in absent]
     except KafkaException as error:
         raise LogUnavailable(f'sweeping "{topic}"', error.args[0].str()) from error
     where = database.condition(table, incomplete) if 0 < len(incomplete) <= MAX_CONDITION else ""
-    return Swept(deleted, len(incomplete), where)
+    return Swept(deleted, len(incomplete), where, unreadable)
+
+
+def _readable(decoder: ChangeDecoder, keys: Iterable[bytes]) -> dict[bytes, list[str]]:
+    """The values of the keys that can be read."""
+    found = {}
+    for key in keys:
+        with suppress(UnreadableChange):
+            found[key] = decoder.key_values(key)
+    return found
 
 
 def _live_keys(log: LogSettings, table: type[Captured], partition: int) -> dict[bytes, bool]:

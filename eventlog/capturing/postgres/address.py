@@ -51,7 +51,10 @@ class PostgresAddress:
         )
 
     def for_psycopg(self) -> str:
-        """The connection for psycopg, which gives up after TIMEOUT_S."""
+        """The connection for psycopg, which gives up after TIMEOUT_S.
+
+        A query fails instead of leaving out rows that a policy hides: `sweep` would delete them.
+        """
         return make_conninfo(
             host=self.host,
             port=self.port,
@@ -60,6 +63,7 @@ class PostgresAddress:
             password=self.password or None,
             connect_timeout=TIMEOUT_S,
             application_name="headwater",
+            options="-c row_security=off",
             **dict(self.tls),
         )
 

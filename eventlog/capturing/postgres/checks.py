@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from eventlog.capturing.column_checks import column_problems
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.ports import Checked
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot
-from eventlog.capturing.postgres.sql import COLUMNS, SERVER, TABLE
+from eventlog.capturing.postgres.sql import COLUMNS, SERVER, TABLE, UNKEYED
 from eventlog.capturing.postgres.types import TableColumn, type_problem, unfilled
 
 OLDEST_VERSION: Final = 14
 """Logical messages, which heartbeats are, reach subscribers from this version on."""
 FULL, DEFAULT, INDEX = "f", "d", "i"
+PARTITIONED: Final = "p"
 
 
 def check_database(database: CapturedDatabase, registered: bool) -> Checked:
@@ -64,18 +65,28 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
     if found["kind"] not in "rp":
         yield f'"{declared.table}" is not a table: capture the tables behind it'
         return
+    if not found["may_use"]:
+        yield (
+            f'role {role} may not use the schema of "{declared.table}": run GRANT USAGE ON SCHEMA {schema} TO {role} '
+            f"as {found['schema_owner']}"
+        )
     if not found["may_select"]:
         yield (
             f'role {role} may not read "{declared.table}": run GRANT SELECT ON {declared.table} TO {role} as '
             f"{found['owner']}"
         )
+    if found["hides_rows"]:
+        yield (
+            f'row-level security hides rows of "{declared.table}" from role {role}, and changes of all rows would be '
+            f"captured: run ALTER ROLE {role} BYPASSRLS as a superuser"
+        )
     columns = {each["name"]: TableColumn(**each) for each in database.rows(COLUMNS, {"oid": found["oid"]})}
     yield from column_problems(declared, columns, type_problem)
-    yield from _key_problems(declared, found)
+    yield from _key_problems(database, declared, found)
     yield from _long_value_problems(declared, found, columns)
 
 
-def _key_problems(declared: type[Captured], found: dict[str, Any]) -> Iterator[str]:
+def _key_problems(database: CapturedDatabase, declared: type[Captured], found: dict[str, Any]) -> Iterator[str]:
     """A key that the log does not have for every change would lose deletes."""
     table, primary, identity = declared.table, found["primary_key"], found["identity"]
     known = {FULL: declared.key, DEFAULT: primary, INDEX: found["identity_key"]}.get(identity, ())
@@ -89,6 +100,23 @@ def _key_problems(declared: type[Captured], found: dict[str, Any]) -> Iterator[s
             f'the key of {declared.__name__} is ({", ".join(declared.key)}), but deletes in "{table}" have only '
             f"({', '.join(known)}): declare that as its key, or run ALTER TABLE {table} REPLICA IDENTITY FULL"
         )
+    elif found["virtual_in_old_rows"]:
+        yield (
+            f'table "{table}" has REPLICA IDENTITY FULL and the virtual generated column '
+            f'"{found["virtual_in_old_rows"][0]}", so PostgreSQL refuses updates once it is captured: make the column '
+            "STORED or drop it, or give the table another REPLICA IDENTITY"
+        )
+    elif found["kind"] == PARTITIONED:
+        values = {"oid": found["oid"], "key": list(declared.key)}
+        if unkeyed := [each["partition"] for each in database.rows(UNKEYED, values)]:
+            yield (
+                f'updates and deletes in partitions of "{table}" lack its key, and PostgreSQL may refuse them once it '
+                f"is captured: run {_full(unkeyed)}"
+            )
+
+
+def _full(tables: Sequence[str]) -> str:
+    return "; ".join(f"ALTER TABLE {each} REPLICA IDENTITY FULL" for each in tables)
 
 
 def _long_value_problems(
@@ -106,10 +134,9 @@ def _long_value_problems(
             if column.name in declared.key and not each.unquoted
         ]
     if reasons:
-        full = "; ".join(f"ALTER TABLE {each} REPLICA IDENTITY FULL" for each in found["without_old_rows"])
         yield (
             f'table "{declared.table}" would lose long values that an update leaves unchanged ({", ".join(reasons)}): '
-            f"run {full}"
+            f"run {_full(found['without_old_rows'])}"
         )
 
 
@@ -119,8 +146,8 @@ def _publication_problems(database: CapturedDatabase, server: dict[str, Any]) ->
     found, name = database.publication(), database.names.slot
     statement = database.publication_sql()
     if found is not None and (found.everything or not found.owns):
-        other = "all tables" if found.everything else "other tables, and another owner"
-        yield f"publication {name} has {other}: run DROP PUBLICATION {name}; {statement}, as its owner"
+        other = "all tables" if found.everything else "not what is declared, and another owner"
+        yield f"publication {name} has {other}: run {statement}, as a superuser"
         return
     foreign = []
     for table in database.source.tables:
@@ -130,7 +157,8 @@ def _publication_problems(database: CapturedDatabase, server: dict[str, Any]) ->
             foreign.append(f"{table.table} ({there['owner']})")
     if foreign or not server["may_create"]:
         why = f"does not own {', '.join(foreign)}" if foreign else f"may not create in {server['database']}"
-        yield f"role {server['role']} {why}, so it cannot create the publication: run {statement}, as a superuser"
+        act = "create" if found is None else "alter"
+        yield f"role {server['role']} {why}, so it cannot {act} the publication: run {statement}, as a superuser"
 
 
 def _slot_problems(

@@ -18,7 +18,10 @@ from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.sql import COLUMNS, PUBLICATION, SLOT, TABLE, WAL_LIMIT
 
-PUBLISHED: Final = sql.SQL("publish = 'insert, update, delete', publish_via_partition_root = true")
+PUBLISHED: Final = "publish = 'insert, update, delete', publish_via_partition_root = true"
+GENERATED: Final = "publish_generated_columns = stored"
+GENERATED_VERSION: Final = 18
+"""From this version on, PostgreSQL refuses updates if the old row has generated columns that are not published."""
 SLOT_FREE_S: Final = 15.0
 """How long a connector takes to release its slot."""
 
@@ -51,10 +54,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication. everything: of all tables. complete: of inserts, updates and deletes. owns: may be altered."""
+    """A publication.
+
+    everything: of all tables. complete: of inserts, updates and deletes. refuses_updates: with it, PostgreSQL refuses
+    updates of a table with generated columns. owns: may be altered.
+    """
 
     everything: bool
     complete: bool
+    refuses_updates: bool
     owns: bool
     tables: Sequence[str]
 
@@ -111,24 +119,22 @@ class CapturedDatabase:
     def is_published(self) -> bool:
         """Whether the publication has exactly the declared tables."""
         found = self.publication()
-        declared = {table.table for table in self.source.tables}
-        return found is not None and found.complete and not found.everything and set(found.tables) == declared
+        if found is None or found.everything or found.refuses_updates or not found.complete:
+            return False
+        return set(found.tables) == {table.table for table in self.source.tables}
 
     def publish(self) -> None:
         """Create the publication, or give it exactly the declared tables."""
         if self.is_published():
             return
-        if self.publication() is None:
-            self._execute(self._creation())
-            return
-        name = sql.Identifier(self.names.slot)
         with self._connection.transaction():
-            self._execute(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, self._tables()))
-            self._execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, PUBLISHED))
+            for statement in self._publication_statements():
+                self._execute(statement)
 
     def publication_sql(self) -> str:
-        """The statement that creates the publication, for somebody with the right to run it."""
-        return self.text(self._creation())
+        """What `publish` does, for somebody with the right to run it: a transaction, so that no change is left out."""
+        statements = [self.text(each) for each in self._publication_statements()]
+        return "; ".join(["BEGIN", *statements, "COMMIT"] if len(statements) > 1 else statements)
 
     def drop_publication(self) -> None:
         """Drop the publication."""
@@ -152,9 +158,19 @@ class CapturedDatabase:
     def _tables(self) -> sql.Composed:
         return sql.SQL(", ").join(sql.Identifier(*table.table.split(".")) for table in self.source.tables)
 
-    def _creation(self) -> sql.Composed:
+    def _publication_statements(self) -> list[sql.Composed]:
+        """What makes the publication as declared."""
+        name, found = sql.Identifier(self.names.slot), self.publication()
+        version = self._connection.info.server_version // 10_000
+        options = sql.SQL(f"{PUBLISHED}, {GENERATED}" if version >= GENERATED_VERSION else PUBLISHED)
+        if found is not None and not found.everything:
+            return [
+                sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, self._tables()),
+                sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, options),
+            ]
+        drop = [] if found is None else [sql.SQL("DROP PUBLICATION {}").format(name)]
         create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})")
-        return create.format(sql.Identifier(self.names.slot), self._tables(), PUBLISHED)
+        return [*drop, create.format(name, self._tables(), options)]
 
     def _execute(self, statement: sql.Composed) -> None:
         with self._translated():

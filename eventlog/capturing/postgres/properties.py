@@ -20,8 +20,11 @@ log has no transaction.
 """
 RESELECT: Final = "post.processors.reselector"
 """What reads long values that an update did not change, which PostgreSQL does not send, from the table by the key."""
-SESSION: Final = "SET idle_session_timeout = 0; SET tcp_keepalives_idle = 60"
-"""Keeps the connection of RESELECT. Debezium 3.6 does not notice that it is lost, and fills no value from then on."""
+SESSION: Final = "SET idle_session_timeout = 0; SET tcp_keepalives_idle = 60; SET row_security = off"
+"""Keeps the connection of RESELECT. Debezium 3.6 does not notice that it is lost, and fills no value from then on.
+
+A snapshot fails instead of leaving out rows that a policy hides.
+"""
 FAILOVER_VERSION: Final = 17
 """PostgreSQL from this version on can copy a logical slot to its standbys."""
 

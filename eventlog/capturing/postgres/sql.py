@@ -26,7 +26,10 @@ TABLE: Final = """
 SELECT c.oid,
        c.relkind::text AS kind,
        c.relreplident::text AS identity,
+       has_schema_privilege(n.oid, 'USAGE') AS may_use,
+       pg_get_userbyid(n.nspowner) AS schema_owner,
        has_table_privilege(c.oid, 'SELECT') AS may_select,
+       row_security_active(c.oid) AS hides_rows,
        pg_has_role(c.relowner, 'USAGE') AS owns,
        pg_get_userbyid(c.relowner) AS owner,
        coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a
@@ -39,7 +42,10 @@ SELECT c.oid,
            WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)), false) AS stores_apart,
        coalesce((SELECT array_agg(format('%%I.%%I', p.relnamespace::regnamespace, p.relname) ORDER BY p.oid)
            FROM pg_class p WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)
-           AND p.relkind = 'r' AND p.relreplident <> 'f'), '{}') AS without_old_rows
+           AND p.relkind = 'r' AND p.relreplident <> 'f'), '{}') AS without_old_rows,
+       coalesce((SELECT array_agg(DISTINCT a.attname::text) FROM pg_class p JOIN pg_attribute a ON a.attrelid = p.oid
+           WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)
+           AND p.relkind = 'r' AND p.relreplident = 'f' AND a.attgenerated = 'v'), '{}') AS virtual_in_old_rows
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(name)s
 """
@@ -54,16 +60,29 @@ WITH typed AS (
            t.typstorage <> 'p' AS apart,
            quote_ident(a.attname) = a.attname AND (t.typnamespace = 'pg_catalog'::regnamespace
                OR quote_ident(t.typname) = t.typname AND pg_type_is_visible(t.oid)) AS unquoted,
+           a.attgenerated <> '' AS generated,
            a.attnum
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
 )
-SELECT typed.name, t.typname::text AS type, typed.shown, typed.nullable, typed.apart, typed.unquoted,
+SELECT typed.name, t.typname::text AS type, typed.shown, typed.nullable, typed.apart, typed.unquoted, typed.generated,
        CASE WHEN t.typcategory = 'A' THEN item.typname::text ELSE '' END AS item,
        coalesce((SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum e
            WHERE e.enumtypid IN (t.oid, item.oid)), '{}') AS labels
 FROM typed JOIN pg_type t ON t.oid = typed.type LEFT JOIN pg_type item ON item.oid = t.typelem
 ORDER BY typed.attnum
+"""
+
+UNKEYED: Final = """
+-- partitions whose updates and deletes lack the key: PostgreSQL may even refuse them once they are captured
+SELECT format('%%I.%%I', p.relnamespace::regnamespace, p.relname) AS partition
+FROM pg_class p
+WHERE p.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s)) AND p.relkind = 'r' AND p.relreplident <> 'f'
+AND NOT %(key)s::text[] <@ coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a
+    ON a.attrelid = p.oid AND a.attnum = ANY (i.indkey)
+    WHERE i.indrelid = p.oid AND CASE p.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END),
+    '{}')
+ORDER BY p.oid
 """
 
 SLOT: Final = """
@@ -85,6 +104,12 @@ PUBLICATION: Final = """
 -- what the publication has; no row if there is none of this name
 SELECT p.puballtables AS everything,
        p.pubinsert AND p.pubupdate AND p.pubdelete AS complete,
+       to_jsonb(p) ->> 'pubgencols' IS NOT DISTINCT FROM 'n' AND EXISTS (
+           SELECT FROM pg_publication_rel r
+           CROSS JOIN LATERAL (SELECT r.prrelid UNION SELECT relid FROM pg_partition_tree(r.prrelid)) AS part(relid)
+           JOIN pg_class c ON c.oid = part.relid JOIN pg_attribute a ON a.attrelid = c.oid
+           WHERE r.prpubid = p.oid AND c.relreplident = 'f' AND a.attgenerated = 's'
+       ) AS refuses_updates,
        pg_has_role(p.pubowner, 'USAGE') AS owns,
        coalesce((SELECT array_agg(t.schemaname || '.' || t.tablename ORDER BY 1) FROM pg_publication_tables t
            WHERE t.pubname = p.pubname), '{}') AS tables

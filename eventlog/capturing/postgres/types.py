@@ -35,6 +35,7 @@ LOST_IN_ARRAYS: Final = frozenset({"interval", "xml", "bytea", "json", "jsonb", 
 """Debezium has no form for arrays of these, or none that keeps an unchanged long value apart."""
 FILLED_ARRAYS: Final = frozenset({"text", "varchar", "bpchar", "int4", "int8"})
 """Debezium reads unchanged long arrays of these again. Of others, and of domains, it makes null or a stand-in."""
+FILLED: Final = "capture a {} beside it that a trigger fills"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class TableColumn:
     type: its name in pg_type, of the type under a domain. shown: as PostgreSQL shows it, such as `numeric(12,2)`. item:
     the type of an array's items, else empty. labels: of an enum. apart: whether PostgreSQL may store values of its type
     outside of the row (TOAST). unquoted: whether SQL finds the column and its type without quotes and schema.
+    generated: whether the database computes its values.
     """
 
     name: str
@@ -52,12 +54,15 @@ class TableColumn:
     nullable: bool
     apart: bool
     unquoted: bool
+    generated: bool
     item: str = ""
     labels: tuple[str, ...] = ()
 
 
 def type_problem(column: Column, found: TableColumn) -> str | None:
     """Why values of this column cannot be captured as declared, and what to declare; None if they can."""
+    if found.generated:  # PostgreSQL 18 may send it, but Debezium leaves it out if it reads rows again
+        return f"is a generated column, which is not captured: leave it out, or {FILLED.format('column')}"
     if found.item:
         if found.item in LOST_IN_ARRAYS or (found.item not in FITTING and not found.labels):
             return f"is {found.shown}, of which Debezium has no form: leave it out"
@@ -67,9 +72,9 @@ def type_problem(column: Column, found: TableColumn) -> str | None:
     else:
         fits, kind, form = _fits(found.type, found.labels), column.kind, "{}"
     if not fits:
-        return f"is {found.shown}, of which Debezium has no form: leave it out, or capture a generated column beside it"
+        return f"is {found.shown}, of which Debezium has no form: leave it out, or {FILLED.format('column')}"
     if isinstance(column.mask, Hashed) and found.type not in HASHABLE and not found.labels:
-        return f"is {found.shown}, which Debezium does not hash: leave it out, or capture a generated text column"
+        return f"is {found.shown}, which Debezium does not hash: leave it out, or {FILLED.format('text column')}"
     if kind is not None and kind not in fits:
         return f"is {found.shown}: declare it as {_list(fits, form)}"
     if kind is Kind.ENUM and (unknown := set(found.labels) - set(column.choices)):

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from compose.settings import StackSettings
 from compose.shop.database import create_shop
 from compose.shop.filling import fill
 from compose.stack import Stack
-from eventlog.capturing import Captured, cli
+from eventlog.capturing import Captured, cli, operating
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.cli import app
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
@@ -128,7 +129,7 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         name = f"declared_{uuid.uuid4().hex[:12]}"
         names = [line.split()[1].partition("(")[0] for line in classes.splitlines() if "(Captured" in line]
         imports = (
-            "from datetime import date, datetime\nfrom typing import Annotated\n"
+            "from datetime import date, datetime\nfrom decimal import Decimal\nfrom typing import Annotated\n"
             "from eventlog.capturing import Captured, Hashed, Source, Truncated\n"
         )
         source = f'shop = Source(name="shop", tables=({", ".join(names)},))\n'
@@ -182,6 +183,12 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
     assert {record.change.operation for record in topic.records[before:]} == {Operation.SNAPSHOT}
     eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "it reports its end")
     assert deployment.status()["snapshot"]["kind"] == "incremental"
+    deployment.works("snapshot", "public.customers", "--where", "no_column = 1")
+    eventually(lambda: deployment.status()["problems"], "it names the table that it could not read")
+    (problem,) = deployment.status()["problems"]
+    assert 'rows of table "public.customers" were not read: its last snapshot failed (SQL_EXCEPTION)' in problem
+    deployment.works(*problem.rpartition("python -m eventlog.sources ")[2].split())
+    eventually(lambda: deployment.status()["healthy"], "it is read")
 
     assert deployment.captured_to() is not None
     assert "without a terminal, use --yes" in deployment.fails("remove", "shop")
@@ -232,6 +239,36 @@ class Product(Captured, table="public.products", key="sku"):
         lambda: customers.read() and customers.rows == {"1": {"id": 1, "email": "ann@example.org"}},
         "rows are read again with the new column",
     )
+
+
+def test_what_is_declared_while_the_connector_is_paused_is_read_when_it_runs_again(
+    deployment: Deployment, declare: Callable[[str], Mapping[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment.sql("INSERT INTO products (sku, name, category, description, price) VALUES ('P', 'Pot', 'tea', '', 1)")
+    deployment.works("apply", **declare(CUSTOMERS))
+    deployment.works("pause")
+    more = declare(
+        CUSTOMERS
+        + """
+class Product(Captured, table="public.products", key="sku"):
+    sku: str
+    price: Decimal
+"""
+    )
+    monkeypatch.setattr(operating, "RUNNING_S", 3.0)
+    assert "not RUNNING" in deployment.fails("apply", **more)
+    monkeypatch.setattr(operating, "RUNNING_S", 60.0)
+    assert 'rows of table "public.products" were not read' in " ".join(deployment.status(**more)["problems"])
+    deployment.works("resume", **more)
+
+    class Products(Captured, table="public.products", key="sku"):
+        sku: str
+        price: Decimal
+
+    Products.source_name = "shop"
+    topic = deployment.topic(Products)
+    eventually(lambda: topic.read() and topic.rows == {"P": {"sku": "P", "price": "1.00"}}, "it is read")
+    assert deployment.works("apply", **more) == "shop: as declared\n"
 
 
 BAD_TABLES = {

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field, ValidationError
 
 from eventlog.capturing import Captured, Truncated
 from eventlog.capturing.changes import Change, ChangeDecoder, Operation
@@ -181,6 +182,36 @@ def test_a_row_reads_back_as_its_class() -> None:
 
 
 @pytest.mark.parametrize(
+    ("recorded", "span"),
+    [
+        ("P0Y0M0DT-2H0M0S", timedelta(hours=-2)),
+        ("P0Y0M-1DT0H0M0S", timedelta(days=-1)),
+        ("P0Y0M0DT0H0M-1.5S", timedelta(seconds=-1.5)),
+        ("P-1Y-2M0DT0H0M0S", timedelta(days=-425)),
+        ("P1Y-2M3DT4H-5M0.000001S", timedelta(days=308, hours=4, minutes=-5, microseconds=1)),
+        ("P1Y2M3DT4H5M6.78S", timedelta(days=428, hours=4, minutes=5, seconds=6.78)),
+    ],
+)
+def test_an_interval_with_negative_parts_reads_back_as_their_sum(recorded: str, span: timedelta) -> None:
+    class Renamed(Captured, table="public.renamed", key="id"):
+        id: int
+        period: Annotated[timedelta | None, Field(alias="span")]
+
+    class Longer(Renamed, table="public.longer", key="id"):
+        more: str = ""
+
+    row = orjson.dumps(read(span=recorded).row)
+    assert Everything.model_validate_json(row).span == span
+    assert Longer.model_validate_json(row).period == span
+
+
+@pytest.mark.parametrize("span", ["P-999999999999Y", "P-", "P--1D", "-", "PT-1H2"])
+def test_an_interval_that_is_none_or_too_long_does_not_fit_its_class(span: str) -> None:
+    with pytest.raises(ValidationError, match="span"):
+        Everything.model_validate_json(orjson.dumps({"id": 1, "span": span}))
+
+
+@pytest.mark.parametrize(
     ("column", "recorded", "said"),
     [
         ("number", "many", '"number"'),
@@ -272,6 +303,31 @@ def test_keys_are_text() -> None:
     assert ChangeDecoder(Line).decode(key, None).key == f'["{uid}","2026-01-31"]'
     assert ChangeDecoder(Word).decode(b'{"word": "1"}', None).key == "1"
     assert THINGS.decode(b'{"id": 9007199254740993}', None).key == "9007199254740993"
+
+
+@pytest.mark.parametrize(
+    ("column", "recorded"),
+    [
+        ("day", "-5877611-06-21Z"),
+        ("at", "infinity"),
+        ("at", "+294247-01-10T04:00:54.775807Z"),
+        ("amount", "NAN"),
+        ("amount", "NEGATIVE_INFINITY"),
+    ],
+)
+def test_a_key_that_would_be_null_is_refused_by_name(column: str, recorded: str) -> None:
+    """All such rows would have the same key."""
+
+    class Timed(Captured, table="public.timed", key=("id", column)):
+        id: int
+        day: date
+        at: datetime
+        amount: Decimal
+
+    decoder, key = ChangeDecoder(Timed), orjson.dumps({"id": 1, column: recorded})
+    for read_key in (lambda: decoder.decode(key, None), lambda: decoder.key_values(key)):
+        with pytest.raises(UnreadableChange, match=f'"{column}" of its key is .*, which is read as null'):
+            read_key()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,248 @@
+"""What a check finds in a real PostgreSQL, and that the SQL which it prints solves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from compose.ports import free_ports
+from compose.settings import StackSettings
+from compose.stack import Stack
+from eventlog.capturing import Captured, Source
+from eventlog.capturing.errors import SourceProblem
+from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.postgres.address import PostgresAddress
+from eventlog.capturing.postgres.checks import check_database
+from eventlog.capturing.postgres.database import CapturedDatabase, open_database
+from eventlog.capturing.postgres.rows import absent
+from tests.shared_stack import own_folder
+
+pytestmark = pytest.mark.servers
+CAPTURE = "capture"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A PostgreSQL with a role that captures, as the docs say."""
+
+    url: str
+
+    def sql(self, statements: str) -> list[tuple[Any, ...]]:
+        """Run statements as a superuser, in one transaction unless they say otherwise."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            found = connection.execute(statements)
+            return found.fetchall() if found.description else []
+
+    def create(self, statements: str, *tables: str) -> None:
+        """Create tables that CAPTURE may read."""
+        self.sql(statements)
+        for table in tables:
+            self.sql(f"GRANT SELECT ON {table} TO {CAPTURE}")
+
+    def open(self, table: type[Captured]) -> Any:
+        """The database of a source with this table, as CAPTURE opens it."""
+        source = Source(name=table.table.partition(".")[2], tables=(table,))
+        address = PostgresAddress.read("HEADWATER_DATABASE", make_conninfo(self.url, user=CAPTURE))
+        return open_database(source, SourceNames.of(source, "test"), address)
+
+    def problems(self, table: type[Captured]) -> list[str]:
+        """What a check finds, without the publication, which CAPTURE may not create."""
+        return [each for each in self._all(table) if "PUBLICATION" not in each]
+
+    def publication_sql(self, table: type[Captured]) -> str:
+        """The SQL that a check prints for the publication; empty if it prints none."""
+        found = [each for each in self._all(table) if "PUBLICATION" in each]
+        return found[0].partition(": run ")[2].removesuffix(", as a superuser") if found else ""
+
+    def _all(self, table: type[Captured]) -> tuple[str, ...]:
+        with self.open(table) as database:
+            assert isinstance(database, CapturedDatabase)
+            return check_database(database, registered=False).problems
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with own_folder() as folder, Stack(StackSettings(folder, free_ports()), ("postgres",)) as stack:
+        made = Server(stack.endpoints.postgres)
+        made.sql(f"CREATE ROLE {CAPTURE} LOGIN REPLICATION")
+        made.sql("CREATE ROLE application LOGIN")
+        yield made
+
+
+class Secret(Captured, table="public.secrets", key="id"):
+    id: int
+
+
+def test_rows_that_a_policy_hides_are_refused_and_never_swept(server: Server) -> None:
+    server.create("CREATE TABLE secrets (id int PRIMARY KEY); INSERT INTO secrets VALUES (1), (2)", "secrets")
+    assert server.problems(Secret) == []
+    with server.open(Secret) as database:
+        assert absent(database, Secret, [["1"], ["3"]]) == [1]
+        server.sql("ALTER TABLE secrets ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON secrets USING (id = 1)")
+        with pytest.raises(SourceProblem, match="row-level security"):
+            absent(database, Secret, [["1"], ["2"]])
+    (problem,) = server.problems(Secret)
+    assert problem.startswith('row-level security hides rows of "public.secrets" from role capture')
+    assert "run ALTER ROLE capture BYPASSRLS as a superuser" in problem
+    server.sql("ALTER ROLE capture BYPASSRLS")
+    assert server.problems(Secret) == []
+    with server.open(Secret) as database:
+        assert absent(database, Secret, [["1"], ["2"], ["3"]]) == [2]
+    server.sql("ALTER ROLE capture NOBYPASSRLS")
+
+
+class Closed(Captured, table="closed.things", key="id"):
+    id: int
+
+
+def test_a_schema_that_the_role_may_not_use_is_named_with_the_grant(server: Server) -> None:
+    server.create("CREATE SCHEMA closed; CREATE TABLE closed.things (id int PRIMARY KEY)", "closed.things")
+    (problem,) = server.problems(Closed)
+    assert "run GRANT USAGE ON SCHEMA closed TO capture as headwater" in problem
+    server.sql("GRANT USAGE ON SCHEMA closed TO capture")
+    assert server.problems(Closed) == []
+
+
+class Computed(Captured, table="public.computed", key="id"):
+    id: int
+    doubled: int | None
+    halved: int | None
+
+
+def test_generated_columns_are_refused(server: Server) -> None:
+    server.create(
+        "CREATE TABLE computed (id int PRIMARY KEY, doubled int GENERATED ALWAYS AS (id * 2) STORED, "
+        "halved int GENERATED ALWAYS AS (id / 2) VIRTUAL, other int GENERATED ALWAYS AS (id * 3) STORED)",
+        "computed",
+    )
+    stored, virtual = server.problems(Computed)
+    assert stored == virtual.replace("halved", "doubled")
+    assert stored == (
+        'column "doubled" of table "public.computed" is a generated column, which is not captured: leave it out, or '
+        "capture a column beside it that a trigger fills"
+    )
+
+
+class Logged(Captured, table="public.logged", key="id"):
+    id: int
+
+
+def test_updates_of_a_table_with_generated_columns_are_not_refused(server: Server) -> None:
+    """PostgreSQL 18 refuses them if the whole old row is logged and the publication leaves these columns out."""
+    server.create(
+        "CREATE TABLE logged (id int PRIMARY KEY, more int GENERATED ALWAYS AS (id * 2) STORED); "
+        "ALTER TABLE logged REPLICA IDENTITY FULL; INSERT INTO logged VALUES (1)",
+        "logged",
+    )
+    publish = "WITH (publish = 'insert, update, delete', publish_via_partition_root)"
+    server.sql(f"CREATE PUBLICATION test_cdc_logged FOR TABLE logged {publish}")
+    with pytest.raises(psycopg.errors.InvalidColumnReference):
+        server.sql("UPDATE logged SET id = 2")
+    server.sql(server.publication_sql(Logged))
+    server.sql("UPDATE logged SET id = 2")
+    assert server.publication_sql(Logged) == ""
+    server.sql("ALTER TABLE logged ADD half int GENERATED ALWAYS AS (id / 2) VIRTUAL")
+    with pytest.raises(psycopg.errors.InvalidColumnReference):
+        server.sql("UPDATE logged SET id = 3")
+    (problem,) = server.problems(Logged)
+    assert 'REPLICA IDENTITY FULL and the virtual generated column "half"' in problem
+    server.sql("ALTER TABLE logged REPLICA IDENTITY DEFAULT; UPDATE logged SET id = 3")
+    assert server.problems(Logged) == []
+
+
+class Plain(Captured, table="public.plain", key="id"):
+    id: int
+
+
+def test_a_publication_of_an_earlier_release_stays_if_it_refuses_nothing(server: Server) -> None:
+    server.create("CREATE TABLE plain (id int PRIMARY KEY, more int GENERATED ALWAYS AS (id * 2) STORED)", "plain")
+    publish = "WITH (publish = 'insert, update, delete', publish_via_partition_root)"
+    server.sql(f"CREATE PUBLICATION test_cdc_plain FOR TABLE plain {publish}")
+    assert server.publication_sql(Plain) == ""
+
+
+class Part(Captured, table="public.parts", key="name"):
+    name: str
+
+
+@pytest.mark.parametrize(
+    "identity", ["FULL", "USING INDEX parts_key"], ids=["the whole old row", "an index of the table"]
+)
+def test_partitions_without_the_identity_of_their_table_are_named(server: Server, identity: str) -> None:
+    server.create(
+        "DROP TABLE IF EXISTS parts; "
+        "CREATE TABLE parts (name text NOT NULL, CONSTRAINT parts_key UNIQUE (name)) PARTITION BY LIST (name); "
+        "CREATE TABLE parts_a PARTITION OF parts FOR VALUES IN ('a'); "
+        "CREATE TABLE parts_b PARTITION OF parts FOR VALUES IN ('b'); "
+        "CREATE TABLE parts_c PARTITION OF parts FOR VALUES IN ('c'); "
+        f"ALTER TABLE parts REPLICA IDENTITY {identity}; ALTER TABLE parts_c REPLICA IDENTITY FULL; "
+        "INSERT INTO parts VALUES ('a'), ('b'), ('c')",
+        "parts",
+    )
+    (problem,) = server.problems(Part)
+    repair = problem.partition(": run ")[2]
+    assert repair == (
+        "ALTER TABLE public.parts_a REPLICA IDENTITY FULL; ALTER TABLE public.parts_b REPLICA IDENTITY FULL"
+    )
+    server.sql(server.publication_sql(Part))
+    try:
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+            server.sql("DELETE FROM parts WHERE name = 'a'")
+        server.sql(repair)
+        server.sql("DELETE FROM parts")
+        assert server.problems(Part) == []
+    finally:
+        server.sql("DROP PUBLICATION test_cdc_parts")
+
+
+class Keyed(Captured, table="public.keyed", key="id"):
+    id: int
+
+
+def test_partitions_with_the_primary_key_need_nothing(server: Server) -> None:
+    server.create(
+        "CREATE TABLE keyed (id int PRIMARY KEY) PARTITION BY LIST (id); "
+        "CREATE TABLE keyed_1 PARTITION OF keyed FOR VALUES IN (1); ALTER TABLE keyed REPLICA IDENTITY FULL",
+        "keyed",
+    )
+    assert server.problems(Keyed) == []
+
+
+class Told(Captured, table="public.told", key="id"):
+    id: int
+
+
+@pytest.mark.parametrize(
+    "before", ["FOR ALL TABLES", "FOR TABLE other_told", "FOR TABLE told WITH (publish = 'insert')"]
+)
+def test_a_publication_of_another_owner_is_changed_in_one_transaction(server: Server, before: str) -> None:
+    """A change between DROP and CREATE would be lost, or would stop the connector."""
+    server.create("CREATE TABLE IF NOT EXISTS told (id int PRIMARY KEY)", "told")
+    server.sql("CREATE TABLE IF NOT EXISTS other_told (id int PRIMARY KEY)")
+    server.sql(f"CREATE PUBLICATION test_cdc_told {before}")
+    try:
+        printed = server.publication_sql(Told)
+        assert printed.startswith("BEGIN; ")
+        assert printed.endswith("; COMMIT")
+        assert ("DROP" in printed) == (before == "FOR ALL TABLES")
+        server.sql(printed)
+        assert server.publication_sql(Told) == ""
+    finally:
+        server.sql("DROP PUBLICATION test_cdc_told")
+
+
+def test_a_publication_of_one_s_own_is_altered_if_a_table_is_another_s(server: Server) -> None:
+    server.create("CREATE TABLE IF NOT EXISTS told (id int PRIMARY KEY)", "told")
+    server.sql(f"CREATE PUBLICATION test_cdc_told; ALTER PUBLICATION test_cdc_told OWNER TO {CAPTURE}")
+    try:
+        printed = server.publication_sql(Told)
+        assert "ALTER PUBLICATION" in printed
+        server.sql(printed)
+        assert server.publication_sql(Told) == ""
+    finally:
+        server.sql("DROP PUBLICATION test_cdc_told")

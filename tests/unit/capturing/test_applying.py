@@ -1,0 +1,192 @@
+"""Rows that are to be read after `apply`, with a Kafka Connect, a database and a topic of signals in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from eventlog.capturing import Captured, Source, control_topics, operating, source_status
+from eventlog.capturing.connector import connector_config
+from eventlog.capturing.errors import ConnectError
+from eventlog.capturing.kafka_connect import ConnectorState
+from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.operating import Operator
+from eventlog.capturing.ports import Checked
+from eventlog.capturing.postgres.engine import PostgresEngine
+from eventlog.capturing.settings import SourceSettings
+from eventlog.capturing.source_status import SourceStatus
+
+RUNNING, PAUSED = ConnectorState("RUNNING", "RUNNING"), ConnectorState("PAUSED", "PAUSED")
+
+
+class Person(Captured, table="public.people", key="id"):
+    id: int
+
+
+class Place(Captured, table="public.places", key="id"):
+    id: int
+
+
+PEOPLE = Source(name="crm", tables=(Person,))
+BOTH = Source(name="crm", tables=(Person, Place))
+
+
+class Killed(BaseException):
+    pass
+
+
+class World:
+    """What operators of the source `crm` work on. sent: the records in its topic of signals, each with its key."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, str] | None = None
+        self.connector = RUNNING
+        self.dies_after_register = False
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.said: list[str] = []
+
+    def operator(self, source: Source) -> Operator:
+        variables = {source.database: "postgresql://reader@db/crm", "HEADWATER_ENVIRONMENT": "test"}
+        settings = SourceSettings.from_environment(source, variables)
+        return Operator(source, settings, self, self.said.append)  # type: ignore[arg-type]
+
+    def capture(self, source: Source) -> None:
+        """Let the source be captured as declared."""
+        self.configs = connector_config(source, self.operator(source).settings, 18)
+
+    @property
+    def signals(self) -> list[Sequence[str]]:
+        """The tables in each signal to the connector."""
+        return [each["data"]["data-collections"] for key, each in self.sent if key == "test.cdc.crm"]
+
+    def send(self, _log: object, _names: object, key: str, document: Mapping[str, Any]) -> None:
+        self.sent.append((key, dict(document)))
+
+    def recent(self, _log: object, topic: str, *_: object) -> list[bytes]:
+        return [json.dumps(each).encode() for _, each in self.sent] if topic.endswith("signals") else []
+
+    @contextmanager
+    def open(self, *_: object) -> Iterator[World]:
+        yield self
+
+    # the database
+    def check(self, registered: bool) -> Checked:
+        return Checked(18, ())
+
+    def lost(self) -> None:
+        pass
+
+    def preparations(self) -> list[str]:
+        return []
+
+    def prepare(self) -> None:
+        pass
+
+    def beat(self) -> None:
+        pass
+
+    # Kafka Connect
+    def config(self, connector: str) -> dict[str, str] | None:
+        return self.configs
+
+    def has_plugin(self, name: str) -> bool:
+        return True
+
+    def problems(self, connector: str, config: Mapping[str, str]) -> list[str]:
+        return []
+
+    def register(self, connector: str, config: Mapping[str, str]) -> None:
+        self.configs = dict(config)
+        if self.dies_after_register:
+            raise Killed
+
+    def state(self, connector: str) -> ConnectorState:
+        return self.connector
+
+    def resume(self, connector: str) -> None:
+        self.connector = RUNNING
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    monkeypatch.setattr(PostgresEngine, "open", lambda *_: made.open())
+    monkeypatch.setattr(control_topics, "_send", made.send)
+    monkeypatch.setattr(control_topics, "_recent", made.recent)
+    for name in ("missing_topics", "prepare_topics"):
+        monkeypatch.setattr(operating, name, lambda *_: [])
+    monkeypatch.setattr(operating, "RUNNING_S", 0.0)
+    monkeypatch.setattr(operating, "STEADY_S", -1.0)
+    made.capture(PEOPLE)
+    return made
+
+
+def problems(world: World) -> list[str]:
+    status = SourceStatus("crm")
+    source_status._look_at_log(world.operator(BOTH), status)
+    return status.problems
+
+
+def test_a_table_that_is_declared_later_is_read_once(world: World) -> None:
+    assert world.operator(BOTH).apply(dry_run=False)
+    assert world.signals == [["public.places"]]
+    assert not world.operator(BOTH).apply(dry_run=False)
+    world.operator(BOTH).resume()
+    assert world.signals == [["public.places"]]
+    assert problems(world) == []
+
+
+def test_it_is_read_when_a_connector_that_was_paused_runs_again(world: World) -> None:
+    """Not before: a task that is paused reads signals too, and does not know the table."""
+    world.connector = PAUSED
+    with pytest.raises(ConnectError, match="not RUNNING"):
+        world.operator(BOTH).apply(dry_run=False)
+    assert world.signals == []
+    assert problems(world) == [
+        'rows of table "public.places" were not read after it was declared: run python -m eventlog.sources apply'
+    ]
+    world.operator(BOTH).resume()
+    assert world.signals == [["public.places"]]
+    assert problems(world) == []
+    assert not world.operator(BOTH).apply(dry_run=False)
+
+
+def test_it_is_read_by_the_next_apply_if_one_was_killed_after_it_changed_the_connector(world: World) -> None:
+    world.dies_after_register = True
+    with pytest.raises(Killed):
+        world.operator(BOTH).apply(dry_run=False)
+    world.dies_after_register = False
+    assert world.operator(BOTH).apply(dry_run=True)
+    assert world.said[-1] == "+ rows of public.places, which were not read after it was declared"
+    assert world.signals == []
+    assert world.operator(BOTH).apply(dry_run=False)
+    assert world.signals == [["public.places"]]
+    assert not world.operator(BOTH).apply(dry_run=False)
+
+
+def test_another_snapshot_in_between_does_not_count(world: World) -> None:
+    world.connector = PAUSED
+    with pytest.raises(ConnectError):
+        world.operator(BOTH).apply(dry_run=False)
+    world.operator(BOTH).snapshot([Person])
+    world.operator(BOTH).snapshot([Place], "id < 9")
+    world.connector = RUNNING
+    assert world.operator(BOTH).apply(dry_run=False)
+    assert world.signals[2:] == [["public.places"]]
+
+
+def test_a_table_that_is_no_longer_declared_is_not_read(world: World) -> None:
+    control_topics.note_unread(world.operator(BOTH).settings.log, SourceNames("", ""), ["public.places"])
+    assert not world.operator(PEOPLE).apply(dry_run=False)
+    assert world.signals == []
+
+
+def test_a_topic_of_signals_may_have_anything(world: World) -> None:
+    operator = world.operator(BOTH)
+    for document in ({"type": "unread"}, {"type": "log", "data": {"message": "hello"}}, {"type": 1}, {}):
+        world.send(None, None, "x", document)
+    assert control_topics.unread_tables(operator.settings.log, operator.names) == set()

@@ -1,0 +1,64 @@
+"""What `sweep` does with the keys of a topic, with a database and a writer in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+import pytest
+
+from eventlog.capturing import Captured, Source, sweeping
+from eventlog.capturing.sweeping import Swept, sweep
+from eventlog.settings import LogSettings
+
+
+class Day(Captured, table="public.days", key="day"):
+    day: date
+
+
+SOURCE = Source(name="crm", tables=(Day,))
+KEYS = {
+    b'{"day":"2026-01-31Z"}': True,
+    b'{"day":"-5877611-06-21Z"}': False,
+    b'{"day":"2026-02-01Z"}': False,
+    b"no key": True,
+}
+
+
+class World:
+    """Takes the place of Kafka's producer, and of the database that has the first day only."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def init_transactions(self, _timeout_s: float) -> None:
+        pass
+
+    def begin_transaction(self) -> None:
+        pass
+
+    def commit_transaction(self, _timeout_s: float) -> None:
+        pass
+
+    def produce(self, _topic: str, key: bytes, value: bytes | None, partition: int) -> None:
+        self.written.append(key)
+
+    def absent(self, _table: object, keys: Sequence[Sequence[str]]) -> list[int]:
+        assert keys, "an empty list of keys is no SQL"
+        return [number for number, key in enumerate(keys) if key != ["2026-01-31"]]
+
+    def condition(self, _table: object, keys: Sequence[Sequence[str]]) -> str:
+        return f"of {len(keys)}"
+
+    def place(self) -> dict[str, Any]:
+        return {}
+
+
+def test_keys_that_cannot_be_read_are_counted_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setattr(sweeping, "Producer", lambda _: world)
+    monkeypatch.setattr(sweeping, "_live_keys", lambda _log, _table, partition: KEYS if partition == 0 else {b"": True})
+    swept = sweep(LogSettings(partitions=2), Day, world)  # type: ignore[arg-type]
+    assert swept == Swept(deleted=1, incomplete=1, where="of 1", unreadable=3)
+    assert world.written == [b'{"day":"2026-02-01Z"}'] * 2, "a delete, and a tombstone"
