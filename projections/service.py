@@ -130,7 +130,7 @@ class Service:
         return [
             view
             for view, own in found
-            if own is None or own.version != view.version or _has_lost_state(view, own, self.settings)
+            if own is None or own.version != view.version or self._why_lost_if_known(view, own) is not None
         ]
 
     @contextmanager
