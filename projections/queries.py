@@ -103,7 +103,7 @@ def run_stream_queries(service: Service, stop: threading.Event) -> None:
 
     service.prepare()
     views = service.views.of_kind(StreamView)
-    sweep(service.settings, lambda: _registered_tags(service))
+    _sweep(service)
     ready = ready_file(service.settings, STREAMS)
     ready.touch()
     if not _have_records(service, views, stop):
@@ -118,7 +118,7 @@ def run_stream_queries(service: Service, stop: threading.Event) -> None:
         batches = trigger_s(len(views) - len(realtime), cores)
         start = starter(session, service.settings, batches, lambda target: service.applied([target.view]))
         streams = Streams(service.settings, lambda: served(views, live()), start, service.why_lost, time.monotonic)
-        run_streams(streams, stop, has_died, ready.touch)
+        run_streams(streams, stop, has_died, ready.touch, lambda: _sweep(service))
 
 
 @contextmanager
@@ -155,6 +155,13 @@ def _have_records(service: Service, views: Sequence[StreamView], stop: threading
                 log.warning("cannot look for records of stream views: %s", error)
             stop.wait(RECORDS_LOOK_S)
     return False
+
+
+def _sweep(service: Service) -> None:
+    try:
+        sweep(service.settings, lambda: _registered_tags(service))
+    except StoreUnavailable as error:
+        log.warning("checkpoints of generations that are gone are deleted later: %s", error)
 
 
 def _registered_tags(service: Service) -> list[str]:

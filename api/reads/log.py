@@ -70,8 +70,9 @@ class LogReader:
             end = self._known_ends[place.source] = self._log.end(topic, partition)
             if offset >= end:
                 return None
-        found = (each for each in self._log.read(topic, partition, offset, offset + 1) if each.offset == offset)
-        return next(found, None)
+        # read to the end: an unfinished reader is closed, and the next one must connect again
+        found = list(self._log.read(topic, partition, offset, offset + 1))
+        return next((each for each in found if each.offset == offset), None)
 
     def _ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         found = (source for topic in topics for source in sources_of(topic, self._log.partitions))

@@ -10,9 +10,9 @@ from typing import Final
 from tenacity import Retrying
 
 from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES
 from projections.errors import RefusedPatch, Unloadable
 from projections.loading.dead_letters import DeadLetters
+from projections.loading.refused_patches import add_letter
 from projections.stores.store import Batch, Target, ViewStore
 from projections.table.patch import Patch, Place
 
@@ -55,9 +55,7 @@ def add_rows(
                     if not skip:
                         position = f"{own.source}:{own.place.offset}"
                         raise RefusedPatch(target.view.name, store.name, own.key, position, error.cause) from error
-                    place = f"{own.source}/{own.place.offset}/{own.place.number}"
-                    key = f"{PATCHES}/{store.name}/{tag}/{place}"
-                    letters.add(key, f"{store.name} refused it: {error}", own.key.encode())
+                    add_letter(letters, store.name, tag, own, error)
                     refused += 1
     store.settle(now=True)
     if refused:

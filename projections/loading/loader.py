@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -25,6 +26,7 @@ from eventlog.topics import PATCHES
 from projections.errors import CannotLoad, GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
+from projections.loading.refused_patches import apply_singly
 from projections.loading.stats import LoaderStats
 from projections.stores.store import Batch, Ledger, Target, ViewStore
 
@@ -275,27 +277,10 @@ class Loader:
             self._retrying(stop, self._store.apply, self._serving, batches)
         except Unloadable as error:
             log.warning("%s refused a patch (%s): applying patches one at a time", self._store.name, error)
-            self._apply_singly(batches, stop)
+            one = partial(self._retrying, stop, self._store.apply, self._serving)
+            self.stats.dead_letters += apply_singly(one, batches, self._store.name, self._dead_letters)
         self.stats.batches += 1
         self.stats.load_s.append(time.monotonic() - began)
-
-    def _apply_singly(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
-        """Apply each patch alone; those that the store refuses become dead letters, and the rest continues."""
-        for partition, batch in batches.items():
-            for tag, patches in batch.patches.items():
-                for patch in patches:
-                    # `next` stays until the end: after a crash here, the batch is read again
-                    single = Batch(batch.first_offset, {tag: [patch]}, first_offset=batch.first_offset)
-                    try:
-                        self._retrying(stop, self._store.apply, self._serving, {partition: single})
-                    except Unloadable as error:
-                        number = patch.key if patch.is_whole else patch.place.number
-                        place = f"{patch.source}/{patch.place.offset}/{number}"
-                        key = f"{PATCHES}/{self._store.name}/{tag}/{place}"
-                        self._dead_letters.add(key, f"{self._store.name} refused it: {error}", patch.key.encode())
-                        self.stats.dead_letters += 1
-            rest = Batch(batch.next_offset, {}, batch.progress, batch.first_offset)
-            self._retrying(stop, self._store.apply, self._serving, {partition: rest})
 
     def _add_dead_letter(self, record: Message, reason: str) -> None:
         log.warning("record patches/%s/%s is not a patch: %s", record.partition(), record.offset(), reason)

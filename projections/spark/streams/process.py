@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
+SWEEP_S: Final = 300.0
 RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None)
 """Of a query that fails: for ever, since what it waits for may come back, and a restart of all would not help it."""
 LOGGED_FAILURES: Final = 20
@@ -175,13 +177,18 @@ def starter(
 
 
 def run_streams(
-    streams: Streams, stop: threading.Event, has_died: Callable[[], bool], on_running: Callable[[], None]
+    streams: Streams,
+    stop: threading.Event,
+    has_died: Callable[[], bool],
+    on_running: Callable[[], None],
+    sweep: Callable[[], None],
 ) -> None:
     """Keep the queries running until `stop` is set.
 
-    has_died: whether Spark's JVM has ended. on_running: called once, after the queries were started. Raises
-    LiveQueryFailed if Spark has ended.
+    has_died: whether Spark's JVM has ended. on_running: called once, after the queries were started. sweep: called now
+    and then, to delete the checkpoints of generations that are gone. Raises LiveQueryFailed if Spark has ended.
     """
+    swept = time.monotonic()
     try:
         streams.step()
         on_running()
@@ -189,5 +196,8 @@ def run_streams(
             if has_died():
                 raise LiveQueryFailed("Spark's JVM has ended")
             streams.step()
+            if time.monotonic() - swept >= SWEEP_S:
+                sweep()
+                swept = time.monotonic()
     finally:
         streams.stop()

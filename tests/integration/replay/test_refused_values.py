@@ -172,3 +172,20 @@ def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(
         assert differing == {"postgres": [], "elasticsearch": ["place"], "valkey": []}
         again = rebuilder.rebuild(PLACES, skip_poison=True).generation
         assert rows(deployed, "elasticsearch", again)["place"]["puts"] == 4
+
+
+def test_a_rollback_leaves_out_what_a_store_refuses(deployed: Deployed) -> None:
+    deployed.generations.prepare()
+    made = new_engine(deployed.settings, deployed.log, session, EngineChoice.LOCAL)
+    queries = SparkQueries(deployed.settings, session)
+    rebuilder = Rebuilder(deployed.settings, deployed.stores, deployed.log, deployed.generations, made, queries)
+    first = rebuilder.rebuild(PLACES).generation
+    rebuilder.rebuild(PLACES)
+    deployed.append(EVENTS)
+    assert rebuilder.roll_back(PLACES).generation == first
+    assert letters(deployed).keys() == expected_letters(deployed)
+    found = {store: rows(deployed, store, first) for store in REFUSED}
+    assert {store: each["fine"]["puts"] for store, each in found.items()} == dict.fromkeys(REFUSED, 2)
+    assert {store: each["sum"]["total"] for store, each in found.items()} == {
+        "postgres": MOST, "elasticsearch": MOST, "valkey": MOST + 6
+    }  # fmt: skip

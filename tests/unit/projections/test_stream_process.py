@@ -15,6 +15,7 @@ from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed, ViewDeclarationError
 from projections.generations.stream_report import note_start, read_report
+from projections.spark.streams import process
 from projections.spark.streams.checkpoint import Checkpoint, sweep
 from projections.spark.streams.continuing import why_lost
 from projections.spark.streams.process import LOGGED_FAILURES, RESTARTS, Streams, run_streams, starter
@@ -248,8 +249,23 @@ def test_a_process_without_spark_ends_and_is_started_again(scene: Scene) -> None
         each.error = "no JVM"
     running: list[bool] = []
     with pytest.raises(LiveQueryFailed, match="JVM has ended"):
-        run_streams(scene.streams, threading.Event(), lambda: bool(running), lambda: running.append(True))
+        run_streams(scene.streams, threading.Event(), lambda: bool(running), lambda: running.append(True), nothing)
     assert [each.stopped for each in scene.started] == [True, True]
+
+
+def test_checkpoints_are_swept_while_queries_run(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "SWEEP_S", 0.0)
+    monkeypatch.setattr(process, "LOOK_S", 0.0)
+    scene.serve(Target(GATES, 1))
+    stop, swept = threading.Event(), list[bool]()
+
+    def note() -> None:
+        swept.append(bool(scene.streams.running))
+        if len(swept) == 2:
+            stop.set()
+
+    run_streams(scene.streams, stop, lambda: False, nothing, note)
+    assert swept == [True, True]
 
 
 @pytest.mark.parametrize(("every", "pause_s"), [("", 0.5), ("30s", 30.0)])
@@ -261,6 +277,10 @@ def test_a_view_may_have_batches_less_often(
     target, session = Target(gate_view(every=every), 1), cast("Any", None)
     starter(session, scene.settings, 0.5, nothing_applied)(target, Checkpoint.of(scene.settings, target.tag))
     assert pauses == [pause_s]
+
+
+def nothing() -> None:
+    """Nothing is to be done."""
 
 
 def nothing_applied(_: Target) -> dict[str, int]:

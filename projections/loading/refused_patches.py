@@ -1,0 +1,40 @@
+"""Patches that a store refuses: the others are applied one at a time, and these become dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from eventlog.topics import PATCHES
+from projections.errors import Unloadable
+from projections.loading.dead_letters import DeadLetters
+from projections.stores.store import Batch
+from projections.table.patch import Patch
+
+
+def apply_singly(
+    apply: Callable[[Mapping[int, Batch]], None], batches: Mapping[int, Batch], store: str, letters: DeadLetters
+) -> int:
+    """Apply each patch alone, then the progress of each batch; returns how many patches the store refused.
+
+    apply: of the store with this name; may raise Unloadable, which makes a dead letter. Raises LogUnavailable.
+    """
+    refused = 0
+    for partition, batch in batches.items():
+        for tag, patches in batch.patches.items():
+            for patch in patches:
+                # `next` stays until the end: after a crash here, the batch is read again
+                single = Batch(batch.first_offset, {tag: [patch]}, first_offset=batch.first_offset)
+                try:
+                    apply({partition: single})
+                except Unloadable as error:
+                    add_letter(letters, store, tag, patch, error)
+                    refused += 1
+        apply({partition: Batch(batch.next_offset, {}, batch.progress, batch.first_offset)})
+    return refused
+
+
+def add_letter(letters: DeadLetters, store: str, tag: str, patch: Patch, error: Unloadable) -> None:
+    """Write the dead letter of a patch that a store refuses. tag: of its view. Raises LogUnavailable."""
+    number = patch.key if patch.is_whole else patch.place.number
+    key = f"{PATCHES}/{store}/{tag}/{patch.source}/{patch.place.offset}/{number}"
+    letters.add(key, f"{store} refused it: {error}", patch.key.encode())
