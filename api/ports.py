@@ -51,8 +51,11 @@ class Gateway(Protocol):
         Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered.
         """
 
-    def send(self, commands: Sequence[Outgoing]) -> Sequence[asyncio.Future[Receipt]]:
-        """Append commands in this order; the future of each has its receipt, LogUnavailable or Unanswered."""
+    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> Sequence[asyncio.Future[Receipt]]:
+        """Append commands in this order; the future of each has its receipt, LogUnavailable or Unanswered.
+
+        linger: they may wait a few milliseconds for others.
+        """
 
     async def receipt(self, command_id: str) -> Receipt | None:
         """The receipt of a command, None if there is none."""

@@ -38,6 +38,8 @@ ENDED_S = 5.0
 """How long until the end of an earlier owner's transaction is visible, after Kafka says that it has ended."""
 SUBMIT_TIMEOUT_MS = 5_000
 """After this time, a write fails because the log is unavailable."""
+LINGER_MS = 5
+"""How long commands of a sender of many wait for others, so that Kafka gets fewer requests."""
 
 Answer = TypeVar("Answer")
 
@@ -50,7 +52,7 @@ class KafkaLog:
         self.partitions = settings.partitions
         self._lock = threading.Lock()
         self._idle_readers: list[Consumer] = []
-        self._submitter: Submitter | None = None
+        self._submitters: dict[bool, Submitter] = {}
         self._admin: AdminClient | None = None
 
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> KafkaMembership:
@@ -72,12 +74,12 @@ class KafkaLog:
         """See EventLog.submit."""
         stored: Future[int] = Future()
         stored.set_running_or_notify_cancel()
-        self._connected().send([entry], partition, stored.set_exception, stored.set_result)
+        self._submitter(linger=False).send([entry], partition, stored.set_exception, stored.set_result)
         return stored
 
-    def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
+    def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
         """See EventLog.send."""
-        self._connected().send(entries, partition, failed)
+        self._submitter(linger=linger).send(entries, partition, failed)
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
         """See EventLog.read."""
@@ -167,9 +169,9 @@ class KafkaLog:
         """See EventLog.close."""
         self._close_readers()
         with self._lock:
-            submitter, self._submitter = self._submitter, None
-        if submitter is not None:
-            submitter.close()
+            submitters, self._submitters = self._submitters, {}
+        for each in submitters.values():
+            each.close()
 
     @contextmanager
     def reader(self) -> Iterator[Consumer]:
@@ -187,11 +189,12 @@ class KafkaLog:
         with self._lock:
             self._idle_readers.append(consumer)
 
-    def _connected(self) -> Submitter:
+    def _submitter(self, *, linger: bool) -> Submitter:
         with self._lock:
-            if self._submitter is None:
-                self._submitter = Submitter(self.settings, {"message.timeout.ms": SUBMIT_TIMEOUT_MS})
-            return self._submitter
+            if linger not in self._submitters:
+                config = {"message.timeout.ms": SUBMIT_TIMEOUT_MS, "linger.ms": LINGER_MS if linger else 0}
+                self._submitters[linger] = Submitter(self.settings, config)
+            return self._submitters[linger]
 
     def _check_ended(self, partition: int, role: Role) -> None:
         """Raise LeftOpen if a record of an earlier owner is neither committed nor aborted."""

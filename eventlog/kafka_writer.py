@@ -189,7 +189,7 @@ class Submitter:
     """A producer without transactions, whose reports arrive in its own thread."""
 
     def __init__(self, settings: LogSettings, config: dict[str, Any]) -> None:
-        self._settings, self._config = settings, client_config(settings, **WRITER, **config)
+        self._settings, self._config = settings, client_config(settings, **(WRITER | config))
         self._contact = Contact(settings.topic(topics.COMMANDS))
         self._producer = Producer(self._config)
         self._replacing = threading.Lock()

@@ -66,7 +66,14 @@ class MemoryLog:
             self._changed.notify_all()
         return stored
 
-    def send(self, entries: Sequence[Entry], partition: int, failed: Callable[[LogUnavailable], None]) -> None:
+    def send(
+        self,
+        entries: Sequence[Entry],
+        partition: int,
+        failed: Callable[[LogUnavailable], None],
+        *,
+        linger: bool = False,
+    ) -> None:
         """See EventLog.send; nothing fails here."""
         for entry in entries:
             self.submit(entry, partition)

@@ -110,7 +110,7 @@ class _Bulk:
                     self._send(commands)
 
     def _send(self, commands: Sequence[tuple[int, Outgoing]]) -> None:
-        answers = self._service.gateway.send([command for _, command in commands])
+        answers = self._service.gateway.send([command for _, command in commands], linger=True)
         for (number, command), answer in zip(commands, answers, strict=True):
             self._waiting.add(answer)
             answer.add_done_callback(partial(self._answer, number, command.command_id))

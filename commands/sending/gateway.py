@@ -78,9 +78,10 @@ class CommandGateway:
         (answer,) = self.send([command])
         return await answer
 
-    def send(self, commands: Sequence[Outgoing]) -> list[asyncio.Future[Receipt]]:
+    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> list[asyncio.Future[Receipt]]:
         """Append commands in this order; the future of each has its receipt (see `submit`), or an error.
 
+        linger: they may wait a few milliseconds for others, as those of a sender of many (see `EventLog.send`).
         Unanswered: no receipt came in time. LogUnavailable: the command may be in the log; send it again with its id.
         """
         # if no receipt is found, the handler decides: it has every receipt that is still kept
@@ -94,7 +95,7 @@ class CommandGateway:
                 answers.append(new[-1].answer)
             else:
                 answers.append(asyncio.create_task(self._send_again(command, place)))
-        self._append(new)
+        self._append(new, linger)
         return answers
 
     async def receipt(self, command_id: str) -> Receipt | None:
@@ -110,12 +111,13 @@ class CommandGateway:
             raise EarlierReceiptsUnread(command_id)
         return found
 
-    def _append(self, waiting: Sequence[Waiting]) -> None:
+    def _append(self, waiting: Sequence[Waiting], linger: bool = False) -> None:
         by_partition = defaultdict[int, list[Waiting]](list)
         for each in waiting:
             by_partition[partition_of(each.command.stream, self._log.partitions)].append(each)
         for partition, some in by_partition.items():
-            self._log.send([each.command.entry for each in some], partition, partial(self._waiting.fail, some))
+            failed = partial(self._waiting.fail, some)
+            self._log.send([each.command.entry for each in some], partition, failed, linger=linger)
 
     async def _send_again(self, command: Outgoing, place: Place) -> Receipt:
         """The answer to a command whose id was used before, if the receipt at this place is about the id."""

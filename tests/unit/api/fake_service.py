@@ -57,7 +57,7 @@ class FakeGateway:
         self.calls.append({"type": command_type, **options})
         return await self.decide(command)
 
-    def send(self, commands: Sequence[Outgoing]) -> list[asyncio.Task[Receipt]]:
+    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> list[asyncio.Task[Receipt]]:
         sent = [decode(command.entry.value) for command in commands]
         self.calls += [
             {

@@ -324,9 +324,9 @@ class CountingGateway(HeldGateway):
     turns: list[int] = field(default_factory=list)
     most: int = 0
 
-    def send(self, commands: Sequence[Outgoing]) -> list[asyncio.Task[Receipt]]:
+    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> list[asyncio.Task[Receipt]]:
         self.turns += [self.turn] * len(commands)
-        return super().send(commands)
+        return super().send(commands, linger=linger)
 
     async def decide(self, command: Outgoing) -> Receipt:
         self.most = max(self.most, self.waiting + 1)

@@ -42,7 +42,14 @@ class FaultyLog(MemoryLog):
         failed.set_exception(LogUnavailable("appending", "no broker"))
         return failed
 
-    def send(self, entries: Sequence[Entry], partition: int, failed: Callable[[LogUnavailable], None]) -> None:
+    def send(
+        self,
+        entries: Sequence[Entry],
+        partition: int,
+        failed: Callable[[LogUnavailable], None],
+        *,
+        linger: bool = False,
+    ) -> None:
         for entry in entries:
             error = self.submit(entry, partition).exception()
             if isinstance(error, LogUnavailable):

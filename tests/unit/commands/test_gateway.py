@@ -177,11 +177,18 @@ def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
 
 def test_commands_that_may_not_be_in_the_log_are_told_and_those_of_other_partitions_are_answered() -> None:
     class Halved(MemoryLog):
-        def send(self, entries: Sequence[Entry], partition: int, failed: Callable[[LogUnavailable], None]) -> None:
+        def send(
+            self,
+            entries: Sequence[Entry],
+            partition: int,
+            failed: Callable[[LogUnavailable], None],
+            *,
+            linger: bool = False,
+        ) -> None:
             if partition == 0:
                 failed(LogUnavailable("appending", "no broker"))
             else:
-                super().send(entries, partition, failed)
+                super().send(entries, partition, failed, linger=linger)
 
     async def main() -> None:
         log = Halved(partitions=2)
