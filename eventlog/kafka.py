@@ -28,8 +28,8 @@ from eventlog.kafka_client import (
 )
 from eventlog.kafka_group import KafkaMembership
 from eventlog.kafka_tail import KafkaTail
-from eventlog.kafka_writer import Failed, KafkaWriter, Submitter
-from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Record, RevokedCallback, Role
+from eventlog.kafka_writer import KafkaWriter, Submitter
+from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role
 from eventlog.settings import LogSettings
 
 FAILOVER_S = 15.0

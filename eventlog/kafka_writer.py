@@ -16,7 +16,7 @@ from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, Contact, client_config, translated
-from eventlog.ports import NEXT_OFFSET, Entry, Role
+from eventlog.ports import NEXT_OFFSET, Entry, Failed, Role
 from eventlog.settings import LogSettings
 
 # an open transaction delays every reader
@@ -24,7 +24,6 @@ TRANSACTION_TIMEOUT_MS = 10_000
 SHARED_TOPICS = topics.BY_KEY | {topics.DEAD_LETTERS}
 """Topics to which others append as well."""
 
-Failed = Callable[[LogUnavailable], None]
 Stored = Callable[[int], None]
 
 logger = logging.getLogger(__name__)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 
 from eventlog import topics
 from eventlog.envelope import partition_of
-from eventlog.errors import Fenced, LogUnavailable
-from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Record, RevokedCallback, Role, partitions_of_role
+from eventlog.errors import Fenced
+from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role, partitions_of_role
 
 
 class _State(Enum):
@@ -66,14 +66,7 @@ class MemoryLog:
             self._changed.notify_all()
         return stored
 
-    def send(
-        self,
-        entries: Sequence[Entry],
-        partition: int,
-        failed: Callable[[LogUnavailable], None],
-        *,
-        linger: bool = False,
-    ) -> None:
+    def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
         """See EventLog.send; nothing fails here."""
         for entry in entries:
             self.submit(entry, partition)

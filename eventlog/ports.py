@@ -59,6 +59,10 @@ NEXT_OFFSET = "next-offset"
 """Key of the record with the next offset of what a role reads, as of its last committed transaction."""
 
 
+Failed = Callable[[LogUnavailable], None]
+"""Gets the error of records that may not be in the log."""
+
+
 class Transaction(Protocol):
     """Records that the owner of a partition appends together or not at all.
 
@@ -153,14 +157,7 @@ class EventLog(Protocol):
     def submit(self, entry: Entry, partition: int) -> Future[int]:
         """Append outside a transaction; the future has its offset once it is stored, or LogUnavailable."""
 
-    def send(
-        self,
-        entries: Sequence[Entry],
-        partition: int,
-        failed: Callable[[LogUnavailable], None],
-        *,
-        linger: bool = False,
-    ) -> None:
+    def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
         """Append several to one partition, in this order; only an error is reported, to `failed`, in any thread.
 
         After an error, each of them may be in the log or not. linger: wait a few milliseconds for more, which costs the

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
-from projections.errors import GenerationMissing, Unloadable
+from projections.errors import GenerationMissing
 from projections.generations.engine import Engine, holds_events
 from projections.generations.lag import position
 from projections.generations.sources import ends as ends_of
 from projections.generations.sources import read_by, sources
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import read_into
-from projections.loading.refused_patches import apply_singly
+from projections.loading.refused_patches import apply_fitting
 from projections.stores.store import Batch, Target, ViewStore
 
 CHUNK_PATCHES: Final = 5_000
@@ -51,20 +51,13 @@ def top_up(
     if holds_events(log, read):
         for batches in _batches(engine.patches(target.view, read)):
             for store in stores:
-                _apply(store, target, batches, letters)
+                apply_fitting(partial(store.apply, [target]), batches, store.name, letters)
             made += sum(len(found) for batch in batches.values() for found in batch.patches.values())
     progress = {target.tag: {each: end - 1 for each, end in ends.items() if end}}
     for store in stores:
         store.apply([target], {each: Batch(offset, {}, progress) for each, offset in patch_starts.items()})
         store.settle(now=True)
     return made
-
-
-def _apply(store: ViewStore, target: Target, batches: Mapping[int, Batch], letters: DeadLetters) -> None:
-    try:
-        store.apply([target], batches)
-    except Unloadable:
-        apply_singly(partial(store.apply, [target]), batches, store.name, letters)
 
 
 def _batches(patches: Iterable[tuple[str, str, int]]) -> Iterable[dict[int, Batch]]:

@@ -23,10 +23,10 @@ from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import Contact, client_config, translated
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
-from projections.errors import CannotLoad, GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
+from projections.errors import CannotLoad, GenerationMissing, LedgerWentBack, StoreUnavailable
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
-from projections.loading.refused_patches import apply_singly
+from projections.loading.refused_patches import apply_fitting
 from projections.loading.stats import LoaderStats
 from projections.stores.store import Batch, Ledger, Target, ViewStore
 
@@ -273,12 +273,8 @@ class Loader:
 
     def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
         began = time.monotonic()
-        try:
-            self._retrying(stop, self._store.apply, self._serving, batches)
-        except Unloadable as error:
-            log.warning("%s refused a patch (%s): applying patches one at a time", self._store.name, error)
-            one = partial(self._retrying, stop, self._store.apply, self._serving)
-            self.stats.dead_letters += apply_singly(one, batches, self._store.name, self._dead_letters)
+        apply = partial(self._retrying, stop, self._store.apply, self._serving)
+        self.stats.dead_letters += apply_fitting(apply, batches, self._store.name, self._dead_letters)
         self.stats.batches += 1
         self.stats.load_s.append(time.monotonic() - began)
 

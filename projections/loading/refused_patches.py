@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from eventlog.topics import PATCHES
@@ -10,14 +11,22 @@ from projections.loading.dead_letters import DeadLetters
 from projections.stores.store import Batch
 from projections.table.patch import Patch
 
+log = logging.getLogger(__name__)
 
-def apply_singly(
+
+def apply_fitting(
     apply: Callable[[Mapping[int, Batch]], None], batches: Mapping[int, Batch], store: str, letters: DeadLetters
 ) -> int:
-    """Apply each patch alone, then the progress of each batch; returns how many patches the store refused.
+    """Apply batches; if the store refuses a patch, each alone, then their progress. Returns how many it refused.
 
     apply: of the store with this name; may raise Unloadable, which makes a dead letter. Raises LogUnavailable.
     """
+    try:
+        apply(batches)
+    except Unloadable as error:
+        log.warning("%s refused a patch (%s): applying patches one at a time", store, error)
+    else:
+        return 0
     refused = 0
     for partition, batch in batches.items():
         for tag, patches in batch.patches.items():

@@ -20,7 +20,7 @@ from commands.sending.client import BlockingCommandClient, CommandClient, Reques
 from eventlog.envelope import decode
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, Entry
+from eventlog.ports import HANDLER, Entry, Failed
 from eventlog.topics import COMMANDS, EVENTS
 from tests.unit.commands.test_gateway import LISTING
 
@@ -42,14 +42,7 @@ class FaultyLog(MemoryLog):
         failed.set_exception(LogUnavailable("appending", "no broker"))
         return failed
 
-    def send(
-        self,
-        entries: Sequence[Entry],
-        partition: int,
-        failed: Callable[[LogUnavailable], None],
-        *,
-        linger: bool = False,
-    ) -> None:
+    def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
         for entry in entries:
             error = self.submit(entry, partition).exception()
             if isinstance(error, LogUnavailable):

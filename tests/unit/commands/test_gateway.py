@@ -27,7 +27,7 @@ from commands.sending.waiting import WOKEN_PER_TURN
 from eventlog.envelope import Envelope, Position, decode, partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, Entry, Record
+from eventlog.ports import HANDLER, Entry, Failed, Record
 from eventlog.topics import COMMANDS, RECEIPTS
 from tests import listed
 
@@ -177,14 +177,7 @@ def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
 
 def test_commands_that_may_not_be_in_the_log_are_told_and_those_of_other_partitions_are_answered() -> None:
     class Halved(MemoryLog):
-        def send(
-            self,
-            entries: Sequence[Entry],
-            partition: int,
-            failed: Callable[[LogUnavailable], None],
-            *,
-            linger: bool = False,
-        ) -> None:
+        def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
             if partition == 0:
                 failed(LogUnavailable("appending", "no broker"))
             else:
