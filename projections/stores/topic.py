@@ -144,7 +144,12 @@ class TopicStore:
 def read_ledgers(log: EventLog, target: Target) -> dict[int, Ledger]:
     """The ledger of each partition of a generation; empty if one is missing."""
     topic = generation_topic(target)
-    found = {partition: log.last(topic, partition, LEDGER) for partition in log.stored_ends(topic)}
+    try:
+        found = {partition: log.last(topic, partition, LEDGER) for partition in log.stored_ends(topic)}
+    except LogUnavailable:
+        if log.stored_ends(topic):
+            raise
+        return {}  # its topic was removed while it was read
     held = {partition: progress_from_json(value).ledger for partition, value in found.items() if value is not None}
     return held if len(held) == len(found) else {}
 

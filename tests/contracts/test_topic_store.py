@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,7 +13,9 @@ import pytest
 
 from eventlog import admin, topics
 from eventlog.envelope import decode
+from eventlog.errors import LogUnavailable
 from eventlog.kafka import KafkaLog
+from eventlog.memory import MemoryLog
 from eventlog.ports import Record
 from eventlog.settings import LogSettings
 from projections import INTEGER, TEXT, Postgres, Topic
@@ -23,7 +25,7 @@ from projections.settings import StoreSettings
 from projections.stores import topic_partition
 from projections.stores.names import patch_key
 from projections.stores.store import Batch, Target
-from projections.stores.topic import TopicStore
+from projections.stores.topic import TopicStore, read_ledgers
 from projections.stores.topic_partition import MAX_ROW_BYTES
 from projections.stores.topic_records import generation_topic, public_topic
 from projections.stores.topic_rows import TopicRows
@@ -298,3 +300,21 @@ def killed_by_chance(chance: random.Random) -> Any:
             raise Killed
 
     return fault
+
+
+def test_a_generation_whose_topic_goes_while_it_is_read_has_no_ledgers() -> None:
+    class GoingLog(MemoryLog):
+        ends: Mapping[int, int] = {0: 1}
+
+        def stored_ends(self, topic: str) -> Mapping[int, int]:
+            return self.ends
+
+        def last(self, topic: str, partition: int, key: str) -> bytes | None:
+            self.ends = after
+            raise LogUnavailable(f'reading "{topic}"', "nothing came for 10 s")
+
+    after: Mapping[int, int] = {}
+    assert read_ledgers(GoingLog(), ONE) == {}
+    after = {0: 1}
+    with pytest.raises(LogUnavailable):
+        read_ledgers(GoingLog(), ONE)
