@@ -91,13 +91,28 @@ class Operator:
             database.prepare()
         if again:  # whatever happens before the signal, these rows are read in the end
             control_topics.note_unread(self.settings.log, self.names, [table.table for table in again])
+        starts_anew = bool(again) and self._stop_to_read_again()
         if differences(wanted, found or {}):
             if found is not None:
                 self._beat()
             self.connect.register(self.names.connector, wanted)
+        if starts_anew:
+            self.connect.resume(self.names.connector)
         self._wait_until_running()
-        if again:  # not before: a task with the earlier configuration would ignore a new table
+        if again:
             self._read_again(again)
+        return True
+
+    def _stop_to_read_again(self) -> bool:
+        """Stop the connector before it is told to read new tables, unless it is paused; returns whether it did.
+
+        A task with the earlier configuration may run for some time after the new one is registered. It would take the
+        signal, and ignore tables that it does not know.
+        """
+        state = self.connect.state(self.names.connector)
+        if state is None or state.connector == "PAUSED":
+            return False
+        self._stop()
         return True
 
     def _noted(self) -> list[type[Captured]]:
@@ -155,10 +170,12 @@ class Operator:
     def resume(self) -> None:
         """Continue capturing where it was paused."""
         self._registered()
+        if late := self._noted():
+            self._stop()  # a paused task keeps its earlier configuration, as in `_stop_to_read_again`
         self._beat()
         self.connect.resume(self.names.connector)
         self._wait_until_running()
-        if late := self._noted():
+        if late:
             self._read_again(late)
 
     def restart(self) -> None:
