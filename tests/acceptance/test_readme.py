@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from commands.declaring.aggregate import Aggregate
-from compose.run import TO_TRY, TO_TRY_ALWAYS
+from compose.to_try import TO_TRY, TO_TRY_ALWAYS
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 from tests.acceptance.conftest import Service

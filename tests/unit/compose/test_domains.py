@@ -12,7 +12,7 @@ import pytest
 from compose.demo import SAMPLES
 from compose.domains import main, read_deployed, read_domains
 from compose.errors import DomainsError
-from compose.run import TO_TRY
+from compose.to_try import TO_TRY
 from eventlog.modules import shipped_domains
 
 ROOT = Path(__file__).parents[3]

@@ -19,8 +19,9 @@ from commands.codec import read_command
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from compose.demo import SAMPLES
-from compose.run import TO_TRY, TO_TRY_ALWAYS, log_to_file, page, variables
+from compose.run import log_to_file, page, variables
 from compose.settings import Ports, StackSettings
+from compose.to_try import TO_TRY, TO_TRY_ALWAYS
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.cli import app as sources
 from projections.registry import ViewRegistry
