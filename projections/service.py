@@ -75,7 +75,7 @@ class Service:
         remove_left(self.settings)
         missing, unpublished, current = [], [], self.generations.live()
         for view in self.views.views.values():
-            own, now = self.generations.check(view), current.get(view.name)
+            own, now = self.generations.of_this_code(view), current.get(view.name)
             if own is None or own.version != view.version or now is None or now.version < own.version:
                 missing.append(view)
             elif (lost := self._why_lost_if_known(view, own)) is not None:

@@ -101,7 +101,7 @@ class Builder:
         """One generation's build, with what the deployment has."""
 
         def measured(events: int, seconds: float) -> None:
-            self.generations.measured(target.view.name, target.generation, events, seconds)
+            self.generations.note_bulk(target.view.name, target.generation, events, seconds)
 
         return Build(
             self.settings,
@@ -214,7 +214,7 @@ class Builder:
     def swap(self, build: Build) -> None:
         """Update the registry, which is the swap, then the plain names if they lead to this version."""
         name, generation = build.target.view.name, build.target.generation
-        build.lock.check()
+        build.lock.check_held()
         if not self.generations.swap(name, generation, allow_older=build.options.allow_older):
             log.warning(
                 '%s g%d is live for this code, but a later version of "%s" is current and keeps the plain names; '
@@ -225,7 +225,7 @@ class Builder:
         places = 1 + len(build.stores)
         build.on_step(Step(name, "swap", 1, places))
         publish_everywhere(build.target, build.stores, lambda done: build.on_step(Step(name, "swap", 1 + done, places)))
-        self.generations.published(name, generation)
+        self.generations.note_published(name, generation)
 
     def drop_if_possible(self, drop: Drop, view: View) -> None:
         """Drop what is no longer needed; if a store is unavailable, the next rebuild does it."""

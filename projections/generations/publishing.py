@@ -45,5 +45,5 @@ def publish_live(view: View, generations: Generations, settings: StoreSettings) 
         )
     with opened(view, settings) as stores:
         publish_everywhere(Target(view, live.generation), stores)
-    generations.published(view.name, live.generation)
+    generations.note_published(view.name, live.generation)
     return live

@@ -66,7 +66,7 @@ class RebuildLock:
     def __init__(self, view: str, connection: psycopg.Connection[Any]) -> None:
         self._view, self._connection = view, connection
 
-    def check(self) -> None:
+    def check_held(self) -> None:
         """Raise StoreUnavailable if the connection broke meanwhile: another process may hold the lock now."""
         try:
             self._connection.execute("SELECT 1")
@@ -159,23 +159,23 @@ class Generations:
                 connection.execute(self._sql(statements.SWAP), names)
             return takes_over
 
-    def published(self, view: str, generation: int) -> None:
+    def note_published(self, view: str, generation: int) -> None:
         """Record that the plain names now lead to `generation`."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.PUBLISHED), [generation, view])
 
-    def measured(self, view: str, generation: int, events: int, seconds: float) -> None:
+    def note_bulk(self, view: str, generation: int, events: int, seconds: float) -> None:
         """Record how much bulk read and how long it took."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.MEASURED), [events, seconds, view, generation])
 
-    def paused(self, view: View, replays: int, pause_s: float) -> None:
+    def note_pause(self, view: View, replays: int, pause_s: float) -> None:
         """Record that upkeep has replayed a view so often in a row, and does not do so again for some seconds."""
         values = {"view": view.name, "tag": view.tag, "replays": replays, "pause_s": pause_s}
         with self._connect() as connection:
             connection.execute(self._sql(statements.PAUSED), values)
 
-    def kept(self, view: str, generation: int, store: str, age_s: float) -> None:
+    def note_kept(self, view: str, generation: int, store: str, age_s: float) -> None:
         """Record that a generation had applied everything in a store that came up to so many seconds ago."""
         values = {"view": view, "generation": generation, "store": store, "age_s": age_s}
         with self._connect() as connection:
@@ -210,7 +210,7 @@ class Generations:
                 raise RebuildFailed(view, "start", f"another rebuild is running ({holder}): wait for it or stop it")
             yield RebuildLock(view, connection)
 
-    def check(self, view: View) -> Generation | None:
+    def of_this_code(self, view: View) -> Generation | None:
         """The generation that serves `view`, if any; raises ViewDeclarationError if it has another declaration.
 
         A generation of an earlier version is returned as well: it serves until the new version is built.

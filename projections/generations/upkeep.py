@@ -100,7 +100,7 @@ class Upkeep:
         self._restart(self._stalls.due(found, ends, self.parts))
         now = time.monotonic()
         for noted in self._kept.due(found, self.lags.views.views, now):
-            self.lags.generations.kept(*noted)
+            self.lags.generations.note_kept(*noted)
         self._repeats.forget_helped(found)
         unbuilt = [view.name for view in self.unbuilt()]
         if self._looks == 1:
@@ -168,7 +168,7 @@ class Upkeep:
                 "(HEADWATER_LOADERS); it is replayed again in %.0f s at the earliest",
                 name, in_a_row, pause_s,
             )  # fmt: skip
-            self.lags.generations.paused(self.lags.views.view(name), in_a_row, pause_s)
+            self.lags.generations.note_pause(self.lags.views.view(name), in_a_row, pause_s)
 
 
 def to_replay(lags: Iterable[Lag], quicker: Callable[[Lag], bool]) -> list[str]:

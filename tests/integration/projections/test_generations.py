@@ -89,7 +89,7 @@ def test_what_is_dropped_or_withdrawn_serves_nobody(registry: Registry) -> None:
 def test_a_pause_between_replays_belongs_to_the_live_generation_of_this_version(registry: Registry) -> None:
     registry.build(V1)
     registry.build(V2)
-    registry.generations.paused(V2, 3, 60.0)
+    registry.generations.note_pause(V2, 3, 60.0)
     first, second = registry.generations.of(BY_GROUP.name)
     assert (first.replays, first.next_replay) == (None, None)
     assert second.replays == 3
@@ -116,7 +116,7 @@ def test_until_when_a_generation_was_kept_up_is_known_by_store_also_if_an_earlie
     registry.generations.prepare()
     assert registry.generations.of(BY_GROUP.name)[0].kept == {}
     for store, age_s in (("postgres", 0.0), ("valkey", 7200.5), ("postgres", 60.0)):
-        registry.generations.kept(BY_GROUP.name, 1, store, age_s)
+        registry.generations.note_kept(BY_GROUP.name, 1, store, age_s)
     registry.build(V1)
     retired, live = registry.generations.of(BY_GROUP.name)
     assert live.kept == {}

@@ -60,7 +60,7 @@ def test_a_plain_name_that_cannot_move_stops_no_start(
     live = SimpleNamespace(version=1, published=False)
     registry = SimpleNamespace(
         prepare=lambda: None,
-        check=lambda _: live,
+        of_this_code=lambda _: live,
         live=lambda: {"by_group": live, "by_thing": live},
         being_built=list,
         all=list,

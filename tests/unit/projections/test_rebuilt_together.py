@@ -51,7 +51,7 @@ class Registry:
     def rebuilding(self, view: str) -> Iterator[Any]:
         self.held.add(view)
         try:
-            yield SimpleNamespace(check=lambda: None)
+            yield SimpleNamespace(check_held=lambda: None)
         finally:
             self.held.remove(view)
 
@@ -90,9 +90,9 @@ class Registry:
     def forget(self, view: str, generation: int) -> None:
         del self.states[view, generation]
 
-    def published(self, view: str, generation: int) -> None: ...
+    def note_published(self, view: str, generation: int) -> None: ...
 
-    def measured(self, *_: object) -> None: ...
+    def note_bulk(self, *_: object) -> None: ...
 
 
 class Store(MemoryStore):
