@@ -18,7 +18,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.kafka_heartbeats import beating
 from projections.errors import StoreUnavailable
 from projections.generations.engine import holds_events
-from projections.generations.sources import ends, sources
+from projections.generations.sources import ends_of, sources
 from projections.generations.stream_report import note_start
 from projections.parts import LIVE, STREAMS, ready_file
 from projections.service import Service, served
@@ -148,7 +148,7 @@ def _have_records(service: Service, views: Sequence[StreamView], stop: threading
     with closing(KafkaLog(service.settings)) as event_log:
         while not stop.is_set():
             try:
-                found = ends(event_log, sources(views, service.settings))
+                found = ends_of(event_log, sources(views, service.settings))
                 if holds_events(event_log, {each: (0, end) for each, end in found.items()}):
                     return True
             except LogUnavailable as error:

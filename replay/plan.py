@@ -13,8 +13,7 @@ from eventlog.source_positions import topic_and_partition
 from projections.engines import EngineChoice, why_spark
 from projections.generations.registry import Generation
 from projections.generations.selection import ALL, Selection
-from projections.generations.sources import ends as ends_of
-from projections.generations.sources import sources
+from projections.generations.sources import ends_of, sources
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
 from replay.output import AsJson, Cell, print_json, show_notes, show_table

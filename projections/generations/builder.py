@@ -12,14 +12,13 @@ from typing import Final, NamedTuple
 from eventlog.errors import EventLogError
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
 from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading
 from projections.generations.dropping import Drop, drop_unfinished
 from projections.generations.engine import Engine, Failure, Load, StreamQueries, holds_events, offsets_in
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generations, RebuildLock
-from projections.generations.sources import ends, sources
+from projections.generations.sources import ends_of, patch_ends, sources
 from projections.generations.top_up import top_up
 from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
@@ -120,12 +119,9 @@ class Builder:
         )
 
     def noted(self, views: Sequence[View]) -> Noted:
-        """The ends of `patches`, then those of the sources.
-
-        In this order, patches of events after the noted end of a source come after the noted end of `patches`.
-        """
-        patch_starts = {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
-        return Noted(patch_starts, ends(self.log, sources(views, self.settings)))
+        """The ends of `patches`, then those of the sources: see `patch_ends`."""
+        patch_starts = patch_ends(self.log, self.settings)
+        return Noted(patch_starts, ends_of(self.log, sources(views, self.settings)))
 
     @contextmanager
     def filled(self, build: Build) -> Iterator[None]:

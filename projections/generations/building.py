@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Final
 
@@ -16,13 +17,12 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_a
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES
 from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
 from projections.generations.engine import BulkResult, Engine, Failure, Load, holds_events, offsets_in
 from projections.generations.refused import add_rows
 from projections.generations.registry import RebuildLock
 from projections.generations.selection import ALL, Selection
-from projections.generations.sources import read_by
+from projections.generations.sources import patch_ends, read_by
 from projections.loading.loader import Loader
 from projections.settings import StoreSettings
 from projections.stores.open import opened
@@ -195,7 +195,7 @@ class Build:
                 self.target,
                 self.stores,
                 loaders,
-                self._ends,
+                partial(patch_ends, self.log, self.settings),
                 lambda done, total: self.on_step(Step(self.target.view.name, "catch-up", done, total)),
             )
 
@@ -208,9 +208,6 @@ class Build:
         yield
         taken = self.result.phases[name] = time.monotonic() - began
         log.info("%s g%d: %s took %.2f s", self.target.view.name, self.target.generation, name, taken)
-
-    def _ends(self) -> dict[int, int]:
-        return {each: self.log.end(PATCHES, each) for each in range(self.settings.patch_partitions)}
 
 
 @contextmanager

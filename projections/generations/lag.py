@@ -18,8 +18,7 @@ from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
 from projections.generations.kept import missed, missed_since
 from projections.generations.registry import Generation, Generations
-from projections.generations.sources import ends as ends_of
-from projections.generations.sources import sources
+from projections.generations.sources import ends_of, sources
 from projections.generations.stream_report import StreamReport, read_report
 from projections.parts import LIVE, STREAMS
 from projections.registry import ViewRegistry

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.source_positions import sources_of, topic_and_partition
+from eventlog.topics import PATCHES
 from projections.view import View
 
 
@@ -21,6 +22,14 @@ def read_by(view: View, ranges: Mapping[str, tuple[int, int]]) -> dict[str, tupl
     return {source: part for source, part in ranges.items() if view.reads(topic_and_partition(source)[0])}
 
 
-def ends(log: EventLog, sources: Iterable[str]) -> dict[str, int]:
+def ends_of(log: EventLog, sources: Iterable[str]) -> dict[str, int]:
     """The end of each source; raises LogUnavailable."""
-    return {each: log.end(*topic_and_partition(each)) for each in sources}
+    return {source: log.end(*topic_and_partition(source)) for source in sources}
+
+
+def patch_ends(log: EventLog, settings: LogSettings) -> dict[int, int]:
+    """The end of each partition of `patches`; raises LogUnavailable.
+
+    Read them before the ends of sources: then the patches of all events after those come after these.
+    """
+    return {partition: log.end(PATCHES, partition) for partition in range(settings.patch_partitions)}

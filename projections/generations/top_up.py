@@ -8,12 +8,10 @@ from typing import Final
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES
 from projections.errors import GenerationMissing
 from projections.generations.engine import Engine, holds_events
 from projections.generations.lag import position
-from projections.generations.sources import ends as ends_of
-from projections.generations.sources import read_by, sources
+from projections.generations.sources import ends_of, patch_ends, read_by, sources
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import read_into
 from projections.loading.refused_patches import apply_fitting
@@ -36,8 +34,7 @@ def top_up(
     Afterwards its ledgers continue at the end that `patches` had before. Raises GenerationMissing if a ledger is gone,
     StoreUnavailable and LogUnavailable.
     """
-    # `patches` first: patches of events after the noted end of `events` come after the noted end of `patches`
-    patch_starts = {each: log.end(PATCHES, each) for each in range(settings.patch_partitions)}
+    patch_starts = patch_ends(log, settings)  # before the ends of sources
     ends = ends_of(log, sources([target.view], settings))
     reached = []
     for store in stores:
