@@ -27,7 +27,7 @@ from projections.folding.passes import Outcome, Pass, times_of
 from projections.folding.slices import SLICE_OFFSETS
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import SparkWorkers, TaskFailed, Workers
-from projections.generations.engine import BulkResult, Failure, Load, Ranges, offsets_in
+from projections.generations.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
 from projections.generations.selection import Selection
 from projections.stores.names import patch_key, table_key
 from projections.table.patch import Patch
@@ -88,7 +88,7 @@ class FoldingEngine:
                 passed = self._pass([loads[each] for each in taken], workers, [programs[each] for each in taken])
                 found = dict(zip(taken, passed, strict=True))
                 return [found.get(number, OnlySpark(reason)) for number, reason in enumerate(reasons)]
-        except (ProjectionError, EventLogError, OSError) as error:
+        except FAILURES as error:
             return [error] * len(loads)
 
     def _pass(
@@ -108,7 +108,7 @@ class FoldingEngine:
         )
         try:
             return one.run()
-        except (TaskFailed, ProjectionError, EventLogError, OSError) as error:
+        except (TaskFailed, *FAILURES) as error:
             half = len(loads) // 2
             if _disk_is_full(error):
                 one.forget()
@@ -130,7 +130,7 @@ class FoldingEngine:
             case OnlySpark():
                 try:
                     spark = self.spark_for(load.view, str(outcome))
-                except (ProjectionError, EventLogError, OSError) as error:
+                except FAILURES as error:
                     return error
                 return self._settled(load, *self._pass([load], spark, [combining(load.view)], spark))
             case TaskFailed():
@@ -213,7 +213,7 @@ class FoldingEngine:
         log.info("%s: Spark reads the events: %s", view.tag, reason)
         try:
             return self.spark()
-        except (ProjectionError, EventLogError, OSError):
+        except FAILURES:
             raise
         except Exception as error:  # without Java, for example: other views need no Spark
             raise BulkLoadFailed(view.name, f"Spark does not start: {error}") from error

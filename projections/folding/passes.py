@@ -12,12 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from eventlog.errors import EventLogError
 from eventlog.letters import Letter as DeadLetter
 from eventlog.letters import time_of
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
-from projections.errors import PoisonEvent, ProjectionError
+from projections.errors import PoisonEvent
 from projections.folding import unclear
 from projections.folding.compiled import OnlySpark, Program
 from projections.folding.decoders import Decoders
@@ -28,7 +27,7 @@ from projections.folding.states import States
 from projections.folding.tasks import MAX_UNCLEAR, FoldTask, Letter, Share, divided, share_of
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import ReadBySpark, SparkWorkers, TaskFailed, Workers
-from projections.generations.engine import BulkResult, Failure, Load, Ranges, offsets_in, watched
+from projections.generations.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in, watched
 from projections.generations.selection import Selection
 from projections.loading.dead_letters import DeadLetters
 from projections.table.patch import Patch
@@ -152,7 +151,7 @@ class Pass:
             return OnlySpark(f"more than {MAX_UNCLEAR:,} records are not as declared")
         try:
             return self._write(view, shares, began)
-        except (OnlySpark, TaskFailed, ProjectionError, EventLogError, OSError) as error:
+        except (OnlySpark, TaskFailed, *FAILURES) as error:
             return error
         except Exception as error:  # of a user's fold: the other views are still written
             log.exception("%s: its rows could not be combined", self.loads[view].view.tag)

@@ -9,13 +9,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from eventlog.errors import EventLogError
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
 from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading
 from projections.generations.dropping import Drop, drop_unfinished
-from projections.generations.engine import Engine, Failure, Load, StreamQueries, holds_events, offsets_in
+from projections.generations.engine import FAILURES, Engine, Failure, Load, StreamQueries, holds_events, offsets_in
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generations, RebuildLock
 from projections.generations.sources import ends_of, patch_ends, sources
@@ -80,7 +79,7 @@ class Builder:
                 yield build
             except NotPublished:
                 raise
-            except (ProjectionError, EventLogError, OSError) as error:
+            except FAILURES as error:
                 raise RebuildFailed(view.name, build.doing, str(error)) from error
             finally:
                 self.drop_if_possible(drop_unfinished, view)
@@ -240,5 +239,5 @@ def _load_of(build: Build) -> Load[View] | Failure | None:
     """Its load, or why there can be none; None if there is nothing to load."""
     try:
         return build.bulk()
-    except (ProjectionError, EventLogError, OSError) as error:
+    except FAILURES as error:
         return error

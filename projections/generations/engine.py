@@ -66,6 +66,8 @@ class Load(Generic[Kind_co]):
 
 
 Failure = ProjectionError | EventLogError | OSError
+FAILURES: Final = (ProjectionError, EventLogError, OSError)
+"""Each kind of Failure, for `except`."""
 
 
 class Engine(Protocol):

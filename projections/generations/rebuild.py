@@ -14,6 +14,7 @@ from projections.errors import NotPublished, ProjectionError, RebuildFailed
 from projections.generations.builder import Builder, Noted, wait_for_loaders
 from projections.generations.building import Build, Loaded, Options, Rebuilt, Step
 from projections.generations.dropping import drop_old
+from projections.generations.engine import FAILURES
 from projections.generations.kept import missed, missed_since
 from projections.generations.registry import Generation
 from projections.generations.stream_report import read_report
@@ -26,7 +27,8 @@ log = logging.getLogger(__name__)
 
 MAX_TOGETHER = 16
 """Views that are rebuilt in one pass: each has loaders of its own until the running ones take over."""
-Failed = ProjectionError | EventLogError
+Ended = Rebuilt | ProjectionError | EventLogError
+"""The result of a rebuild, or why it failed."""
 
 
 @dataclass
@@ -35,11 +37,11 @@ class _Run:
 
     view: View
     steps: Generator[Build, Loaded, Rebuilt]
-    outcome: Rebuilt | Failed | None = None
+    outcome: Ended | None = None
     build: Build | None = None
     loaded: Loaded = None
 
-    def ended(self) -> list[tuple[View, Rebuilt | Failed]]:
+    def ended(self) -> list[tuple[View, Ended]]:
         """The view and the outcome; empty if it has not ended."""
         return [] if self.outcome is None else [(self.view, self.outcome)]
 
@@ -83,7 +85,7 @@ class Rebuilder(Builder):
         on_step: Callable[[Step], None] = lambda _: None,
         *,
         skip_poison: bool = False,
-    ) -> Iterator[tuple[View, Rebuilt | Failed]]:
+    ) -> Iterator[tuple[View, Ended]]:
         """Rebuild several views in one pass over the log; yields each with its result, or why it failed.
 
         See `rebuild`. A view that fails does not stop the others. Views with a query of their own come last.
@@ -97,7 +99,7 @@ class Rebuilder(Builder):
             elif view.has_own_query:
                 yield view, self._rebuild_stream(view, on_step)
 
-    def _rebuild_stream(self, view: View, on_step: Callable[[Step], None]) -> Rebuilt | Failed:
+    def _rebuild_stream(self, view: View, on_step: Callable[[Step], None]) -> Ended:
         """Rebuild a view by its own query, which afterwards continues elsewhere from where it stopped here."""
         began = time.monotonic()
         try:
@@ -113,7 +115,7 @@ class Rebuilder(Builder):
         except (ProjectionError, EventLogError) as error:
             return error
 
-    def _rebuild_realtime(self, view: View, on_step: Callable[[Step], None]) -> Rebuilt | Failed:
+    def _rebuild_realtime(self, view: View, on_step: Callable[[Step], None]) -> Ended:
         """Rebuild a view by its query over the log; afterwards it takes the patches of the running query."""
         began = time.monotonic()
         try:
@@ -128,7 +130,7 @@ class Rebuilder(Builder):
 
     def _rebuild_together(
         self, views: Sequence[View], on_step: Callable[[Step], None], skip_poison: bool
-    ) -> Iterator[tuple[View, Rebuilt | Failed]]:
+    ) -> Iterator[tuple[View, Ended]]:
         try:
             noted = self.noted(views)
         except EventLogError as error:
@@ -229,7 +231,7 @@ class Rebuilder(Builder):
                         wait_for_loaders()
             except (NotPublished, RebuildFailed):
                 raise
-            except (ProjectionError, EventLogError, OSError) as error:
+            except FAILURES as error:
                 raise RebuildFailed(view.name, build.doing, str(error)) from error
         return result
 
