@@ -14,7 +14,7 @@ from typing import Final
 FORKED: Final = multiprocessing.get_context("forkserver")
 NEEDED: Final = ("projections.folding.tasks", "projections.folding.arrow_rows", "projections.stores.postgres_bulk")
 """Modules that nearly every fold needs."""
-OTHERS: Final = ("projections.stores.elasticsearch_bulk", "projections.stores.valkey")
+OTHERS: Final = ("projections.stores.elasticsearch_bulk", "projections.stores.valkey_bulk")
 """Writers that only some folds need; they are imported here first if a view of this process has them."""
 
 

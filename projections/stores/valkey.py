@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
-import valkey
-from valkey.exceptions import NoScriptError, ValkeyError
+from valkey.exceptions import NoScriptError
 
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
-from projections.stores.documents import (
-    DocumentForm,
-    Guard,
-    by_key,
-    is_deleted,
-    take_new_patches,
-)
+from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.groups import Groups
 from projections.stores.names import cache_generation, cache_key, cache_ledger, cache_pointer, cache_rankings
 from projections.stores.rankings import Rankings, changed_places
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from projections.stores.valkey_bulk import BULK_ROWS, ValkeyWriter, document
+from projections.stores.valkey_client import NAME, connect, translated
 from projections.table.layout import Layout
 from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json, places_to_json
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-NAME: Final = "Valkey"
 ATTEMPTS: Final = 20
 """How often a row is read again because another writer was faster; there are rarely two writers."""
-BULK_ROWS: Final = 1_000
-SCRIPT_ROWS: Final = 250
-"""Rows that one run of a script writes: the server answers nobody else meanwhile, about a millisecond."""
-SCRIPT_BYTES: Final = 1024 * 1024
-"""And the bytes of their states and documents, with those of the last row beyond it: rows may be large."""
 
 # KEYS: the row, its generation's ledgers, and the sorted sets that change. ARGV: the guard as it was read (empty:
 # none), the new guard, state and document (empty: the row is deleted). If the view has rankings, also the state as it
@@ -59,15 +44,6 @@ for number = 3, #KEYS do
     if score == '' then redis.call('ZREM', ranking, member) else redis.call('ZADD', ranking, score, member) end
 end
 return 1
-"""
-
-# KEYS: rows of a new generation. ARGV: of each, the state and document (empty: the row is deleted).
-WRITE_NEW_ROWS: Final = """
-for number, row in ipairs(KEYS) do
-    local state, document = ARGV[2 * number - 1], ARGV[2 * number]
-    if document == '' then redis.call('HSET', row, 'guard', '', 'state', state)
-    else redis.call('HSET', row, 'guard', '', 'state', state, 'doc', document) end
-end
 """
 
 # KEYS: a generation's ledgers. ARGV: partition, the new `next`, the new ledger. A ledger never goes back: a loader
@@ -268,79 +244,9 @@ class _Rows:
         return ([name for name, _, _ in changes], *row, state_json or b"", *places)
 
 
-@dataclass(frozen=True)
-class ValkeyWriter:
-    """Writes the rows of one Spark partition; a repeated task writes the same hashes and members again."""
-
-    url: str
-    prefix: str
-    form: DocumentForm
-    rankings: Rankings
-
-    def write(self, rows: Iterator[pa.RecordBatch]) -> int:
-        written = 0
-        client = connect(self.url)
-        folded = (self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
-        with translated(), client:
-            digest = client.script_load(WRITE_NEW_ROWS)
-            while chunk := list(islice(folded, BULK_ROWS)):
-                with client.pipeline(transaction=False) as pipeline:
-                    with ledgers.loadable(NAME):
-                        for keys, texts in self._calls(chunk):
-                            pipeline.execute_command("EVALSHA", digest, len(keys), *keys, *texts)
-                        for name, places in self._places(chunk).items():
-                            pipeline.zadd(name, places)
-                    pipeline.execute()
-                written += len(chunk)
-        return written
-
-    def _calls(self, rows: Sequence[tuple[str, State]]) -> Iterator[tuple[list[str], list[bytes]]]:
-        """The keys and arguments of each run of WRITE_NEW_ROWS."""
-        keys: list[str] = []
-        texts: list[bytes] = []
-        size = 0
-        for key, state in rows:
-            row = orjson.dumps(state), _document(self.form, key, state)
-            keys.append(self.prefix + key)
-            texts += row
-            size += len(row[0]) + len(row[1])
-            if len(keys) == SCRIPT_ROWS or size > SCRIPT_BYTES:
-                yield keys, texts
-                keys, texts, size = [], [], 0
-        if keys:
-            yield keys, texts
-
-    def _places(self, rows: Sequence[tuple[str, State]]) -> dict[str, dict[bytes, float]]:
-        """The scores of the rows' members, by sorted set."""
-        found: dict[str, dict[bytes, float]] = {}
-        for key, state in rows if self.rankings.ranked else ():
-            for name, place in self.rankings.places(self.form, key, state).items():
-                found.setdefault(name, {})[place.member] = place.score
-        return found
-
-
-def connect(url: str) -> Any:  # half of the client's methods have no types
-    """A client, which connects at its first use."""
-    return valkey.Valkey.from_url(url, socket_timeout=10, socket_connect_timeout=3)
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raise the client's errors as StoreUnavailable."""
-    try:
-        yield
-    except (ValkeyError, OSError) as error:
-        raise StoreUnavailable(NAME, str(error)) from error
-
-
 def _row(form: DocumentForm, key: str, state: State, guard: Any) -> tuple[bytes, bytes, bytes]:
     """A row's guard, state and document."""
-    return orjson.dumps(places_to_json(guard)), orjson.dumps(state), _document(form, key, state)
-
-
-def _document(form: DocumentForm, key: str, state: State) -> bytes:
-    """What readers see of a row; empty if it is deleted."""
-    return b"" if is_deleted(state) else orjson.dumps(form.show(key, state))
+    return orjson.dumps(places_to_json(guard)), orjson.dumps(state), document(form, key, state)
 
 
 def _ledger_to_json(ledger: Ledger) -> bytes:

@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 
 from projections.settings import StoreSettings
-from projections.stores import valkey
 from projections.stores.names import cache_key
 from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
 from projections.stores.store import Target
+from projections.stores.valkey_client import connect, translated
 from projections.table.monoids import State
 
 
@@ -25,7 +25,7 @@ class ValkeyRows:
 
     def rows(self, target: Target) -> Rows:
         prefix = cache_key(self._settings.environment, target.view.name, target.generation, "")
-        with valkey.translated(), closing(valkey.connect(self._settings.valkey)) as client:
+        with translated(), closing(connect(self._settings.valkey)) as client:
             names = client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)
             while chunk := list(islice(names, CHUNK_ROWS)):
                 keys = [name.decode().removeprefix(prefix) for name in chunk]
@@ -34,7 +34,7 @@ class ValkeyRows:
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         environment = self._settings.environment
         names = [cache_key(environment, target.view.name, target.generation, key) for key in keys]
-        with valkey.translated(), closing(valkey.connect(self._settings.valkey)) as client:
+        with translated(), closing(connect(self._settings.valkey)) as client:
             return dict(_of_hashes(keys, self._states(client, names)))
 
     def size(self, target: Target) -> Size:

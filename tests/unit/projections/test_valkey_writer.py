@@ -6,7 +6,7 @@ import orjson
 
 from projections.stores.documents import DocumentForm
 from projections.stores.rankings import Rankings
-from projections.stores.valkey import SCRIPT_BYTES, SCRIPT_ROWS, ValkeyWriter
+from projections.stores.valkey_bulk import SCRIPT_BYTES, SCRIPT_ROWS, ValkeyWriter
 from projections.table.monoids import State
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType

@@ -1,0 +1,28 @@
+"""The client of Valkey, and its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import valkey
+from valkey.exceptions import ValkeyError
+
+from projections.errors import StoreUnavailable
+
+NAME: Final = "Valkey"
+
+
+def connect(url: str) -> Any:  # half of the client's methods have no types
+    """A client, which connects at its first use."""
+    return valkey.Valkey.from_url(url, socket_timeout=10, socket_connect_timeout=3)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise the client's errors as StoreUnavailable."""
+    try:
+        yield
+    except (ValkeyError, OSError) as error:
+        raise StoreUnavailable(NAME, str(error)) from error
