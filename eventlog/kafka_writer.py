@@ -18,6 +18,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, Contact, client_config, translated
 from eventlog.ports import NEXT_OFFSET, Entry, Failed, Role
 from eventlog.settings import LogSettings
+from eventlog.times import now_ms
 
 # an open transaction delays every reader
 TRANSACTION_TIMEOUT_MS = 10_000
@@ -92,7 +93,7 @@ class KafkaTransaction:
         """See Transaction.commit."""
         if next_offset is not None:
             # our own record instead of the group's offset: one atomic log, and two round trips fewer
-            self.append([Entry(self._role.owns[0], NEXT_OFFSET, b"%d" % next_offset, time.time_ns() // 1_000_000)])
+            self.append([Entry(self._role.owns[0], NEXT_OFFSET, b"%d" % next_offset, now_ms())])
         with translated("committing", self._partition):
             self._wait_for(self._batches)
             self._producer.commit_transaction(TIMEOUT_S)

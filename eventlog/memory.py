@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -14,6 +13,7 @@ from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.errors import Fenced
 from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role, partitions_of_role
+from eventlog.times import now_ms
 
 
 class _State(Enum):
@@ -179,7 +179,7 @@ class MemoryTransaction:
         """See Transaction.commit."""
         if next_offset is not None:
             role, _ = self._writer._place
-            self.append([Entry(role.owns[0], NEXT_OFFSET, b"%d" % next_offset, time.time_ns() // 1_000_000)])
+            self.append([Entry(role.owns[0], NEXT_OFFSET, b"%d" % next_offset, now_ms())])
         with self._log._changed:
             self._writer._check()
             self._end(_State.COMMITTED)

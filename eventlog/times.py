@@ -1,8 +1,14 @@
-"""Times in requests and command lines: RFC 3339, with a zone."""
+"""The time now, and times in requests and command lines: RFC 3339, with a zone."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from time import time_ns
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970, as records have their times."""
+    return time_ns() // 1_000_000
 
 
 def read_time(text: str) -> datetime:

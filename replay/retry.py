@@ -26,6 +26,7 @@ from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
 from eventlog.ports import ROUTER, Entry, EventLog, Record, Role
 from eventlog.settings import LogSettings
+from eventlog.times import now_ms
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
 from replay.errors import CannotRetry
 
@@ -117,7 +118,7 @@ class Resender:
 
     def _for_processes(self, key: str, record_key: str, value: bytes) -> Iterator[Entry]:
         if key.startswith(f"{INBOX}/"):
-            yield Entry(INBOX, record_key, value, time.time_ns() // 1_000_000)
+            yield Entry(INBOX, record_key, value, now_ms())
             return
         topic, *place = key.split("/")
         partition, offset = map(int, place[:2])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import closing
 
 from eventlog import topics
 from eventlog.letters import Letter, time_of
 from eventlog.ports import Entry, EventLog, PartitionWriter, Role, abort_on_error
+from eventlog.times import now_ms
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
         f"{role.name} read them: it was stopped for longer than the topic keeps records"
     )
     logger.error("%s", reason)
-    now_ms = time.time_ns() // 1_000_000
-    letter = Letter(reason, time_of(now_ms), None, None).to_json(
+    found_ms = now_ms()
+    letter = Letter(reason, time_of(found_ms), None, None).to_json(
         topic=role.reads, partition=partition, offset=next_offset
     )
     key = f"{role.reads}/{partition}/{next_offset}-{first - 1}"
     with abort_on_error(writer.begin()) as begun:
-        begun.append([Entry(topics.DEAD_LETTERS, key, letter, now_ms)])
+        begun.append([Entry(topics.DEAD_LETTERS, key, letter, found_ms)])
         begun.commit(first)
     return first
 

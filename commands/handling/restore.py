@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from commands.handling.refold import Refolding, chunks, waiting
 from commands.local_state.state import StateStore
 from eventlog import topics
 from eventlog.ports import NEXT_OFFSET, EventLog, Record
+from eventlog.times import now_ms
 
 _LAYOUT = "2"
 """The layout of the store; a store with another layout is not used."""
@@ -100,7 +100,7 @@ def _take(registry: CommandRegistry, store: StateStore, topic: str, chunk: list[
     latest = {record.key: record.value for record in chunk}
     positions = {topic: chunk[-1].offset + 1}
     if topic == topics.RECEIPTS:
-        store.apply({}, latest, positions, time.time_ns() // 1_000_000)
+        store.apply({}, latest, positions, now_ms())
         return
     latest.pop(NEXT_OFFSET, None)
     for stream, value in latest.items():

@@ -28,6 +28,7 @@ from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.settings import LogSettings
+from eventlog.times import now_ms
 from eventlog.topics import TopicSpec, compact_settings
 
 PREFIX: Final = "headwater.command"
@@ -161,4 +162,4 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
         traceparent=command.traceparent,
     )
     # with the current time: retention would delete old commands before they are decided
-    return command_record(envelope, typed.aggregate.id_field, typed.body, time.time_ns() // 1_000_000)
+    return command_record(envelope, typed.aggregate.id_field, typed.body, now_ms())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, Protocol
 
 import orjson
@@ -24,6 +25,7 @@ from eventlog import topics
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
+from eventlog.times import now_ms
 
 COMMIT_IDLE_S: Final = 5.0
 """How long a router may leave its offset uncommitted if no event concerns a process; this much is read again."""
@@ -93,7 +95,7 @@ def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:
     if len(record_key.encode()) > MAX_KEY_BYTES:
         raise NotAnEnvelope(f"the key of an instance has more than {MAX_KEY_BYTES} bytes")
     # with the current time: retention would delete old events before they are handled
-    return Entry(topics.INBOX, record_key, value, time.time_ns() // 1_000_000)
+    return Entry(topics.INBOX, record_key, value, now_ms())
 
 
 def or_dead_letter(record: Record, copies: Callable[[], Iterable[Entry]], *, reader: str = ROUTED_BY) -> list[Entry]:
@@ -214,16 +216,12 @@ class RoutingTask:
         places: dict[str, int | str | None] = {**dict.fromkeys(self._first_offsets), **self._behind}
         if self._router.incarnation is not None:
             places[INCARNATION] = self._router.incarnation
-        place = Entry(self._places, PLACES_KEY, orjson.dumps(places), time.time_ns() // 1_000_000)
+        place = Entry(self._places, PLACES_KEY, orjson.dumps(places), now_ms())
         with abort_on_error(writer.begin()) as begun:
-            begun.append([*sorted(entries, key=_topic), place])
+            begun.append([*sorted(entries, key=attrgetter("topic")), place])
             begun.commit(self._next_offset)
         self._noted = self._clock()
 
 
 def _size_bytes(entries: Sequence[Entry]) -> int:
     return sum([len(entry.value or b"") for entry in entries])
-
-
-def _topic(entry: Entry) -> str:
-    return entry.topic

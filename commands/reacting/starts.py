@@ -6,7 +6,6 @@ Handlers that start at the same time may each propose an offset; the first recor
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Final
@@ -18,6 +17,7 @@ from commands.handling.deleted_unread import begin_at
 from eventlog import topics
 from eventlog.errors import LogUnavailable
 from eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error, partitions_of_role
+from eventlog.times import now_ms
 
 TIMEOUT_S: Final = 30.0
 PLACES_KEY: Final = "processes"
@@ -51,7 +51,7 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
         }
         if role is not ROUTER:
             value["topic"] = log.incarnation(role.reads)
-        entry = Entry(topics.STARTS, process.name + _suffix(role), orjson.dumps(value), time.time_ns() // 1_000_000)
+        entry = Entry(topics.STARTS, process.name + _suffix(role), orjson.dumps(value), now_ms())
         log.submit(entry, 0).result(TIMEOUT_S)
     if new:
         known = read_starts(log, role)
@@ -102,7 +102,7 @@ def _begin_again(log: EventLog, role: Role) -> None:
                 logger.warning('partition %d of "%s" was made again: reading it from the start', partition, role.reads)
             with abort_on_error(writer.begin()) as begun:
                 places = orjson.dumps({INCARNATION: incarnation})
-                begun.append([Entry(role.owns[0], PLACES_KEY, places, time.time_ns() // 1_000_000)])
+                begun.append([Entry(role.owns[0], PLACES_KEY, places, now_ms())])
                 begun.commit(0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from datetime import datetime
 from typing import Final, NamedTuple, TypedDict, Unpack
 
@@ -13,6 +12,7 @@ from commands.errors import TooLarge
 from commands.receipt import reuse_key
 from eventlog.envelope import Envelope, timestamp_ms
 from eventlog.ports import Entry
+from eventlog.times import now_ms
 
 MAX_BODY_BYTES: Final = 900_000
 """Kafka's records have at most 1 MiB; the envelope, and the event that repeats the body, need space as well."""
@@ -91,7 +91,7 @@ def new_command_id() -> str:
 
 def new_command_ids(count: int) -> list[str]:
     """Several of `new_command_id`; faster, because other threads interrupt each call of the system."""
-    ms, random = f"{time.time_ns() // 1_000_000:012x}", os.urandom(10 * count).hex()
+    ms, random = f"{now_ms():012x}", os.urandom(10 * count).hex()
     return [_uuid7(ms, random[at : at + 20]) for at in range(0, 20 * count, 20)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +14,7 @@ from commands.local_state.slots import Slot
 from commands.local_state.state import StateStore
 from eventlog import topics
 from eventlog.ports import EventLog, Record
+from eventlog.times import now_ms
 
 Place = tuple[int, int]
 """Partition and offset of a receipt."""
@@ -118,7 +118,7 @@ class StoredReceipts:
         self._store.check()
         places = {record.key: _place(record).to_bytes(8, "big") for record in records}
         named = {_position_of(partition): offset for partition, offset in positions.items()}
-        self._store.apply({}, places, named, time.time_ns() // 1_000_000)
+        self._store.apply({}, places, named, now_ms())
 
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """See ReceiptIndex.add_older."""

@@ -26,6 +26,7 @@ from eventlog.capturing.values import STAND_IN_BYTES
 from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import EOF, READER, TIMEOUT_S, WRITER, client_config
 from eventlog.settings import LogSettings
+from eventlog.times import now_ms
 
 BATCH: Final = 5_000
 """How many rows are looked up, and deleted in one transaction."""
@@ -136,7 +137,7 @@ def _records(consumer: Consumer, topic: str) -> Iterator[tuple[bytes, bytes | No
 
 def _delete(writer: Producer, topic: str, partition: int, keys: Sequence[bytes], place: dict[str, Any]) -> None:
     """Append what Debezium would have for each of these keys: a delete, and a tombstone."""
-    source = {**place, "ts_ms": time.time_ns() // 1_000_000}
+    source = {**place, "ts_ms": now_ms()}
     value = msgspec.json.encode({"op": "d", "before": None, "after": None, "source": source, "transaction": None})
     writer.begin_transaction()
     for key in keys:

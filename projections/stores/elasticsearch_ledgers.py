@@ -73,7 +73,7 @@ class ElasticsearchLedgers:
 
     def known(self, target: Target) -> dict[int, KnownLedger]:
         """The ledgers of a generation, as this process knows them."""
-        return self._held.get(_name(target)) or self.look_up(target)
+        return self._held.get(target.id) or self.look_up(target)
 
     def forget(self, target: Target | None = None) -> None:
         """Forget one generation, or (None) all; progress that was not written yet is read again."""
@@ -81,8 +81,8 @@ class ElasticsearchLedgers:
             self._held.clear()
             self._targets.clear()
         else:
-            self._held.pop(_name(target), None)
-            self._targets.pop(_name(target), None)
+            self._held.pop(target.id, None)
+            self._targets.pop(target.id, None)
 
     def look_up(self, target: Target) -> dict[int, KnownLedger]:
         """Read the ledgers of a generation."""
@@ -92,7 +92,7 @@ class ElasticsearchLedgers:
             )
             for each in self._read(target)
         }
-        self._held[_name(target)], self._targets[_name(target)] = found, target
+        self._held[target.id], self._targets[target.id] = found, target
         return found
 
     def look_again(self, target: Target) -> None:
@@ -100,7 +100,7 @@ class ElasticsearchLedgers:
 
         A ledger that no other process has written may be more recent here; it is written with the next batch.
         """
-        ours = self._held.get(_name(target), {})
+        ours = self._held.get(target.id, {})
         held = self.look_up(target)
         for partition, theirs in held.items():
             if partition in ours and ours[partition].version == theirs.version:
@@ -132,7 +132,7 @@ class ElasticsearchLedgers:
         return [
             (target, partition, held)
             for target in targets
-            for partition, held in self._held.get(_name(target), {}).items()
+            for partition, held in self._held.get(target.id, {}).items()
             if held.dirty
         ]
 
@@ -150,7 +150,7 @@ class ElasticsearchLedgers:
                 held.version = version_of(outcome)
                 held.dirty, held.written_at = False, time.monotonic()
             elif outcome["status"] == CONFLICT:
-                overtaken[_name(target)] = target
+                overtaken[target.id] = target
             else:
                 self.forget(target)
                 raise StoreUnavailable(NAME, f"ledger {partition} of {target.view.name}: {outcome.get('error')}")
@@ -183,10 +183,6 @@ class ElasticsearchLedgers:
 def version_of(found: Mapping[str, Any]) -> Version:
     """The version of a document that was read or written."""
     return found["_seq_no"], found["_primary_term"]
-
-
-def _name(target: Target) -> tuple[str, int]:
-    return target.view.name, target.generation
 
 
 def _id(target: Target, partition: int) -> str:

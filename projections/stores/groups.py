@@ -25,20 +25,16 @@ class Groups:
 
     def rows(self, target: Target) -> int:
         """The number of rows of the next group."""
-        return self._rows.get(_name(target), FIRST_ROWS)
+        return self._rows.get(target.id, FIRST_ROWS)
 
     def note(self, target: Target, rows: int, size_bytes: int) -> None:
         """Note that so many rows were written, and their size when they were encoded."""
         if rows:
             fitting = rows * GROUP_BYTES // max(1, size_bytes)
-            self._rows[_name(target)] = max(1, min(fitting, max(self.rows(target), rows * GROWTH)))
+            self._rows[target.id] = max(1, min(fitting, max(self.rows(target), rows * GROWTH)))
 
     def of(self, target: Target, patches: Mapping[str, list[Patch]]) -> Iterator[dict[str, list[Patch]]]:
         """The patches of a generation, by key, in groups; `note` between two of them is heeded."""
         keys = iter(patches)
         while group := {key: patches[key] for key in islice(keys, self.rows(target))}:
             yield group
-
-
-def _name(target: Target) -> tuple[str, int]:
-    return target.view.name, target.generation

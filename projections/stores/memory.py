@@ -48,10 +48,10 @@ class MemoryStore:
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         fresh = {partition: ledgers.initial_ledger(bulk_ends, offset) for partition, offset in patch_starts.items()}
-        self._memory.generations[_name(target)] = _Generation(fresh)
+        self._memory.generations[target.id] = _Generation(fresh)
 
     def bulk_writer(self, target: Target) -> BulkWriter:
-        return _Writer(self._memory.generations[_name(target)].rows, DocumentForm.of(target.view))
+        return _Writer(self._memory.generations[target.id].rows, DocumentForm.of(target.view))
 
     def finish(self, target: Target) -> Collection[str]:
         """Nothing to do: rows are readable at once."""
@@ -61,16 +61,16 @@ class MemoryStore:
         self._memory.published[target.view.name] = target.generation
 
     def drop(self, target: Target) -> None:
-        self._memory.generations.pop(_name(target), None)
+        self._memory.generations.pop(target.id, None)
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        held = self._memory.generations.get(_name(target))
+        held = self._memory.generations.get(target.id)
         return held.copy().ledgers if held else {}
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         changed: dict[tuple[str, int], _Generation] = {}
         for target in targets:
-            held = self._memory.generations.get(_name(target))
+            held = self._memory.generations.get(target.id)
             if held is None:
                 raise GenerationMissing(target.view.name, target.generation)
             ledgers.check(self.name, target, held.ledgers, batches)
@@ -78,7 +78,7 @@ class MemoryStore:
             for partition, batch in batches.items():
                 new = ledgers.take_new(held.ledgers[partition], batch, target.tag)
                 held.rows |= ledgers.combined(target.view.layout, held.rows, new)
-            changed[_name(target)] = held
+            changed[target.id] = held
             self._fault("rows written")
         self._fault("ledger written")
         self._memory.generations.update(changed)
@@ -86,7 +86,7 @@ class MemoryStore:
     def rows(self, target: Target) -> dict[str, dict[str, Any]]:
         """The visible rows of a generation, by key."""
         form = DocumentForm.of(target.view)
-        rows = self._memory.generations[_name(target)].rows
+        rows = self._memory.generations[target.id].rows
         return {key: form.show(key, state) for key, state in rows.items() if not is_deleted(state)}
 
     def settle(self, *, now: bool = False) -> None:
@@ -105,7 +105,3 @@ class _Writer:
         folded = dict(self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
         self.rows.update(folded)
         return len(folded)
-
-
-def _name(target: Target) -> tuple[str, int]:
-    return target.view.name, target.generation

@@ -21,6 +21,11 @@ class Target:
     generation: int
 
     @property
+    def id(self) -> tuple[str, int]:
+        """The name of its view, and its number."""
+        return self.view.name, self.generation
+
+    @property
     def tag(self) -> str:
         """Begins the keys of its patches."""
         return self.view.patch_tag(self.generation)

@@ -7,7 +7,6 @@ published, the owner of each partition brings the public topic to it: only rows 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -15,6 +14,7 @@ from eventlog.admin import empty_partition, prepare_topics, remove_topics
 from eventlog.errors import Fenced, LeftOpen, LogUnavailable
 from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry, EventLog, abort_on_error
+from eventlog.times import now_ms
 from projections.errors import StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
@@ -59,7 +59,7 @@ class TopicStore:
             prepare_topics(self._settings, specs)
             for partition, offset in patch_starts.items():
                 progress = Progress(ledgers.initial_ledger(bulk_ends, offset))
-                entry = Entry(generation_topic(target), LEDGER, progress_to_json(progress), time.time_ns() // 1_000_000)
+                entry = Entry(generation_topic(target), LEDGER, progress_to_json(progress), now_ms())
                 writer = self._log.own(partition, building_role(target))
                 with abort_on_error(writer.begin()) as begun:
                     begun.append([entry])

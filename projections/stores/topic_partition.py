@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -16,6 +17,7 @@ from eventlog.envelope import decode, timestamp_ms
 from eventlog.errors import LogUnavailable, NotAnEnvelope
 from eventlog.ports import Entry, EventLog, abort_on_error
 from eventlog.source_positions import topic_and_partition
+from eventlog.times import now_ms
 from eventlog.topics import MAX_RECORD_BYTES
 from projections.errors import GenerationMissing, Unloadable
 from projections.stores import ledgers
@@ -163,8 +165,8 @@ class OwnedPartition:
 
     def _written(self, patch: Patch) -> _Written:
         """The records of a row. Raises Unloadable if it is too large, or does not fit its columns."""
-        batch, now_ms = _number(patch), time.time_ns() // 1_000_000
-        entries = [Entry(self._topic, ROW + patch.key, row_to_json(batch, patch.fields), now_ms)]
+        batch = _number(patch)
+        entries = [Entry(self._topic, ROW + patch.key, row_to_json(batch, patch.fields), now_ms())]
         if self._shows is not None and self._awaited is None:
             with ledgers.loadable(NAME):
                 data = self._rows.data(patch.key, patch.fields)
@@ -180,10 +182,10 @@ class OwnedPartition:
 
     def _write(self, rows: Sequence[_Written]) -> None:
         """Write rows and the ledger in one transaction."""
-        ledger = Entry(self._topic, LEDGER, progress_to_json(self._progress), time.time_ns() // 1_000_000)
+        ledger = Entry(self._topic, LEDGER, progress_to_json(self._progress), now_ms())
         entries = [ledger, *(entry for row in rows for entry in row.entries)]
         with abort_on_error(self._writer.begin()) as begun:
-            begun.append(sorted(entries, key=_topic))
+            begun.append(sorted(entries, key=attrgetter("topic")))
             self._fault("rows written")
             begun.commit()
         self._noted, self._noted_at = self._progress, time.monotonic()
@@ -258,10 +260,6 @@ def _parts(rows: Sequence[_Written]) -> list[list[_Written]]:
 def _number(patch: Patch) -> int:
     """The number of the batch that computed the row, or the offset of its record."""
     return patch.place.offset
-
-
-def _topic(entry: Entry) -> str:
-    return entry.topic
 
 
 def _shown(publication: Publication | None, target: Target) -> Publication | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from eventlog.ports import Entry, EventLog
+from eventlog.times import now_ms
 from projections.stores.topic_records import PUBLISHED
 
 LOOK_S: Final = 0.5
@@ -65,5 +66,5 @@ class Publications:
         return found
 
     def _write(self, view: str, value: bytes | None) -> None:
-        self._log.submit(Entry(PUBLISHED, view, value, time.time_ns() // 1_000_000), 0).result(TIMEOUT_S)
+        self._log.submit(Entry(PUBLISHED, view, value, now_ms()), 0).result(TIMEOUT_S)
         self._looked = float("-inf")

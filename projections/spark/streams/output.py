@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from eventlog.settings import LogSettings
+from eventlog.times import now_ms
 from eventlog.topics import PATCHES
 from projections.errors import ViewDeclarationError
 from projections.loading.decoding import BATCH as BATCH_MEMBER
@@ -86,7 +86,7 @@ def numbered(texts: DataFrame, batch: int, settings: LogSettings) -> DataFrame:
     batch: its number. It is in the value as text: Spark compiles a query again for each new number in it, but not for
     a new text.
     """
-    member = json.dumps({BATCH_MEMBER: batch, "t": time.time_ns() // 1_000_000}, separators=(",", ":"))[:-1]
+    member = json.dumps({BATCH_MEMBER: batch, "t": now_ms()}, separators=(",", ":"))[:-1]
     start = f'{member},"c":{_UNNUMBERED[:-1]}{batch}'
     return sendable(
         texts.selectExpr(

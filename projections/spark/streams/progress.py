@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,6 +10,7 @@ from confluent_kafka import KafkaError, Producer
 
 from eventlog.kafka_client import client_config, translate
 from eventlog.settings import LogSettings
+from eventlog.times import now_ms
 from eventlog.topics import PATCHES
 from projections.loading.decoding import PROGRESS
 
@@ -36,11 +36,11 @@ class ProgressSender:
             if error is not None:
                 failed.append(error)
 
-        topic, now_ms = self._settings.topic(PATCHES), time.time_ns() // 1_000_000
+        topic, sent_ms = self._settings.topic(PATCHES), now_ms()
         for source, end in ends.items():
             if not end or self._sent.get(source) == end:
                 continue
-            value = json.dumps({"p": source, "o": end - 1, "t": now_ms, "v": [self._tag]})
+            value = json.dumps({"p": source, "o": end - 1, "t": sent_ms, "v": [self._tag]})
             for partition in range(self._settings.patch_partitions):
                 self._producer.produce(topic, value, PROGRESS + source.encode(), partition, report)
         self._producer.flush()
