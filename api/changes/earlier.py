@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
 from api.changes.patch_tail import Touched, touches
 from api.changes.subscription import MAX_CHANGES, ResetReason
 from api.ports import GenerationGone, Live, Searcher, ViewReader
+from api.reads.threads import Threads
 from eventlog import topics
 from eventlog.ports import EventLog
 from projections.errors import StoreUnavailable
@@ -28,11 +28,11 @@ class EarlierPatches:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="catch-up")
+        self._threads = Threads(2, "catch-up")
 
     def close(self) -> None:
         """Stop reading."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def touched(
         self, tag: str, start: Offsets, end: Offsets, keys: frozenset[str] | None = None
@@ -40,7 +40,7 @@ class EarlierPatches:
         """The rows touched from `start` to `end`, else why they are unknown; raises LogUnavailable."""
         if start == end:
             return {}
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, tag, start, end, keys)
+        return await self._threads.run(self._read, tag, start, end, keys)
 
     def _read(self, tag: str, start: Offsets, end: Offsets, keys: frozenset[str] | None) -> Touched | ResetReason:
         for partition, offset in start.items():

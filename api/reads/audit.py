@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from api.portions import MAX_PAGE_BYTES, next_portion
+from api.reads.threads import Threads
 from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, Position, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
@@ -67,14 +66,14 @@ class AuditReader:
 
     def __init__(self, log: EventLog, threads: int = 2) -> None:
         self._log = log
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="audit")
+        self._threads = Threads(threads, "audit")
 
     async def open(self) -> None:
         """Nothing to do: the log connects at its first use."""
 
     async def close(self) -> None:
         """End the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
         """At most `limit` events from these offsets on; a partition without one starts at `event_filter.since`.
@@ -82,7 +81,7 @@ class AuditReader:
         There are fewer if they are large, or if the page reads as much of the log as it may.
         Raises LogUnavailable.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._page, starts, event_filter, limit)
+        return await self._threads.run(self._page, starts, event_filter, limit)
 
     def _page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
         merged = _Merged(self._log, {p: self._start(p, starts, event_filter) for p in range(self._log.partitions)})

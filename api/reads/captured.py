@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from api.awaited import row_key
 from api.errors import UnknownSource
+from api.reads.threads import Threads
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.progress import Commit, Progress
 from eventlog.ports import EventLog
 from eventlog.source_positions import source_id, topic_and_partition
-
-Answer = TypeVar("Answer")
 
 
 class CapturedReader:
@@ -35,14 +32,14 @@ class CapturedReader:
         self._log, self._snapshot_of = log, snapshot_of
         self._progress = {name: Progress(log, source) for name, source in sources.items()}
         self._looking: dict[str, asyncio.Task[Commit | None]] = {}
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="captured-reader")
+        self._threads = Threads(threads, "captured-reader")
 
     async def open(self) -> None:
         """Nothing to do: the log connects at its first use."""
 
     async def close(self) -> None:
         """End the threads, without waiting for reads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     def source(self, name: str) -> Source:
         """The source with this name; raises UnknownSource."""
@@ -54,14 +51,14 @@ class CapturedReader:
         """The last transaction whose changes, and those of all before it, are in the log; raises LogUnavailable."""
         looking = self._looking.get(name)
         if looking is None:
-            looking = asyncio.create_task(self._run(self._progress[self.source(name).name].last_commit))
+            looking = asyncio.create_task(self._threads.run(self._progress[self.source(name).name].last_commit))
             self._looking[name] = looking
             looking.add_done_callback(lambda task: self._end_look(name, task))
         return await asyncio.shield(looking)  # one client that leaves does not end it for the others
 
     async def stored_ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics, committed or not; raises LogUnavailable."""
-        return await self._run(
+        return await self._threads.run(
             lambda: {
                 source_id(topic, partition): end
                 for topic in topics
@@ -71,7 +68,7 @@ class CapturedReader:
 
     async def committed_ends(self, sources: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last committed record of each of these sources; raises LogUnavailable."""
-        return await self._run(lambda: {each: self._log.end(*topic_and_partition(each)) for each in sources})
+        return await self._threads.run(lambda: {each: self._log.end(*topic_and_partition(each)) for each in sources})
 
     async def changed_rows(self, table: type[Captured], source: str, start: int, end: int) -> Mapping[str, int]:
         """The last offset of each row that was changed from `start` to `end`, by the row's key.
@@ -83,16 +80,13 @@ class CapturedReader:
             records = self._log.read(*topic_and_partition(source), start, end)
             return {key: record.offset for record in records if (key := row_key(table, record)) is not None}
 
-        return await self._run(read)
+        return await self._threads.run(read)
 
     async def snapshot(self, name: str) -> Snapshot | None:
         """The last snapshot that the source's connector reported; raises LogUnavailable."""
-        return await self._run(lambda: self._snapshot_of(self.source(name)))
+        return await self._threads.run(lambda: self._snapshot_of(self.source(name)))
 
     def _end_look(self, name: str, task: asyncio.Task[Commit | None]) -> None:
         self._looking.pop(name, None)
         if not task.cancelled():
             task.exception()  # each client has raised it, or has left
-
-    async def _run(self, read: Callable[[], Answer]) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, read)

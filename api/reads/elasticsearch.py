@@ -13,6 +13,7 @@ from api.errors import BadParameter
 from api.filters import AnyOf, Condition, in_either_case
 from api.ports import Applied, GenerationGone, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Order, Query, place_column
+from api.reads.ledgers import StoredLedgers, applied_in, next_in
 from projections.errors import StoreUnavailable
 from projections.stores.elasticsearch_answers import IndexGone, documents
 from projections.stores.elasticsearch_mapping import GUARD
@@ -90,13 +91,13 @@ class ElasticsearchReader:
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
-        return {partition: places_from_json(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
+        return applied_in(await self._ledgers(live))
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The loader's next `patches` offset, by partition."""
-        return {partition: each["next"] for partition, each in (await self._ledgers(live)).items()}
+        return next_in(await self._ledgers(live))
 
-    async def _ledgers(self, live: Live) -> dict[int, Mapping[str, Any]]:
+    async def _ledgers(self, live: Live) -> StoredLedgers:
         partitions = {
             ledger_document(live.view.name, live.generation, partition): partition
             for partition in range(self._partitions)

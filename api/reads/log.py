@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
+from api.reads.threads import Threads
 from eventlog.envelope import Envelope, Position, decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import EventLog, Record
@@ -25,20 +24,20 @@ class LogReader:
         self._remembered = remembered
         self._events: OrderedDict[Position, Envelope] = OrderedDict()
         self._known_ends: dict[str, int] = {}
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="log-reader")
+        self._threads = Threads(threads, "log-reader")
 
     async def open(self) -> None:
         """Nothing to do: the log connects at its first use."""
 
     async def close(self) -> None:
         """End the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def event_at(self, position: Position) -> Envelope | None:
         """The event at `position`; None if there is none, or if it cannot be read."""
         known = self._events.get(position)
         if known is None:
-            known = await asyncio.get_running_loop().run_in_executor(self._threads, self._read, position)
+            known = await self._threads.run(self._read, position)
             if known is None:
                 return None
             self._events[position] = known
@@ -50,11 +49,11 @@ class LogReader:
 
     async def record_at(self, place: SourcePosition) -> Record | None:
         """The record at this place of any source; None if there is none."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._record, place)
+        return await self._threads.run(self._record, place)
 
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._ends, topics)
+        return await self._threads.run(self._ends, topics)
 
     def _read(self, position: Position) -> Envelope | None:
         record = self._record(SourcePosition(EVENTS, position))

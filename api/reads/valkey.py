@@ -13,6 +13,7 @@ from api.cursor import typed_beyond
 from api.ports import Applied, GenerationGone, Live, NotRanked, Page, Row
 from api.query import Query
 from api.rankings import ranking_for
+from api.reads.ledgers import StoredLedgers, applied_in, next_in
 from projections.errors import StoreUnavailable
 from projections.stores.names import cache_key, cache_ledger, cache_rankings
 from projections.stores.rankings import Rankings
@@ -124,11 +125,11 @@ class ValkeyReader:
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
-        return {partition: places_from_json(each["applied"]) for partition, each in (await self._ledgers(live)).items()}
+        return applied_in(await self._ledgers(live))
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The loader's next `patches` offset, by partition."""
-        return {partition: each["next"] for partition, each in (await self._ledgers(live)).items()}
+        return next_in(await self._ledgers(live))
 
     async def _check(self, live: Live) -> None:
         """Raise GenerationGone if the server does not have the generation: then a missing row says nothing."""
@@ -136,7 +137,7 @@ class ValkeyReader:
         if not await self._ask(self._client.exists(ledgers)):
             raise GenerationGone(ledgers)
 
-    async def _ledgers(self, live: Live) -> dict[int, Mapping[str, Any]]:
+    async def _ledgers(self, live: Live) -> StoredLedgers:
         name = cache_ledger(self._environment, live.view.name, live.generation)
         fields = await self._ask(self._client.hgetall(name))
         return {int(partition): orjson.loads(entry) for partition, entry in fields.items()}

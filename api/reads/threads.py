@@ -1,0 +1,26 @@
+"""Threads for reads that block, so that the event loop answers other requests meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, TypeVarTuple
+
+Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
+
+
+class Threads:
+    """Threads with this name; they are started when they are needed."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._executor = ThreadPoolExecutor(size, thread_name_prefix=name)
+
+    async def run(self, read: Callable[[*Arguments], Answer], *args: *Arguments) -> Answer:
+        """The result of `read`, called in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, read, *args)
+
+    def close(self) -> None:
+        """End the threads, without waiting for reads."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
