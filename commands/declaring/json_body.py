@@ -7,6 +7,8 @@ from typing import Any
 
 import orjson
 
+from eventlog.integers import fits_64_bits
+
 NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: remove it"}
 
 
@@ -22,7 +24,7 @@ def canonical(data: object) -> tuple[bytes, list[dict[str, Any]]]:
 def too_large(data: object, place: tuple[str | int, ...] = ()) -> Iterator[dict[str, Any]]:
     """Details of integers that no store can hold, in pydantic's form."""
     match data:
-        case int() if not -(2**63) <= data < 2**63:
+        case int() if not fits_64_bits(data):
             yield {"type": "int_too_large", "loc": place, "msg": f"{data} needs more than 64 bits: send it as text"}
         case Mapping():
             for name, value in data.items():

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from eventlog.integers import fits_64_bits
+
 Kind = type
 """The kind of a field: str, int, float, bool, datetime, or object for everything else."""
 
@@ -189,7 +191,7 @@ def split(field: str, into: tuple[str, ...], at: str) -> Split:
 
 def scaled(by: int | float) -> Scaled:
     """A number in another unit: multiplied by `by`. A result of more than 64 bits cannot be read."""
-    if isinstance(by, int) and not -(2**63) <= by < 2**63:
+    if isinstance(by, int) and not fits_64_bits(by):
         raise ValueError(f"scaled({by!r}): give a number within 64 bits")
     return Scaled(by)
 

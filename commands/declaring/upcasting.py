@@ -36,6 +36,7 @@ from commands.declaring.steps import (
     name_of,
 )
 from commands.declaring.times import is_time
+from eventlog.integers import fits_64_bits
 
 WHOLE: Final = r"-?[0-9]+"
 NUMBER: Final = r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"
@@ -227,7 +228,7 @@ def evaluate(lineage: Lineage, data: Mapping[str, Any]) -> Any:
 def fits(value: Any, kind: Kind) -> bool:
     """Whether a JSON value is of this kind: integers of up to 64 bits, finite floats, times (see `is_time`)."""
     if kind is int:
-        return type(value) is int and -(2**63) <= value < 2**63
+        return type(value) is int and fits_64_bits(value)
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     if kind is datetime:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from eventlog.capturing.columns import Column, Kind, Truncated
+from eventlog.integers import fits_64_bits
 
 PLACEHOLDER: Final = "__headwater_unchanged__"
 """What Debezium writes in place of a long value that an update did not change, because PostgreSQL does not send it."""
@@ -98,7 +99,7 @@ def _integer(value: Any) -> int | None:
     if value in NOT_FINITE:
         return None
     number = value if isinstance(value, int) else int(value)  # a numeric column is text
-    if not -(2**63) <= number < 2**63:
+    if not fits_64_bits(number):
         raise ValueError(f"{number} needs more than 64 bits: declare it as Decimal")
     return number
 
@@ -150,7 +151,7 @@ def _json(value: Any) -> Any:
 def _with_floats(document: Any) -> Any:
     """A document without integers of more than 64 bits, which no store holds: they become floats, as in JavaScript."""
     match document:
-        case int() if not -(2**63) <= document < 2**63:
+        case int() if not fits_64_bits(document):
             return float(document)
         case dict():
             return {name: _with_floats(each) for name, each in document.items()}

@@ -28,6 +28,7 @@ from eventlog.capturing.values import (
     is_stand_in,
 )
 from eventlog.envelope import Envelope
+from eventlog.integers import fits_64_bits
 from eventlog.source_positions import source_id
 from projections.table.rows import Deleted, row_of
 
@@ -216,12 +217,12 @@ def _text(value: Any) -> str:
 
 
 def _integer(value: Any) -> int | Absent | None:
-    if type(value) is int and -(2**63) <= value < 2**63:
+    if type(value) is int and fits_64_bits(value):
         return value
     text = _text(value)
     if text in NOT_FINITE:
         return None
-    if not _WHOLE.fullmatch(text) or len(text) > MAX_DIGITS or not -(2**63) <= int(text) < 2**63:
+    if not _WHOLE.fullmatch(text) or len(text) > MAX_DIGITS or not fits_64_bits(int(text)):
         return Absent.UNFIT
     return int(text)
 

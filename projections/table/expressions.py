@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, Position
+from eventlog.integers import fits_64_bits
 from eventlog.topics import EVENTS
 from projections.table.declared import storage_word
 from projections.table.types import SPARK_TYPES, ColumnType, field_types, in_milliseconds
@@ -167,7 +168,7 @@ class Arithmetic:
         if left is None or right is None:
             return None
         result = {"+": operator.add, "-": operator.sub, "*": operator.mul}[self.operator](left, right)
-        return result if isinstance(result, float) or -(2**63) <= result < 2**63 else None
+        return result if isinstance(result, float) or fits_64_bits(result) else None
 
     def python(self, event: type[Event] | None) -> str:
         name = {"+": "plus", "-": "minus", "*": "times"}[self.operator]

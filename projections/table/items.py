@@ -10,6 +10,7 @@ import orjson
 
 from commands.declaring.aggregate import Event
 from commands.declaring.times import is_time
+from eventlog.integers import fits_64_bits
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Source, attribute, identifier, literal, typed
 from projections.table.monoids.monoid import StateField
@@ -286,7 +287,7 @@ def _fits(value: Any, kind: ColumnType) -> bool:
     """Whether Spark reads a value of this JSON as one of this type; it reads any value as text."""
     match kind:
         case ColumnType.INTEGER:
-            return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+            return isinstance(value, int) and not isinstance(value, bool) and fits_64_bits(value)
         case ColumnType.FLOAT:
             return isinstance(value, int | float) and not isinstance(value, bool)
         case ColumnType.BOOLEAN:
