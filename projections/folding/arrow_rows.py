@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from projections.folding.compiled import Program
 from projections.folding.folder import Row
 from projections.folding.lists import entries
+from projections.folding.program import Program
 from projections.stores.arrow import ARROW_TYPES, arrow_array
 from projections.table.monoids import StateField
 from projections.table.types import ColumnType

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
-from projections.folding.compiled import Program
 from projections.folding.encoding import decoder, encode
 from projections.folding.folder import Fold, Row, Rows
+from projections.folding.program import Program
 
 ROWS_COMBINED: Final = 500_000
 """Rows that a task combines in memory."""

@@ -9,18 +9,18 @@ field. `table/reference.py` defines what the source must do.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Final, NamedTuple
 
 from commands.declaring.aggregate import Event
 from projections.folding.compiled_lists import INDENT, ListCode, list_code
 from projections.folding.decoders import is_raw
+from projections.folding.program import OnlySpark, Program
 from projections.table.expressions import Expression, Value, attribute
 from projections.table.fold_plan import Lift
 from projections.table.folds.fold import EVERY, Case, event_of
-from projections.table.items import items_function
+from projections.table.items import items_python
 from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum
 from projections.table.types import ColumnType, is_required
 from projections.table.view import TableView
@@ -36,48 +36,6 @@ RECORDED: Final = {
     "timestamp_ms": "message.timestamp()[1]",
 }
 """The names that expressions have for parts of a record: each is a call, which most views need not pay per event."""
-GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})
-
-
-class OnlySpark(Exception):
-    """Only Spark can read the events; the message says why."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled view; it can be pickled to other processes.
-
-    functions: the name of the function of each event type. every: that of all other types, if the view handles any
-    event. tables: the topics of the captured tables that it reads.
-    """
-
-    tag: str
-    key_name: str
-    source: str
-    monoids: tuple[Monoid, ...]
-    functions: Mapping[str, str]
-    every: str | None
-    tables: frozenset[str] = frozenset()
-
-    @cached_property
-    def fields(self) -> tuple[StateField, ...]:
-        """The slots of a row."""
-        return tuple(field for monoid in self.monoids for field in monoid.fields)
-
-    @cached_property
-    def lists(self) -> tuple[int, ...]:
-        """The slots whose values grow with the events."""
-        return tuple(at for at, field in enumerate(self.fields) if field.type in GROWING)
-
-    def namespace(self, decoders: Mapping[str, Any]) -> dict[str, Any]:
-        """The names that the source defines; decoders: the names that it may use of them."""
-        found: dict[str, Any] = {**decoders} | {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
-        found["__name__"] = f"view {self.tag}"
-        exec(compile(self.source, f"<view {self.tag}>", "exec", dont_inherit=True), found)  # noqa: S102 - our own source
-        return found
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("fields", "lists")}
 
 
 def compiled(view: TableView) -> Program:
@@ -109,48 +67,69 @@ def _compiled(view: TableView) -> Program:
 
 
 def _function(name: str, view: TableView, case: Case) -> str:
-    event = event_of(case)
-    lift = view.plan.lifts[case]
-    lifted, condition, through = lift.brings, lift.condition, lift.through
-    lists = _lists(view, lifted, event)
-    values = {
-        field.name: _value(lifted[field.name], event, field)
+    """The function that folds one event type: it reads everything, and then changes a row, or one per item."""
+    event, lift = event_of(case), view.plan.lifts[case]
+    reading = _reading(view, lift, event)
+    lines = [] if event is None else _checks(lift, event)
+    if lift.through is None:
+        lines += _one_row(lift, event, reading)
+    else:
+        lines += _row_per_item(lift, event, reading, items_python(lift.through, event))
+    return "\n".join([f"def {name}(head, data, message, partition, rows):", *_recorded(lines), *lines])
+
+
+class _Reading(NamedTuple):
+    """What is read of an event, and what then changes.
+
+    variables: by name, the source of what is read.
+    changes: the lines that change the row of `key`.
+    """
+
+    variables: Mapping[str, str]
+    changes: Sequence[str]
+
+
+def _reading(view: TableView, lift: Lift, event: type[Event] | None) -> _Reading:
+    monoids, brought = view.layout.monoids, lift.brings
+    lists = _lists(view, brought, event)
+    texts = {
+        field.name: _value(brought[field.name], event, field)
         for field in view.layout.fields
-        if field.name in lifted and field.name not in lists
+        if field.name in brought and field.name not in lists
     }
-    sums = {monoid.field.name for monoid in view.layout.monoids if isinstance(monoid, Sum)}
-    constants = {name: text for name, text in values.items() if name in sums and isinstance(lifted[name], Value)}
-    slots = {name: constants.get(name, f"v{at}") for at, name in enumerate(values)}
-    key = lift.key.python(event)
-    lines: list[str] = []
-    if event is not None:
-        lines += _checks(lift, event)
-    read = {slots[name]: text for name, text in values.items() if name not in constants}
+    sums = {monoid.field.name for monoid in monoids if isinstance(monoid, Sum)}
+    constants = {name for name in texts if name in sums and isinstance(brought[name], Value)}
+    variables = {name: text if name in constants else f"v{at}" for at, (name, text) in enumerate(texts.items())}
+    read = {variables[name]: text for name, text in texts.items() if name not in constants}
     for code in lists.values():
         read |= code.reads
-    made = ", ".join([key, *read.values()])
-    given = ", ".join(["key", *read])
-    only = f" if {condition.python(event)}" if condition is not None else ""
-    if through is None:
-        lines.append("    index = 0")
-        if condition is not None:
-            lines.append(f"    if not {condition.python(event)}:\n        return")
-        lines += [f"    key = {key}", *(f"    {slot} = {text}" for slot, text in read.items())]
-        indent = INDENT
-    else:
-        items = f"{items_function(through, event)}(data.{attribute(through)})"
-        lines.append(f"    made = [({made},) for index, item in enumerate({items}){only}]")
-        lines.append(f"    for ({given},) in made:")
-        indent = 2 * INDENT
-    body = [
+    changes = [
         "row = rows.get(key)",
         "if row is None:",
-        f"    row = rows[key] = {_empty(view.layout.monoids)}",
-        *_changes(view.layout.monoids, slots),
+        f"    row = rows[key] = {_empty(monoids)}",
+        *_changes(monoids, variables),
         *(line for code in lists.values() for line in code.changes),
     ]
-    lines += [indent + line for line in body]
-    return "\n".join([f"def {name}(head, data, message, partition, rows):", *_recorded(lines), *lines])
+    return _Reading(read, changes)
+
+
+def _one_row(lift: Lift, event: type[Event] | None, reading: _Reading) -> list[str]:
+    lines = ["index = 0"]
+    if lift.condition is not None:
+        lines += [f"if not {lift.condition.python(event)}:", "    return"]
+    lines += [f"key = {lift.key.python(event)}", *(f"{name} = {text}" for name, text in reading.variables.items())]
+    return [INDENT + line for line in (*lines, *reading.changes)]
+
+
+def _row_per_item(lift: Lift, event: type[Event] | None, reading: _Reading, items: str) -> list[str]:
+    """items: the source of the list."""
+    only = "" if lift.condition is None else f" if {lift.condition.python(event)}"
+    made = ", ".join([lift.key.python(event), *reading.variables.values()])
+    return [
+        f"    made = [({made},) for index, item in enumerate({items}){only}]",
+        f"    for ({', '.join(['key', *reading.variables])},) in made:",
+        *(2 * INDENT + line for line in reading.changes),
+    ]
 
 
 def _recorded(lines: Sequence[str]) -> list[str]:
@@ -159,15 +138,14 @@ def _recorded(lines: Sequence[str]) -> list[str]:
     return [f"    {name} = {call}" for name, call in RECORDED.items() if name in named]
 
 
-def _lists(view: TableView, lifted: Mapping[str, Expression], event: type[Event] | None) -> dict[str, ListCode]:
+def _lists(view: TableView, brought: Mapping[str, Expression], event: type[Event] | None) -> dict[str, ListCode]:
     """The code for the lists that an event changes, by field."""
-    found, at = {}, 0
-    for number, monoid in enumerate(view.layout.monoids):
-        name = monoid.fields[0].name
-        code = list_code(monoid, number, f"row[{at}]", lifted[name], event, _changes) if name in lifted else None
+    found = {}
+    for number, monoid, slots in slots_of(view.layout.monoids):
+        name, slot = next(iter(slots.items()))
+        code = list_code(monoid, number, f"row[{slot}]", brought[name], event, _changes) if name in brought else None
         if code is not None:
             found[name] = code
-        at += len(monoid.fields)
     return found
 
 
@@ -190,19 +168,25 @@ def _value(read: Expression, event: type[Event] | None, field: StateField) -> st
     return f"as_float({text})" if field.type is ColumnType.FLOAT and read.kind(event) is ColumnType.INTEGER else text
 
 
+def slots_of(monoids: Sequence[Monoid]) -> Iterator[tuple[int, Monoid, Mapping[str, int]]]:
+    """Each monoid with its number, and by field the slot in a row."""
+    free = count()
+    for number, monoid in enumerate(monoids):
+        yield number, monoid, {field.name: next(free) for field in monoid.fields}
+
+
 def _empty(monoids: Sequence[Monoid]) -> str:
     """A row that no event changed."""
     slots = ["0" if isinstance(monoid, Sum) else "None" for monoid in monoids for _ in monoid.fields]
     return f"[{', '.join(slots)}]"
 
 
-def _changes(monoids: Sequence[Monoid], slots: Mapping[str, str], row: str = "row") -> list[str]:
-    """The lines that combine the values of one event, in the variables `slots`, into `row`."""
+def _changes(monoids: Sequence[Monoid], variables: Mapping[str, str], row: str = "row") -> list[str]:
+    """The lines that combine the values of one event, in `variables` by field, into `row`."""
     lines: list[str] = []
-    at = 0
-    for number, monoid in enumerate(monoids):
-        places = {field.name: f"{row}[{at + more}]" for more, field in enumerate(monoid.fields)}
-        brought = {name: slots[name] for name in places if name in slots}
+    for number, monoid, slots in slots_of(monoids):
+        places = {name: f"{row}[{slot}]" for name, slot in slots.items()}
+        brought = {name: variables[name] for name in places if name in variables}
         match monoid:
             case Pick() | Sum() | Extreme():
                 lines += _scalar(monoid, places, brought) if brought else []
@@ -217,14 +201,13 @@ def _changes(monoids: Sequence[Monoid], slots: Mapping[str, str], row: str = "ro
             case Entries():
                 pass
             case _:
-                first = f"row[{at}]"
+                first = next(iter(places.values()))
                 patch = ", ".join(f"{name!r}: {value}" for name, value in brought.items())
                 lines += [
                     f"if {first} is None:",
                     f"    {first} = {{}}",
                     f"monoid_{number}.combine({first}, {{{patch}}})",
                 ]
-        at += len(monoid.fields)
     return lines
 
 
@@ -260,18 +243,17 @@ def _scalar(monoid: Pick | Sum | Extreme, places: Mapping[str, str], brought: Ma
 def _combine(monoids: Sequence[Monoid]) -> str:
     """`combine(row, theirs)`: combines a finished row into another."""
     lines = ["def combine(row, theirs):"]
-    at = 0
-    for number, monoid in enumerate(monoids):
-        places = {field.name: f"row[{at + more}]" for more, field in enumerate(monoid.fields)}
-        brought = {field.name: f"theirs[{at + more}]" for more, field in enumerate(monoid.fields)}
+    for number, monoid, slots in slots_of(monoids):
+        places = {name: f"row[{slot}]" for name, slot in slots.items()}
+        brought = {name: f"theirs[{slot}]" for name, slot in slots.items()}
         match monoid:
             case Pick() | Sum() | Extreme():
                 lines += _scalar(monoid, places, brought)
             case Entries():
-                name = monoid.field.name
+                ((name, ours),), (theirs,) = places.items(), brought.values()
                 lines += [
-                    f"if theirs[{at}] is not None:",
-                    f"    row[{at}] = combined(monoid_{number}, {name!r}, row[{at}], theirs[{at}])",
+                    f"if {theirs} is not None:",
+                    f"    {ours} = combined(monoid_{number}, {name!r}, {ours}, {theirs})",
                 ]
             case _:
                 ours, others = (_as_dict(source) for source in (places, brought))
@@ -280,25 +262,23 @@ def _combine(monoids: Sequence[Monoid]) -> str:
                     f"monoid_{number}.combine(held, {others})",
                     *(f"{place} = held.get({name!r})" for name, place in places.items()),
                 ]
-        at += len(monoid.fields)
     return f"\n{INDENT}".join([*lines, "return row"])
 
 
 def _finish(monoids: Sequence[Monoid]) -> str:
     """`finish(row)`: a row with nothing that waits, each slot in the form of rows."""
     lines = ["def finish(row):"]
-    at = 0
-    for monoid in monoids:
+    for _, monoid, slots in slots_of(monoids):
+        places = [f"row[{slot}]" for slot in slots.values()]
         match monoid:
             case Pick() | Sum() | Extreme():
                 pass
             case Entries():
-                lines += [f"if row[{at}] is not None:", f"    row[{at}] = row[{at}].state()"]
+                lines += [f"if {places[0]} is not None:", f"    {places[0]} = {places[0]}.state()"]
             case _:
-                slots = ", ".join(f"row[{at + more}]" for more in range(len(monoid.fields)))
-                values = ", ".join(f"held.get({field.name!r})" for field in monoid.fields)
-                lines += [f"held = row[{at}] or {{}}", f"{slots}{',' if len(monoid.fields) == 1 else ''} = ({values},)"]
-        at += len(monoid.fields)
+                targets = ", ".join(places) + ("," if len(places) == 1 else "")
+                values = ", ".join(f"held.get({name!r})" for name in slots)
+                lines += [f"held = {places[0]} or {{}}", f"{targets} = ({values},)"]
     return f"\n{INDENT}".join([*lines, "return row"])
 
 

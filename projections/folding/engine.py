@@ -19,11 +19,12 @@ from eventlog.topics import EVENTS
 from projections.errors import BulkLoadFailed, ProjectionError
 from projections.folding import unclear
 from projections.folding.combining import DiskFull
-from projections.folding.compiled import OnlySpark, Program, combining, compiled
+from projections.folding.compiled import combining, compiled
 from projections.folding.decoders import decoders
 from projections.folding.erasures import Erasures, Tombstones, merged
 from projections.folding.folder import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
 from projections.folding.passes import Outcome, Pass, times_of
+from projections.folding.program import OnlySpark, Program
 from projections.folding.slices import SLICE_OFFSETS
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import SparkWorkers, TaskFailed, Workers

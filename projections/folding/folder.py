@@ -14,9 +14,9 @@ from eventlog.heartbeats import PREFIX, heartbeat_key
 from eventlog.source_positions import topic_and_partition
 from eventlog.topics import EVENTS
 from projections.folding.clear_changes import ClearChanges
-from projections.folding.compiled import Program
 from projections.folding.decoders import Decoders, Older
 from projections.folding.lists import entries
+from projections.folding.program import Program
 from projections.folding.runtime import Unclear
 from projections.table.changes import Absent, Place, TableReader, envelope_of
 

@@ -18,10 +18,10 @@ from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
 from projections.errors import PoisonEvent
 from projections.folding import unclear
-from projections.folding.compiled import OnlySpark, Program
 from projections.folding.decoders import Decoders
 from projections.folding.erasures import Erasures, merged
 from projections.folding.folder import Erased, Times, UnclearRecord
+from projections.folding.program import OnlySpark, Program
 from projections.folding.slices import Slices, parts_of
 from projections.folding.states import States
 from projections.folding.tasks import MAX_UNCLEAR, FoldTask, Letter, Share, divided, share_of

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from eventlog.workers import call_without_parent
-from projections.folding.compiled import Program
 from projections.folding.forking import FORKED, start_server
+from projections.folding.program import Program
 from projections.folding.tasks import FoldTask, Share, fold, groups, write
 from projections.folding.workers import TaskFailed
 from projections.folding.writing import Written, together

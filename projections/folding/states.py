@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from projections.folding.compiled import Program
 from projections.folding.folder import Rows
+from projections.folding.program import Program
 from projections.table.monoids import State
 from projections.table.patch import Patch
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import Protocol
 
-from projections.folding.compiled import Program
 from projections.folding.erasures import Tombstones
 from projections.folding.folder import Erased, UnclearRecord
+from projections.folding.program import Program
 from projections.folding.tasks import FoldTask, Letter, Share
 from projections.folding.writing import Written
 from projections.generations.engine import Ranges

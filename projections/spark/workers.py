@@ -17,10 +17,10 @@ from eventlog.settings import LogSettings
 from eventlog.source_positions import source_id, topic_and_partition
 from eventlog.topics import DEAD_LETTERS, PATCHES
 from projections.errors import BulkLoadFailed
-from projections.folding.compiled import Program
 from projections.folding.engine import table_view
 from projections.folding.erasures import Tombstones
 from projections.folding.folder import Erased, UnclearRecord
+from projections.folding.program import Program
 from projections.folding.states import States
 from projections.folding.tasks import (
     GROUP_BYTES,

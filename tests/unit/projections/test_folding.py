@@ -25,9 +25,10 @@ from eventlog.envelope import Envelope, Position, encode
 from projections.errors import StoreUnavailable
 from projections.folding import pool
 from projections.folding.arrow_rows import batches
-from projections.folding.compiled import OnlySpark, compiled
+from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
 from projections.folding.folder import ALWAYS, Erased, Fold, Folder, Part, Rows, Times
+from projections.folding.program import OnlySpark
 from projections.folding.runtime import Unclear, time_text
 from projections.folding.slices import code_digest
 from projections.folding.states import States

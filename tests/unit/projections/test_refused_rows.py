@@ -13,7 +13,8 @@ import pytest
 from eventlog.settings import LogSettings
 from projections.errors import RefusedPatch, Unloadable
 from projections.folding import combining, writing
-from projections.folding.compiled import Program, compiled
+from projections.folding.compiled import compiled
+from projections.folding.program import Program
 from projections.folding.tasks import groups, share_of, write
 from projections.folding.writing import Written
 from projections.generations import refused

@@ -20,10 +20,11 @@ from commands.declaring.aggregate import Event
 from eventlog.settings import LogSettings
 from projections.folding import combining, tasks
 from projections.folding.combining import DiskFull
-from projections.folding.compiled import Program, compiled
+from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
 from projections.folding.folder import ALWAYS, Part, Rows
 from projections.folding.folders import LOCK, remove_abandoned, temporary_folder
+from projections.folding.program import Program
 from projections.folding.slices import KEPT_S, Slices, remove_left
 from projections.folding.tasks import FoldTask, Share
 from projections.generations.selection import ALL

@@ -1,0 +1,54 @@
+"""A compiled view: its source, and what belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from projections.table.monoids import Monoid, StateField
+from projections.table.types import ColumnType
+
+GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})
+
+
+class OnlySpark(Exception):
+    """Only Spark can read the events; the message says why."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled view; it can be pickled to other processes.
+
+    functions: the name of the function of each event type. every: that of all other types, if the view handles any
+    event. tables: the topics of the captured tables that it reads.
+    """
+
+    tag: str
+    key_name: str
+    source: str
+    monoids: tuple[Monoid, ...]
+    functions: Mapping[str, str]
+    every: str | None
+    tables: frozenset[str] = frozenset()
+
+    @cached_property
+    def fields(self) -> tuple[StateField, ...]:
+        """The slots of a row."""
+        return tuple(field for monoid in self.monoids for field in monoid.fields)
+
+    @cached_property
+    def lists(self) -> tuple[int, ...]:
+        """The slots whose values grow with the events."""
+        return tuple(at for at, field in enumerate(self.fields) if field.type in GROWING)
+
+    def namespace(self, decoders: Mapping[str, Any]) -> dict[str, Any]:
+        """The names that the source defines; decoders: the names that it may use of them."""
+        found: dict[str, Any] = {**decoders} | {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
+        found["__name__"] = f"view {self.tag}"
+        exec(compile(self.source, f"<view {self.tag}>", "exec", dont_inherit=True), found)  # noqa: S102 - our own source
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("fields", "lists")}
