@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -11,8 +10,9 @@ from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from eventlog.topics import EVENTS, OBSERVATIONS
 from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Store
+from projections.table.declared_view import DeclaredView
 from projections.table.layout import Layout
-from projections.table.lookups import Lookup, by_column
+from projections.table.lookups import Lookup
 from projections.table.monoids import Pick, StateField
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
@@ -23,7 +23,7 @@ BATCH = "_batch"
 
 
 @dataclass(frozen=True)
-class WholeRows:
+class WholeRows(DeclaredView):
     """A row of a later batch replaces one of an earlier batch."""
 
     name: str
@@ -34,18 +34,6 @@ class WholeRows:
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
     classes: tuple[type[Event] | type[Captured], ...] = ()
-
-    @property
-    def tag(self) -> str:
-        return f"{self.name}@{self.version}"
-
-    @property
-    def types(self) -> Mapping[str, ColumnType]:
-        return {self.key_name: ColumnType.TEXT, **self.columns}
-
-    @property
-    def looked_up(self) -> Mapping[str, Lookup]:
-        return by_column(self.lookups, self.types)
 
     @property
     def layout(self) -> Layout:
@@ -59,19 +47,12 @@ class WholeRows:
         return [self.tag, *map(str, self.columns.items())]
 
     @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]
-
-    @property
     def topics(self) -> tuple[str, ...]:
         return (EVENTS, OBSERVATIONS)
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:
         return {}
-
-    def store(self, name: str) -> Store | None:
-        return next((store for store in self.stores if store.name == name), None)
 
     def named(self, name: str) -> WholeRows:
         return replace(self, name=name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -20,8 +19,9 @@ from projections.stream.query_text import query_digest
 from projections.stream.sources import Events, StreamSource
 from projections.table.checks import check_stores
 from projections.table.declared_stores import Store
+from projections.table.declared_view import DeclaredView
 from projections.table.layout import Layout
-from projections.table.lookups import Lookup, by_column
+from projections.table.lookups import Lookup
 from projections.table.monoids import Pick, StateField
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
@@ -33,7 +33,7 @@ higher ones replace it."""
 
 
 @dataclass(frozen=True)
-class StreamView:
+class StreamView(DeclaredView):
     """A view that a query computes from streams; registered by assigning it in a module of HEADWATER_MODULES.
 
     name: of the table, index and API path. version: change it with the declaration or the query; a new version is a
@@ -102,10 +102,6 @@ class StreamView:
         """Digest of what the query does."""
         return query_digest(self.query)
 
-    @property
-    def tag(self) -> str:
-        return f"{self.name}@{self.version}"
-
     @cached_property
     def layout(self) -> Layout:
         """All columns are behind one order, so that a later batch replaces the row as a whole."""
@@ -115,14 +111,6 @@ class StreamView:
         if self.deleted_by:
             values += (StateField(DELETED, ColumnType.BOOLEAN),)
         return Layout((Pick((order,), values, highest=True),), {name: Itself(name) for name in shown}, shown)
-
-    @cached_property
-    def types(self) -> Mapping[str, ColumnType]:
-        return {self.key_name: ColumnType.TEXT, **self.layout.types}
-
-    @cached_property
-    def looked_up(self) -> Mapping[str, Lookup]:
-        return by_column(self.lookups, self.types)
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:
@@ -146,10 +134,6 @@ class StreamView:
     def _events(self) -> list[Events]:
         return [source for source in self.sources.values() if isinstance(source, Events)]
 
-    @cached_property
-    def fingerprint(self) -> str:
-        return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]
-
     @property
     def declaration(self) -> list[str]:
         parts = [self.tag, f"key {', '.join(self.key_columns)}", self.key_name]
@@ -161,9 +145,6 @@ class StreamView:
         parts += [f"deleted by {self.deleted_by}"] if self.deleted_by else []
         parts += [store.declaration for store in self.stores]
         return [*parts, f"query {self.query_digest}"]
-
-    def store(self, name: str) -> Store | None:
-        return next((store for store in self.stores if store.name == name), None)
 
     def named(self, name: str) -> StreamView:
         return replace(self, name=name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from projections.table import event_data
 from projections.table.checks import check_columns, check_folded_stores, check_name, check_plan, check_stores
 from projections.table.declared import described
 from projections.table.declared_stores import Store
+from projections.table.declared_view import DeclaredView
 from projections.table.expressions import Expression, FromEnvelope
 from projections.table.fold_plan import FoldPlan
 from projections.table.folds.fold import Column
@@ -24,11 +24,10 @@ from projections.table.items import Item
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.rows import is_row
-from projections.table.types import ColumnType
 
 
 @dataclass(frozen=True)
-class TableView:
+class TableView(DeclaredView):
     """A view with a row per key; registered by assigning it in a module of HEADWATER_MODULES.
 
     name: of the table, index and API path. version: change it with the declaration; a new version is a rebuild.
@@ -72,21 +71,9 @@ class TableView:
         """Which events it reads, and what each changes in a row."""
         return FoldPlan(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)
 
-    @property
-    def tag(self) -> str:
-        return f"{self.name}@{self.version}"
-
     @cached_property
     def layout(self) -> Layout:
         return self.plan.layout
-
-    @cached_property
-    def types(self) -> Mapping[str, ColumnType]:
-        return {self.key_name: ColumnType.TEXT, **self.layout.types}
-
-    @cached_property
-    def looked_up(self) -> Mapping[str, Lookup]:
-        return by_column(self.lookups, self.types)
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:
@@ -99,10 +86,6 @@ class TableView:
     @cached_property
     def classes(self) -> tuple[type[Event] | type[Captured], ...]:
         return (*self.tables.values(), *(event for event in self.plan.events.values() if not is_row(event)))
-
-    @cached_property
-    def fingerprint(self) -> str:
-        return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]
 
     @cached_property
     def declaration(self) -> list[str]:
@@ -120,9 +103,6 @@ class TableView:
             for version in range(1, event.version)
             for name, lineage in sorted(event.history.changed(version, self.plan.lifts[event].fields).items())
         ]
-
-    def store(self, name: str) -> Store | None:
-        return next((store for store in self.stores if store.name == name), None)
 
     def named(self, name: str) -> TableView:
         return replace(self, name=name)

@@ -1,0 +1,55 @@
+"""What follows from a declaration in the same way for every kind of view."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+
+from projections.table.declared_stores import Store
+from projections.table.layout import Layout
+from projections.table.lookups import Lookup, by_column
+from projections.table.types import ColumnType
+
+
+class DeclaredView(ABC):
+    """Members of `projections.view.View` that kinds of views inherit.
+
+    It has no fields: each kind has these as its own.
+    """
+
+    name: str
+    version: int
+    key_name: str
+    stores: tuple[Store, ...]
+    lookups: tuple[Lookup, ...]
+
+    @property
+    @abstractmethod
+    def declaration(self) -> list[str]:
+        """See `View`."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """See `View`."""
+
+    @property
+    def tag(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @cached_property
+    def types(self) -> Mapping[str, ColumnType]:
+        return {self.key_name: ColumnType.TEXT, **self.layout.types}
+
+    @cached_property
+    def looked_up(self) -> Mapping[str, Lookup]:
+        return by_column(self.lookups, self.types)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]
+
+    def store(self, name: str) -> Store | None:
+        return next((store for store in self.stores if store.name == name), None)
