@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Final, TypeVar
@@ -65,6 +65,26 @@ def find(names: Sequence[str], kind: type[Declaration], room: str) -> list[tuple
                     if isinstance(value, kind):
                         found.setdefault(id(value), (module.__name__, value))
     return list(found.values())
+
+
+def by_name(
+    found: Iterable[tuple[str, Declaration]],
+    name_of: Callable[[Declaration], str],
+    what: str,
+    error: Callable[[str], Exception],
+) -> dict[str, Declaration]:
+    """The declarations of (module, declaration) pairs by their name.
+
+    Raises `error`, naming both modules, if two have the same name. what: such as "a process".
+    """
+    modules: dict[str, str] = {}
+    declared: dict[str, Declaration] = {}
+    for module, declaration in found:
+        name = name_of(declaration)
+        if name in declared:
+            raise error(f'"{modules[name]}" and "{module}" both declare {what} "{name}": rename one')
+        modules[name], declared[name] = module, declaration
+    return declared
 
 
 def _packages(name: str, room: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -16,7 +17,7 @@ from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
-from eventlog.modules import DEFAULT_MODULES, find
+from eventlog.modules import DEFAULT_MODULES, by_name, find
 from eventlog.ports import Entry
 
 ROOM = "commands.observations"
@@ -86,14 +87,7 @@ class ObservationRegistry:
 
     def __init__(self, found: Iterable[tuple[str, type[Observation]]]) -> None:
         """Take (module, class) pairs; raises DeclarationError naming both modules if two have the same name."""
-        modules: dict[str, str] = {}
-        types: dict[str, type[Observation]] = {}
-        for module, kind in found:
-            if kind.type in types:
-                raise DeclarationError(
-                    f'"{modules[kind.type]}" and "{module}" both declare the observation "{kind.type}": rename one'
-                )
-            modules[kind.type], types[kind.type] = module, kind
+        types = by_name(found, attrgetter("type"), "the observation", DeclarationError)
         self.types: Mapping[str, type[Observation]] = MappingProxyType(types)
         self.reports: Mapping[str, type[Report[Any]]] = MappingProxyType(
             {name: Report[kind] for name, kind in types.items()}  # type: ignore[valid-type]

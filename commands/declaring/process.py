@@ -17,6 +17,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
@@ -28,7 +29,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.errors import DeclarationError
 from eventlog.capturing.declaring import Captured, SourceRegistry
-from eventlog.modules import DEFAULT_MODULES, find
+from eventlog.modules import DEFAULT_MODULES, by_name, find
 
 ROOM = "commands.processes"
 
@@ -173,17 +174,11 @@ class ProcessRegistry:
 
     def __init__(self, found: Iterable[tuple[str, AnyProcess]]) -> None:
         """Take (module, process) pairs; raises DeclarationError naming both modules if two have the same name."""
-        modules: dict[str, str] = {}
-        processes: dict[str, AnyProcess] = {}
+        processes = by_name(found, attrgetter("name"), "a process", DeclarationError)
         by_event: dict[str, list[AnyProcess]] = {}
         by_topic: dict[str, list[AnyProcess]] = {}
         tables: dict[str, type[Captured]] = {}
-        for module, process in found:
-            if process.name in processes:
-                raise DeclarationError(
-                    f'"{modules[process.name]}" and "{module}" both declare a process "{process.name}": rename one'
-                )
-            modules[process.name], processes[process.name] = module, process
+        for process in processes.values():
             for event_type in process.events:
                 by_event.setdefault(event_type, []).append(process)
             for topic in dict.fromkeys(row.topic for row in process.rows.values()):

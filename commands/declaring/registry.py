@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.errors import DeclarationError, UnknownCommand
-from eventlog.modules import DEFAULT_MODULES, domain_of, find
+from eventlog.modules import DEFAULT_MODULES, by_name, domain_of, find
 
 ROOM = "commands.aggregates"
 
@@ -32,15 +33,7 @@ class CommandRegistry:
 
     def __init__(self, found: Iterable[tuple[str, AnyAggregate]]) -> None:
         """Take (module, aggregate) pairs; raises DeclarationError naming both modules if two have the same name."""
-        modules: dict[str, str] = {}
-        aggregates: dict[str, AnyAggregate] = {}
-        for module, aggregate in found:
-            if aggregate.name in aggregates:
-                raise DeclarationError(
-                    f'"{modules[aggregate.name]}" and "{module}" both declare an aggregate "{aggregate.name}": '
-                    "rename one of them"
-                )
-            modules[aggregate.name], aggregates[aggregate.name] = module, aggregate
+        aggregates = by_name(found, attrgetter("name"), "an aggregate", DeclarationError)
         # message types start with their aggregate's name, so they are unique if the names are
         self.aggregates: Mapping[str, AnyAggregate] = MappingProxyType(aggregates)
         self.commands: Mapping[str, CommandType] = MappingProxyType(

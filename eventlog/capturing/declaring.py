@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal, get_args
 
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from eventlog.capturing.columns import KEY_KINDS, Column, Hashed, Kind, column_of
 from eventlog.capturing.errors import SourceDeclarationError, UnknownSource
 from eventlog.capturing.intervals import SIGNED_PARTS
-from eventlog.modules import DEFAULT_MODULES, find
+from eventlog.modules import DEFAULT_MODULES, by_name, find
 from eventlog.topics import CAPTURED
 
 ROOM: Final = "eventlog.sources"
@@ -235,14 +236,7 @@ class SourceRegistry:
 
     def __init__(self, found: Iterable[tuple[str, Source]]) -> None:
         """Take (module, source) pairs; raises SourceDeclarationError naming both modules if two have the same name."""
-        modules: dict[str, str] = {}
-        sources: dict[str, Source] = {}
-        for module, source in found:
-            if source.name in sources:
-                raise SourceDeclarationError(
-                    f'"{modules[source.name]}" and "{module}" both declare the source "{source.name}": rename one'
-                )
-            modules[source.name], sources[source.name] = module, source
+        sources = by_name(found, attrgetter("name"), "the source", SourceDeclarationError)
         self.sources: Mapping[str, Source] = MappingProxyType(sources)
 
     @classmethod
