@@ -5,15 +5,14 @@ The events are read from the view `streams`. Lines of large orders are rows of t
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from compose import stored_rows
 from compose.happened import Happened, happened
-from compose.sample import SETTLE_S, Client, Deployment, Request
+from compose.sample import Client, Deployment, Request, settled
 
 PLENTY, SCARCE = "tea", "saffron"
 CENTS: Mapping[str, int] = {PLENTY: 250, SCARCE: 900}
@@ -89,13 +88,8 @@ class Orders:
 
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         await client.settle(self.rows)
-        deadline = time.monotonic() + SETTLE_S
         # wait for the process: it has finished when every order has its final event
-        while found := await asyncio.to_thread(self._differences, deployment):
-            if time.monotonic() > deadline:
-                return found
-            await asyncio.sleep(LOOK_AGAIN_S)
-        return []
+        return await settled(lambda: self._differences(deployment), LOOK_AGAIN_S)
 
     def _differences(self, deployment: Deployment) -> list[str]:
         """Those of the events, and of the lines in PostgreSQL and in their topic."""
@@ -140,39 +134,59 @@ def differences(wishes: Mapping[str, Wish], events: Iterable[Happened]) -> list[
     streams: dict[str, list[Happened]] = defaultdict(list)
     for event in sorted(events, key=lambda event: (event.stream, event.sequence)):
         streams[event.stream].append(event)
-    found = [
-        f"{stream} has the versions {versions}"
-        for stream, events in streams.items()
-        if (versions := [event.sequence for event in events]) != list(range(1, len(events) + 1))
-    ]
-    last = {stream: events[-1] for stream, events in streams.items()}
-    ends = {name: last[f"order/{name}"].type if f"order/{name}" in last else "missing" for name in wishes}
-    confirmed = [name for name, end in ends.items() if end == "order.confirmed"]
-    found += [
-        f"order/{name} ended with {end}, not {' or '.join(expected)}"
-        for name, end in ends.items()
-        if end not in (expected := _ends(wishes[name]))
-    ]
-    wanted = Counter(sku for wish in wishes.values() if wish.paid for sku in wish.skus)
+    ends = {name: streams[f"order/{name}"][-1].type if f"order/{name}" in streams else "missing" for name in wishes}
+    confirmed = {name for name, end in ends.items() if end == "order.confirmed"}
     reserved = Counter(sku for name in confirmed for sku in wishes[name].skus)
-    if reserved[SCARCE] != (most := min(RECEIVED[SCARCE], wanted[SCARCE])):
-        found.append(f"{reserved[SCARCE]} orders with {SCARCE} are confirmed, not {most}")
+    return [
+        *_wrong_versions(streams),
+        *_wrong_ends(wishes, ends),
+        *_wrong_number(wishes, reserved),
+        *_wrong_stock(streams, reserved),
+        *_wrong_refunds(wishes, streams, confirmed),
+    ]
+
+
+def _wrong_versions(streams: Mapping[str, Sequence[Happened]]) -> Iterator[str]:
+    for stream, events in streams.items():
+        versions = [event.sequence for event in events]
+        if versions != list(range(1, len(events) + 1)):
+            yield f"{stream} has the versions {versions}"
+
+
+def _wrong_ends(wishes: Mapping[str, Wish], ends: Mapping[str, str]) -> Iterator[str]:
+    for name, end in ends.items():
+        expected = _ends(wishes[name])
+        if end not in expected:
+            yield f"order/{name} ended with {end}, not {' or '.join(expected)}"
+
+
+def _wrong_number(wishes: Mapping[str, Wish], reserved: Counter[str]) -> Iterator[str]:
+    """Of the confirmed orders for what is scarce: as many as there is stock for."""
+    wanted = sum(wish.skus.count(SCARCE) for wish in wishes.values() if wish.paid)
+    most = min(RECEIVED[SCARCE], wanted)
+    if reserved[SCARCE] != most:
+        yield f"{reserved[SCARCE]} orders with {SCARCE} are confirmed, not {most}"
+
+
+def _wrong_stock(streams: Mapping[str, Sequence[Happened]], reserved: Counter[str]) -> Iterator[str]:
     for sku, received in RECEIVED.items():
-        states = [event.data["available"] for event in streams[f"stock/{sku}"] if "available" in event.data]
+        states = [event.data["available"] for event in streams.get(f"stock/{sku}", ()) if "available" in event.data]
         if states[-1:] != [received - reserved[sku]]:
-            found.append(f"of {sku} {states[-1:]} are available, not {received - reserved[sku]}")
-    owed = {f"refund/{name}": wishes[name].cents for name in wishes if wishes[name].paid and name not in confirmed}
+            yield f"of {sku} {states[-1:]} are available, not {received - reserved[sku]}"
+
+
+def _wrong_refunds(
+    wishes: Mapping[str, Wish], streams: Mapping[str, Sequence[Happened]], confirmed: Set[str]
+) -> Iterator[str]:
+    owed = {f"refund/{name}": wish.cents for name, wish in wishes.items() if wish.paid and name not in confirmed}
     refunds = {
         stream: sum(event.data["amount_cents"] for event in events)
         for stream, events in streams.items()
         if stream.startswith("refund/")
     }
-    found += [
-        f"{stream} is {refunds.get(stream, 0)} cents, not {owed.get(stream, 0)}"
-        for stream in sorted(owed.keys() | refunds.keys())
-        if refunds.get(stream) != owed.get(stream)
-    ]
-    return found
+    for stream in sorted(owed.keys() | refunds.keys()):
+        if refunds.get(stream) != owed.get(stream):
+            yield f"{stream} is {refunds.get(stream, 0)} cents, not {owed.get(stream, 0)}"
 
 
 def large_order_lines(wishes: Mapping[str, Wish]) -> stored_rows.Rows:

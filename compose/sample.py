@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -94,6 +94,16 @@ class Client:
             while (answer := await self.http.get(path, params={"after": after})).status_code == 503:
                 if time.monotonic() > deadline:
                     raise ComposeError(f"{view} has not caught up within {SETTLE_S:.0f} s: {answer.text}")
+
+
+async def settled(find: Callable[[], Iterable[str]], look_again_s: float) -> list[str]:
+    """The mismatches that `find` still finds after SETTLE_S; it is called in a thread until it finds none."""
+    deadline = time.monotonic() + SETTLE_S
+    while found := await asyncio.to_thread(lambda: list(find())):
+        if time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(look_again_s)
+    return []
 
 
 class Sample(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from urllib.parse import quote
 
 from compose.observed.report import row_key
 from compose.observed.sample import LOOK_AGAIN_S, WAIT_MS
-from compose.sample import SETTLE_S, Client, Deployment, Request
+from compose.sample import Client, Deployment, Request, settled
 from compose.stored_rows import Rows, cached, differences, table
 
 SEED: Final = 3
@@ -190,12 +189,7 @@ class SavedSearches:
 
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         await client.settle(self.rows)
-        deadline = time.monotonic() + SETTLE_S
-        while found := await asyncio.to_thread(lambda: list(self._differences(deployment))):
-            if time.monotonic() > deadline:
-                return found
-            await asyncio.sleep(LOOK_AGAIN_S)
-        return []
+        return await settled(lambda: self._differences(deployment), LOOK_AGAIN_S)
 
     def _home(self, name: str) -> Change:
         """A home in a city of its own."""

@@ -17,7 +17,7 @@ from compose.observed.report import EPOCH
 from compose.observed.sample import SENT_WITHIN
 from compose.sales import rows
 from compose.sales.facts import COMMANDS, Fact, facts
-from compose.sample import SETTLE_S, Client, Deployment, Request
+from compose.sample import Client, Deployment, Request, settled
 from compose.stored_rows import Rows, cached, differences, table
 
 SEED: Final = 1
@@ -104,12 +104,7 @@ class Sales:
         if wait_s > 0:
             console.print(f"waiting {wait_s:.0f} s until the rows of taxed_sales are final")
             await asyncio.sleep(wait_s)
-        deadline = time.monotonic() + SETTLE_S
-        while different := await asyncio.to_thread(lambda: list(_differences(deployment, happened))):
-            if time.monotonic() > deadline:
-                return found + different
-            await asyncio.sleep(LOOK_AGAIN_S)
-        return found
+        return found + await settled(lambda: _differences(deployment, happened), LOOK_AGAIN_S)
 
     def _begin(self) -> list[list[Request]]:
         sent = sorted(_traffic(), key=lambda each: each.time)

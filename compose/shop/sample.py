@@ -19,7 +19,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from compose.errors import ComposeError
-from compose.sample import SETTLE_S, Client, Deployment, Request
+from compose.sample import SETTLE_S, Client, Deployment, Request, settled
 from compose.shop.database import create_shop
 from compose.shop.filling import fill
 from compose.shop.traffic import Traffic
@@ -138,13 +138,8 @@ class Shop:
 
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         await client.settle(self.rows)
-        deadline = time.monotonic() + SETTLE_S
         # wait for the connector: SQL has no position that a view could be asked for
-        while found := await asyncio.to_thread(self._differences, deployment):
-            if time.monotonic() > deadline:
-                return found
-            await asyncio.sleep(LOOK_AGAIN_S)
-        return []
+        return await settled(lambda: self._differences(deployment), LOOK_AGAIN_S)
 
     def _fill(self) -> bool:
         """Fill the tables if they are empty, and find out the keys; returns whether they were empty."""
