@@ -139,8 +139,10 @@ class Live:
 class Made:
     """A view of selected events, which never changes.
 
-    source, version: the declared view that it was made from, and its version then. selection: of which events; empty:
-    all. positions: by source, the offset before which it has all events. at: when it was made.
+    source, version: the declared view that it was made from, and its version then.
+    selection: of which events; empty: all.
+    positions: by source, the offset before which it has all events.
+    at: when it was made.
     """
 
     name: str

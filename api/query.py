@@ -33,9 +33,11 @@ class Order:
 class Query:
     """One page of rows to find.
 
-    order: it always includes the key, which makes it total. beyond: the last row's values in that order. fields: the
-    columns to return (empty: all stored ones). highlight: return where the words were found. count: count all rows that
-    match the filters, including those of other pages.
+    order: it always includes the key, which makes it total.
+    beyond: the last row's values in that order.
+    fields: the columns to return (empty: all stored ones).
+    highlight: return where the words were found.
+    count: count all rows that match the filters, including those of other pages.
     """
 
     filters: tuple[Condition, ...]

@@ -40,9 +40,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 class Role(NamedTuple):
     """A kind of partition owner, with its own group and transactional ids.
 
-    name: used in `<env>.<name>`. reads: the topic whose partitions its members share. owns: the topics to which nobody
-    else appends; the first one is compacted, and keeps the next offset under NEXT_OFFSET. partitions: of `reads` and
-    `owns`; None: as many as `commands` has.
+    name: used in `<env>.<name>`.
+    reads: the topic whose partitions its members share.
+    owns: the topics to which nobody else appends; the first one is compacted, and keeps the next offset under
+    NEXT_OFFSET.
+    partitions: of `reads` and `owns`; None: as many as `commands` has.
     """
 
     name: str

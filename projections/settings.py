@@ -16,9 +16,11 @@ from eventlog.variables import Count, EnvironmentName, Variables
 class StoreSettings:
     """The addresses of the stores, and the environment whose views they hold.
 
-    The addresses may have passwords, so they are not in its text. patch_partitions: of `patches`; each has a ledger in
-    every generation. loaders: processes per store; they share the partitions of `patches`, also with those of other
-    machines. log: has the topics of views.
+    The addresses may have passwords, so they are not in its text.
+
+    patch_partitions: of `patches`; each has a ledger in every generation.
+    loaders: processes per store; they share the partitions of `patches`, also with those of other machines.
+    log: has the topics of views.
     """
 
     environment: str = "headwater"

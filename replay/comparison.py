@@ -34,8 +34,10 @@ class Difference:
 class Comparison:
     """The result of a comparison in one store.
 
-    rows: number of compared rows. differences: number of differing rows; sample: the first of them. undecided: rows
-    that kept changing.
+    rows: number of compared rows.
+    differences: number of differing rows.
+    sample: the first of them.
+    undecided: rows that kept changing.
     """
 
     store: str

@@ -27,8 +27,10 @@ COLUMNS = ("view", "live version", "declared", "what happens", "offsets", "secon
 class Estimate:
     """How much a rebuild would read, and what folds it.
 
-    offsets: of `events`, including gaps and heartbeats. seconds: None if no rebuild was measured yet. engine: "local"
-    or "spark". why: Spark folds it; None if local processes do.
+    offsets: of `events`, including gaps and heartbeats.
+    seconds: None if no rebuild was measured yet.
+    engine: "local" or "spark".
+    why: why Spark folds it; None if local processes do.
     """
 
     view: str

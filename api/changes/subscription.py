@@ -25,8 +25,10 @@ class Change(NamedTuple):
 class Delivery:
     """What a follower takes at once.
 
-    changes: rows as they are now. position: of the follower after them. reset: read all rows again, then apply the
-    changes. ended: nothing follows.
+    changes: rows as they are now.
+    position: of the follower after them.
+    reset: read all rows again, then apply the changes.
+    ended: nothing follows.
     """
 
     changes: list[Change]
@@ -39,9 +41,12 @@ class Delivery:
 class Subscription:
     """The changes of some rows (`keys` None: all) for one follower; for one loop.
 
-    A row that changes twice before it is taken is sent once, with its latest value. position: from where a client may
-    continue. held: nothing is taken before `catch_up`. since: the `patches` offsets from which `catch_up` adds changes,
-    or why all rows must be read again. incomplete: later changes are taken although `catch_up` has yet to add these.
+    A row that changes twice before it is taken is sent once, with its latest value.
+
+    position: from where a client may continue.
+    held: nothing is taken before `catch_up`.
+    since: the `patches` offsets from which `catch_up` adds changes, or why all rows must be read again.
+    incomplete: later changes are taken although `catch_up` has yet to add these.
     """
 
     keys: frozenset[str] | None

@@ -64,8 +64,11 @@ class Refused:
 class Reaction(Generic[State]):
     """The reaction to an event.
 
-    state: the new state. commands: the commands to send. timers: timers to set, by name, counted from the time of the
-    event; setting a running timer again replaces it; None cancels it. ended: delete the instance and its timers.
+    state: the new state.
+    commands: the commands to send.
+    timers: timers to set, by name, counted from the time of the event; setting a running timer again replaces it; None
+    cancels it.
+    ended: delete the instance and its timers.
     """
 
     state: State
@@ -78,14 +81,16 @@ class Reaction(Generic[State]):
 class Process(Generic[State]):
     """One kind of process. Register it by assigning it in a module of HEADWATER_MODULES.
 
-    name: part of the ids of its commands, so it must not change. key: the field of all its events that names the
-    instance; of a row, the column of this name, or if its class has no such column, the key of the row.
-    initial: the state before the first event. starts: the inputs that begin an instance; others without an instance are
-    ignored. react: `(event, state) -> Reaction`, pure; the inputs are read from its annotation: classes of events,
-    captured classes such as `Customer` and classes derived from `ViewRow` for a row as it is now,
-    `RowDeleted[Customer]`, `TimedOut` if it sets timers, and `Refused` if it handles refused commands. begins: what a
-    newly deployed process sees first: "now" is what happens from its deployment on, "origin" is all events of the log
-    and the last change of each row, and timers that were due in the past fire at once.
+    name: part of the ids of its commands, so it must not change.
+    key: the field of all its events that names the instance; of a row, the column of this name, or if its class has no
+    such column, the key of the row.
+    initial: the state before the first event.
+    starts: the inputs that begin an instance; others without an instance are ignored.
+    react: `(event, state) -> Reaction`, pure; the inputs are read from its annotation: classes of events, captured
+    classes such as `Customer` and classes derived from `ViewRow` for a row as it is now, `RowDeleted[Customer]`,
+    `TimedOut` if it sets timers, and `Refused` if it handles refused commands.
+    begins: what a newly deployed process sees first: "now" is what happens from its deployment on, "origin" is all
+    events of the log and the last change of each row, and timers that were due in the past fire at once.
     """
 
     name: str
@@ -168,8 +173,10 @@ AnyProcess = Process[Any]
 class ProcessRegistry:
     """The processes of a deployment.
 
-    processes: by name. by_event: those that handle an event type. by_topic: those that handle rows of a captured table
-    or a view, or their deletion, by the topic of the rows. tables: the captured ones among these, by their topics.
+    processes: by name.
+    by_event: those that handle an event type.
+    by_topic: those that handle rows of a captured table or a view, or their deletion, by the topic of the rows.
+    tables: the captured ones among these, by their topics.
     """
 
     def __init__(self, found: Iterable[tuple[str, AnyProcess]]) -> None:

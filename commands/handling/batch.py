@@ -22,9 +22,12 @@ class Batch:
 
     Append `entries`, which start with all events; then `receipts(offsets of the entries)`; then commit `next_command`.
 
-    taken: how many commands of the run are included; the others are for the next transaction. heartbeat: the owner's,
-    if one is due. changed: the last decision of each stream that got events. snapshots: by stream. repeated: earlier
-    receipts that are sent again, by command id. recorded_time: `now_ms` as the text that the events have.
+    taken: how many commands of the run are included; the others are for the next transaction.
+    heartbeat: the owner's, if one is due.
+    changed: the last decision of each stream that got events.
+    snapshots: by stream.
+    repeated: earlier receipts that are sent again, by command id.
+    recorded_time: `now_ms` as the text that the events have.
     """
 
     partition: int

@@ -71,9 +71,13 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 class Decision(msgspec.Struct, frozen=True, gc=False):
     """The decision on one command. It cannot fail any more: it consists of bytes, and each part fits in its record.
 
-    key: of the receipt's record. receipt: the receipt's JSON up to its events. events: the records to append. recorded:
-    the JSON of each event in the receipt, up to its offset. after: the stream after the events; None if there are no
-    events. snapshot: the value of its record, if it was made. size_bytes: of all appended records.
+    key: of the receipt's record.
+    receipt: the receipt's JSON up to its events.
+    events: the records to append.
+    recorded: the JSON of each event in the receipt, up to its offset.
+    after: the stream after the events; None if there are no events.
+    snapshot: the value of its record, if it was made.
+    size_bytes: of all appended records.
     """
 
     key: str

@@ -63,10 +63,12 @@ class Step(NamedTuple):
 class Instance:
     """The known state of one instance.
 
-    seen: the last event of each stream; events that are not later were handled. missed: ids of events that earlier
-    versions of Headwater skipped because `react` failed; they are handled if they come again. stopped: digest of the id
-    of the event (or timer) at which `react` failed; until it is handled, all later events and timers wait. rows: the
-    last change of each row of a view, which is not a change if it comes again.
+    seen: the last event of each stream; events that are not later were handled.
+    missed: ids of events that earlier versions of Headwater skipped because `react` failed; they are handled if they
+    come again.
+    stopped: digest of the id of the event (or timer) at which `react` failed; until it is handled, all later events and
+    timers wait.
+    rows: the last change of each row of a view, which is not a change if it comes again.
     """
 
     process: AnyProcess

@@ -24,9 +24,11 @@ DELETED: Final = "deleted"
 class RowChange(NamedTuple):
     """A change of one row, as a record says it.
 
-    key: of the row, as text. row: its columns; None if it was deleted. key_values: the values of the key's columns as
-    texts, by name, as far as they are known. place: what distinguishes the change from others of the row, the same if
-    it is read again; None: what the row says. offset: of the record.
+    key: of the row, as text.
+    row: its columns; None if it was deleted.
+    key_values: the values of the key's columns as texts, by name, as far as they are known.
+    place: what distinguishes the change from others of the row, the same if it is read again; None: what the row says.
+    offset: of the record.
     """
 
     key: str

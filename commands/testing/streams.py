@@ -24,8 +24,10 @@ State = TypeVar("State", bound=BaseModel)
 class GivenStream(Generic[State]):
     """An aggregate after events.
 
-    aggregate: its declaration. stream: `type/id`; None before its first event or command. version: the number of
-    its events. now: the time of the next command.
+    aggregate: its declaration.
+    stream: `type/id`; None before its first event or command.
+    version: the number of its events.
+    now: the time of the next command.
     """
 
     def __init__(self, aggregate: Aggregate[State], stream: str | None, known: Known, now: datetime) -> None:

@@ -37,8 +37,10 @@ console = Console(stderr=True)
 class Checked:
     """A stream view, in PostgreSQL and Valkey, and how its rows are computed apart.
 
-    key: the column with the row's key. rows: computes all rows of some reports. final: of a view whose rows are sent
-    once, when a row is sent. leaderboard: the order that its rows must also have.
+    key: the column with the row's key.
+    rows: computes all rows of some reports.
+    final: of a view whose rows are sent once, when a row is sent.
+    leaderboard: the order that its rows must also have.
     """
 
     view: str
@@ -70,9 +72,12 @@ class Followed:
 class Domain:
     """A sample domain of observations.
 
-    length: of the traffic; shorter than any view's `late_after`. traffic: the reports from a time on, for a length of
-    time. one: one report, by its name and time. late_by: how much later some reports are sent. checked: its views;
-    freshness is measured with the first, if its rows are not final. followed: the work of its processes, if it has any.
+    length: of the traffic; shorter than any view's `late_after`.
+    traffic: the reports from a time on, for a length of time.
+    one: one report, by its name and time.
+    late_by: how much later some reports are sent.
+    checked: its views; freshness is measured with the first, if its rows are not final.
+    followed: the work of its processes, if it has any.
     """
 
     things: str

@@ -45,10 +45,12 @@ OPERATIONS: Final[Mapping[str, Operation]] = {each.value: each for each in Opera
 class Change:
     """A change of a row.
 
-    key: of the row, as text: `42`, or `["a",1]` if it has several columns; empty for TRUNCATE. row: its values as JSON,
-    by column; None if the row is deleted. unchanged: columns that `row` lacks, because the update left their long
-    values unchanged, and the row was gone when they were read again: they are as they were, not null. position: None
-    for TOMBSTONE. time_ms: of the commit, since 1970.
+    key: of the row, as text: `42`, or `["a",1]` if it has several columns; empty for TRUNCATE.
+    row: its values as JSON, by column; None if the row is deleted.
+    unchanged: columns that `row` lacks, because the update left their long values unchanged, and the row was gone when
+    they were read again: they are as they were, not null.
+    position: None for TOMBSTONE.
+    time_ms: of the commit, since 1970.
     """
 
     operation: Operation

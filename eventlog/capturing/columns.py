@@ -102,8 +102,11 @@ WRITABLE: Final = (
 class Column:
     """A column of a captured table.
 
-    name: in the database, and in rows. nullable: whether the class accepts NULL. default: the value for records that
-    lack the column, because they are older than it. required: there is no such value. item: of the values in an ARRAY.
+    name: in the database, and in rows.
+    nullable: whether the class accepts NULL.
+    default: the value for records that lack the column, because they are older than it.
+    required: there is no such value.
+    item: of the values in an ARRAY.
     choices: the values of an ENUM.
     """
 

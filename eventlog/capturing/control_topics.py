@@ -63,8 +63,10 @@ _SIGNAL: Final = msgspec.json.Decoder(_Signal)
 class Snapshot:
     """The last snapshot that a connector reported.
 
-    kind: `initial` or `incremental`. state: as Debezium calls it, such as `IN_PROGRESS` or `COMPLETED`. table: that it
-    reads, or has read last. rows: of that table, as far as reported.
+    kind: `initial` or `incremental`.
+    state: as Debezium calls it, such as `IN_PROGRESS` or `COMPLETED`.
+    table: that it reads, or has read last.
+    rows: of that table, as far as reported.
     """
 
     kind: Kind

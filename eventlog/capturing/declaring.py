@@ -126,11 +126,15 @@ class Captured(BaseModel):
 class Source:
     """A database whose tables are captured. Register it by assigning it in a module of HEADWATER_MODULES.
 
-    name: in topics, the connector, the replication slot and the publication. tables: classes derived from Captured.
+    name: in topics, the connector, the replication slot and the publication.
+    tables: classes derived from Captured.
     database: the environment variable with the connection, such as `postgresql://headwater@db/shop`; default:
-    `HEADWATER_<NAME>_DATABASE`. heartbeat_ms: how often the connector reports its position if nothing changes; it then
-    lets the database remove its write-ahead log. outbox: whether messages in the write-ahead log with the prefix
-    `headwater.command` are commands that are sent; only in PostgreSQL. engine: what the database is.
+    `HEADWATER_<NAME>_DATABASE`.
+    heartbeat_ms: how often the connector reports its position if nothing changes; it then lets the database remove its
+    write-ahead log.
+    outbox: whether messages in the write-ahead log with the prefix `headwater.command` are commands that are sent; only
+    in PostgreSQL.
+    engine: what the database is.
     """
 
     name: str

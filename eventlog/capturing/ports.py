@@ -34,8 +34,12 @@ class Checked:
 class Standing:
     """How far a source is behind its database's log.
 
-    lag_bytes: that are not captured yet. retained_bytes: that the database keeps, of limit_bytes; wal_status: of a
-    replication slot. Each is None if the database does not say. problems: sentences, each with what solves it.
+    lag_bytes: that are not captured yet.
+    retained_bytes: that the database keeps, of limit_bytes.
+    wal_status: of a replication slot.
+    problems: sentences, each with what solves it.
+
+    Each of the others is None if the database does not say it.
     """
 
     lag_bytes: int | None = None

@@ -19,8 +19,11 @@ from eventlog.variables import Variables
 class SourceSettings:
     """What one source needs of the environment.
 
-    connect: URL of Kafka Connect's REST API. connect_kafka: Kafka's `host:port` list as Connect's worker reaches it.
-    database: as this process reaches it. connect_database: as Connect's worker reaches it. salt: of hashed columns.
+    connect: URL of Kafka Connect's REST API.
+    connect_kafka: Kafka's `host:port` list as Connect's worker reaches it.
+    database: as this process reaches it.
+    connect_database: as Connect's worker reaches it.
+    salt: of hashed columns.
     """
 
     log: LogSettings

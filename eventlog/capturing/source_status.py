@@ -22,9 +22,11 @@ UNKNOWN: Final = "UNKNOWN"
 class SourceStatus:
     """A source at the moment.
 
-    state: of the connector; ABSENT if there is none, UNKNOWN if Connect does not answer. lag_bytes: of the database's
-    log that are not captured yet. lag_s: since when all was captured. retained_bytes: what the database keeps for the
-    source, of limit_bytes. problems: sentences, each with what solves it.
+    state: of the connector; ABSENT if there is none, UNKNOWN if Connect does not answer.
+    lag_bytes: of the database's log that are not captured yet.
+    lag_s: since when all was captured.
+    retained_bytes: what the database keeps for the source, of limit_bytes.
+    problems: sentences, each with what solves it.
     """
 
     source: str

@@ -31,9 +31,12 @@ log = logging.getLogger(__name__)
 class _Watched:
     """A source and what was done about it.
 
-    restarts: since it last ran steadily. checks: that failed in a row. due: when to restart it; None if it has not
-    failed. since: when it was first seen running; None if it does not run. absent: when it was first found not to be
-    registered; None if it is. reported: problems that are not solved yet.
+    restarts: since it last ran steadily.
+    checks: that failed in a row.
+    due: when to restart it; None if it has not failed.
+    since: when it was first seen running; None if it does not run.
+    absent: when it was first found not to be registered; None if it is.
+    reported: problems that are not solved yet.
     """
 
     operator: Operator

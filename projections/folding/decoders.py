@@ -56,8 +56,10 @@ class Older:
 class Decoders:
     """Compiled decoders; they can be pickled to other processes.
 
-    functions: the name of the decoder of each event type. versions: the current version of each. older: of events with
-    older versions that differ. tables: what is read of captured tables, by topic.
+    functions: the name of the decoder of each event type.
+    versions: the current version of each.
+    older: of events with older versions that differ.
+    tables: what is read of captured tables, by topic.
     """
 
     source: str

@@ -50,9 +50,11 @@ Outcome = BulkResult | Failure | OnlySpark | TaskFailed
 class Pass:
     """One pass for loads with the same selection, and the same ranges of the sources that they share.
 
-    programs: of the loads' views. decoders: for all of them. alone: for each alone, if there are several. patches: the
-    workers, if they fold the patches that the live query makes; then there is one load. reader: reads the records that
-    compiled source does not.
+    programs: of the loads' views.
+    decoders: for all of them.
+    alone: for each alone, if there are several.
+    patches: the workers, if they fold the patches that the live query makes; then there is one load.
+    reader: reads the records that compiled source does not.
     """
 
     settings: LogSettings

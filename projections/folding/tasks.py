@@ -51,8 +51,10 @@ MAX_UNCLEAR: Final = 20_000
 class FoldTask:
     """A part of the fold of some views.
 
-    decoders, alone: see Folder. erased: events to leave out. buckets: their number, per view. path: the file for its
-    chunks; None: they stay in memory.
+    decoders, alone: see Folder.
+    erased: events to leave out.
+    buckets: their number, per view.
+    path: the file for its chunks; None: they stay in memory.
     """
 
     decoders: Decoders

@@ -23,18 +23,15 @@ class TaskFailed(Exception):
 
 
 class Workers(Protocol):
-    """Processes for one fold.
-
-    size: how many tasks run at a time. on_one_disk: whether tasks and this process see the same files.
-    """
+    """Processes for one fold."""
 
     @property
     def size(self) -> int:
-        """See above."""
+        """How many tasks run at a time."""
 
     @property
     def on_one_disk(self) -> bool:
-        """See above."""
+        """Whether tasks and this process see the same files."""
 
     @property
     def read(self) -> int:

@@ -34,7 +34,10 @@ def offsets_in(ranges: Ranges) -> int:
 class BulkResult:
     """The result of a bulk load.
 
-    events: number of log offsets. rows: written. seconds: in total. skipped: unreadable records that were skipped.
+    events: number of log offsets.
+    rows: written.
+    seconds: in total.
+    skipped: unreadable records that were skipped.
     refused: by writer, the keys of the rows that its store refused; these are not written.
     """
 

@@ -30,12 +30,16 @@ from projections.view import View
 class Generation:
     """One generation of a view in the registry.
 
-    state: building, live (for the code of its version) or retired. bulk_ends: by source, the offset after the
-    last event of bulk. patch_starts: by partition of `patches`, the offset from which it is
-    loaded. stores: where it was built. declaration: its lines. published: whether the plain names lead to it. events,
-    seconds: how much bulk read, and how long it took. source, selection: of a view made with --as. replays,
-    next_replay: how often upkeep has replayed the view in a row, and when it may do so again. kept: see
-    `projections.generations.kept`.
+    state: building, live (for the code of its version) or retired.
+    bulk_ends: by source, the offset after the last event of bulk.
+    patch_starts: by partition of `patches`, the offset from which it is loaded.
+    stores: where it was built.
+    declaration: its lines.
+    published: whether the plain names lead to it.
+    events, seconds: how much bulk read, and how long it took.
+    source, selection: of a view made with --as.
+    replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
+    kept: see `projections.generations.kept`.
     """
 
     view: str

@@ -16,11 +16,15 @@ log = logging.getLogger(__name__)
 class StreamReport:
     """Since the generation was begun; a batch that is repeated after a crash may count twice.
 
-    batch: number of the last batch, and its duration. records: read, heartbeats included. amending, dropped: late
-    observations that were taken in, and that were left out. unreadable: records that were left out.
-    lost: rows that Spark dropped although the rule of lateness admits them. state: of the query, in the last batch.
-    watermark: as Spark writes it; empty if there is none. starting: since the start of the query or its process, no
-    batch has ended. failure: why the query stopped, or could not start; empty if a batch has ended since.
+    batch: number of the last batch, and its duration.
+    records: read, heartbeats included.
+    amending, dropped: late observations that were taken in, and that were left out.
+    unreadable: records that were left out.
+    lost: rows that Spark dropped although the rule of lateness admits them.
+    state: of the query, in the last batch.
+    watermark: as Spark writes it; empty if there is none.
+    starting: since the start of the query or its process, no batch has ended.
+    failure: why the query stopped, or could not start; empty if a batch has ended since.
     """
 
     batch: int = -1

@@ -40,11 +40,12 @@ _OBJECT_ROW = "startswith(ltrim(record), '{') and endswith(rtrim(record), '}')"
 class LogSchema:
     """What some views need of the log, and as which types.
 
-    events: the event classes that any of the views handles, by type, with those of rows. tables: what they read of
-    captured tables. parsed: the type that each field of `data` is
-    parsed as, by name. A field that two events declare differently is parsed as text; `Field.spark` casts it. older:
-    the lineage of the changed fields in older versions; empty if no view reads one. recorded: whether the time of
-    recording is read.
+    events: the event classes that any of the views handles, by type, with those of rows.
+    tables: what they read of captured tables.
+    parsed: the type that each field of `data` is parsed as, by name. A field that two events declare differently is
+    parsed as text; `Field.spark` casts it.
+    older: the lineage of the changed fields in older versions; empty if no view reads one.
+    recorded: whether the time of recording is read.
     """
 
     events: dict[str, type[Event]]

@@ -18,11 +18,14 @@ from projections.table.view import TableView
 class Lifted:
     """The effect of one kind of event on a row of a view, as Spark SQL over the parsed log.
 
-    key: of the row. fields: by state field, in the layout's order; unchanged fields are absent. event: its class (None:
-    any that the view does not name). required: fields of `data` that must not be null. unreadable: the
-    condition that the event cannot be read (None: all can). condition: whether the event
-    counts (None: always). items: the list whose items make one patch each, and are read by key, fields and condition as
-    `item` and `i` (None: one patch). An event without a list has one item, which is null.
+    key: of the row.
+    fields: by state field, in the layout's order; unchanged fields are absent.
+    event: its class (None: any that the view does not name).
+    required: fields of `data` that must not be null.
+    unreadable: the condition that the event cannot be read (None: all can).
+    condition: whether the event counts (None: always).
+    items: the list whose items make one patch each, and are read by key, fields and condition as `item` and `i` (None:
+    one patch). An event without a list has one item, which is null.
     """
 
     key: str

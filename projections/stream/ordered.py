@@ -47,8 +47,8 @@ def in_order(
     them; in the end they are the same. Of rows with the same `id` and `time`, the one that was recorded last counts, if
     they have `recordedtime`; else the one whose JSON text is the greatest. Rows whose key is null are left out.
 
-    rows: has at least `id` and `time`, as every source has; of observations, keep `recordedtime` too. key: its column
-    or columns.
+    rows: has at least `id` and `time`, as every source has; of observations, keep `recordedtime` too.
+    key: its column or columns.
     step: `step(state, row)` returns the new state and a list of rows, each a dict with the names in `columns`. `state`
     is the value that it returned for the previous row of this key, or None; it must be made of dicts, lists, texts,
     numbers, booleans and None. `row` has the columns of `rows` as attributes; times are datetimes in UTC.
@@ -57,8 +57,9 @@ def in_order(
     forget_after: such as "30d". A row that comes longer than this after the previous one of its key finds the state
     None; so the state of a key is not kept for longer.
     early: the key column or columns of the view, to send rows at once. All rows of the view with one key must come from
-    one `key` of `rows`. deleted_by: with `early`, the view's column of that name; it is true in a row that was sent and
-    is taken back. If it is among `columns`, the step may delete rows by it as well.
+    one `key` of `rows`.
+    deleted_by: with `early`, the view's column of that name; it is true in a row that was sent and is taken back. If it
+    is among `columns`, the step may delete rows by it as well.
 
     Raises ValueError that says what to change. What `step` raises stops the query of this view.
     """

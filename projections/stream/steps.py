@@ -51,7 +51,12 @@ class Memory:
 
 @dataclass(frozen=True)
 class Steps:
-    """Runs a step. given: columns of its rows. made: columns that it returns. forget_after: see in_order."""
+    """Runs a step.
+
+    given: columns of its rows.
+    made: columns that it returns.
+    forget_after: see in_order.
+    """
 
     step: Step
     given: Mapping[str, ColumnType]

@@ -65,9 +65,12 @@ class Chunk(NamedTuple):
 class Tail:
     """What is kept of a key.
 
-    start: the state after the last row that is complete, which was at `start_us`. chunks, and then rows: those after
-    it, in the order of their places. end: the state after the last of them. numbers: how many numbers states and chunks
-    have had. newest_us: the highest time of any row. past: the complete rows of the view.
+    start: the state after the last row that is complete, which was at `start_us`.
+    chunks, rows: the rows after it, in the order of their places; those in `rows` are the last ones.
+    end: the state after the last of them.
+    numbers: how many numbers states and chunks have had.
+    newest_us: the highest time of any row.
+    past: the complete rows of the view.
     """
 
     start: State = NO_STATE

@@ -36,20 +36,32 @@ higher ones replace it."""
 class StreamView(DeclaredView):
     """A view that a query computes from streams; registered by assigning it in a module of HEADWATER_MODULES.
 
-    name: of the table, index and API path. version: change it with the declaration or the query; a new version is a
-    rebuild.
-    key: the columns that identify a row. columns: the columns that the query returns, with their types.
+    name: of the table, index and API path.
+    version: change it with the declaration or the query; a new version is a rebuild.
+    doc: one line for users.
+
+    Its rows:
+
+    key: the columns that identify a row.
+    key_name: the column with the row's key as one text, if the key has several columns: their texts joined by "/".
+    columns: the columns that the query returns, with their types.
     sources: what the query reads, by the name of its argument: `observations(…)` or `events(…)`.
     query: a function from a DataFrame per source to a DataFrame with `columns`. A row that it returns replaces the
     row with the same key.
+    deleted_by: a BOOLEAN column that the query returns, not among `columns`. A row in which it is true deletes the row
+    with its key, until a later batch returns that key again.
+
+    Where they are:
+
+    stores: where it is stored; the first one answers queries.
+    lookups: columns of other views' rows; they are read with a row, and not stored in it.
+
+    When they come:
+
     late: what happens to a late record. "drop" leaves it out, and counts it; "keep" also puts it in a view of its
     own, `<name>_late`; "amend" takes it in for as long as `keep_state`, so that the row is sent again.
     final: send a row once, when no admitted observation can change it any more, instead of after each change.
     every: such as "30s", the time between two batches of its query: rows come later, and cost less. Empty: at once.
-    stores: where it is stored; the first one answers queries.
-    deleted_by: a BOOLEAN column that the query returns, not among `columns`. A row in which it is true deletes the row
-    with its key, until a later batch returns that key again.
-    key_name: the column with the row's key as one text, if the key has several columns: their texts joined by "/".
     realtime: its rows come within milliseconds, without batches. Each row comes from one record: the query may select,
     filter, explode, and join tables that it makes, and the key contains the record's `id` (or `stream`).
     """

@@ -26,9 +26,11 @@ from projections.table.types import ColumnType, is_required
 class Lift:
     """How one event becomes patches of a view.
 
-    event: None: any that the view does not name. key: of the row. condition: whether the event counts (None: always).
-    through: the list whose items make a patch each (None: the event makes one). brings: by state field, in the layout's
-    order; unchanged fields are absent.
+    event: None: any that the view does not name.
+    key: of the row.
+    condition: whether the event counts (None: always).
+    through: the list whose items make a patch each (None: the event makes one).
+    brings: by state field, in the layout's order; unchanged fields are absent.
     """
 
     event: type[Event] | None

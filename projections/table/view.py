@@ -30,16 +30,24 @@ from projections.table.rows import is_row
 class TableView(DeclaredView):
     """A view with a row per key; registered by assigning it in a module of HEADWATER_MODULES.
 
-    name: of the table, index and API path. version: change it with the declaration; a new version is a rebuild.
+    name: of the table, index and API path.
+    version: change it with the declaration; a new version is a rebuild.
+    doc: one line for users.
+
+    Its rows:
+
     key: the field of every handled event that names the row, an `envelope(…)` text, or an `item(…)` of the list of
     `each` (then events without `each` have a field with that name).
+    key_name: the name of the key column; needed if `key` is not a field.
     columns: the visible columns; the key is one too, under `key_name`.
-    stores: where it is stored; the first one answers queries.
     deleted_by, restored_by: events that delete the row, and restore it; or Deleted(table) of one captured table: then
     the row is there while that table's row is.
-    key_name: the name of the key column; needed if `key` is not a field.
     where: which events count, as a condition for each (or one for all); others make no patch.
     each: by event, a list in it whose items make a patch each, with their index as the patch's number.
+
+    Where they are:
+
+    stores: where it is stored; the first one answers queries.
     lookups: columns of other views' rows; they are read with a row, and not stored in it.
 
     This is what was written; `plan` is what follows from it. The rest fulfils `projections.view.View`.

@@ -8,8 +8,12 @@ from typing import NamedTuple
 class BinlogPosition(NamedTuple):
     """Where a change is in a server's binary log; positions of one server sort in the order of commits.
 
-    number: of the file. pos: of the event, in bytes. row: within the event. order: within its transaction, from 1; 0 in
-    a snapshot. transaction: its GTID, or where it begins in a log without GTIDs; empty in a snapshot. file: its name.
+    number: of the file.
+    pos: of the event, in bytes.
+    row: within the event.
+    order: within its transaction, from 1; 0 in a snapshot.
+    transaction: its GTID, or where it begins in a log without GTIDs; empty in a snapshot.
+    file: its name.
     """
 
     number: int

@@ -30,10 +30,13 @@ SLOT_FREE_S: Final = 15.0
 class Slot:
     """A replication slot.
 
-    wal_status: `reserved` or `extended` (all is there), `unreserved` (may be lost soon) or `lost`. invalidation: why
-    the server gave it up; None if it did not. lag_bytes: of write-ahead log that has not been captured. retained_bytes:
-    that the server keeps for it. safe_bytes: that can still be written before it is lost; None without a limit. Sizes
-    are None if the slot is lost.
+    wal_status: `reserved` or `extended` (all is there), `unreserved` (may be lost soon) or `lost`.
+    invalidation: why the server gave it up; None if it did not.
+    lag_bytes: of write-ahead log that has not been captured.
+    retained_bytes: that the server keeps for it.
+    safe_bytes: that can still be written before it is lost; None without a limit.
+
+    Sizes are None if the slot is lost.
     """
 
     plugin: str
@@ -56,8 +59,10 @@ class Slot:
 class Publication:
     """A publication.
 
-    everything: of all tables. complete: of inserts, updates and deletes. refuses_updates: with it, PostgreSQL refuses
-    updates of a table with generated columns. owns: may be altered.
+    everything: of all tables.
+    complete: of inserts, updates and deletes.
+    refuses_updates: with it, PostgreSQL refuses updates of a table with generated columns.
+    owns: may be altered.
     """
 
     everything: bool

@@ -14,8 +14,10 @@ _COMMIT_LSN = msgspec.json.Decoder(tuple[str | None, str | None])
 class WalPosition(NamedTuple):
     """Where a change is in the database's write-ahead log; positions of one database sort in the order of commits.
 
-    commit_lsn: where the transaction before was committed, in bytes. lsn: of the change. order: within its transaction,
-    from 1; 0 in a snapshot. transaction: its id; 0 in a snapshot.
+    commit_lsn: where the transaction before was committed, in bytes.
+    lsn: of the change.
+    order: within its transaction, from 1; 0 in a snapshot.
+    transaction: its id; 0 in a snapshot.
     """
 
     commit_lsn: int

@@ -42,9 +42,12 @@ FILLED: Final = "capture a {} beside it that a trigger fills"
 class TableColumn:
     """A column as the database has it.
 
-    type: its name in pg_type, of the type under a domain. shown: as PostgreSQL shows it, such as `numeric(12,2)`. item:
-    the type of an array's items, else empty. labels: of an enum. apart: whether PostgreSQL may store values of its type
-    outside of the row (TOAST). unquoted: whether SQL finds the column and its type without quotes and schema.
+    type: its name in pg_type, of the type under a domain.
+    shown: as PostgreSQL shows it, such as `numeric(12,2)`.
+    item: the type of an array's items, else empty.
+    labels: of an enum.
+    apart: whether PostgreSQL may store values of its type outside of the row (TOAST).
+    unquoted: whether SQL finds the column and its type without quotes and schema.
     generated: whether the database computes its values.
     """
 

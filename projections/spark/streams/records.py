@@ -25,9 +25,13 @@ _REPORTER: Final = "substring(document.subject, length(document.type) + 2)"
 class Records:
     """Parsed records, and Spark SQL over them.
 
-    columns: of the source, by name, without the times and the type. time: of Kafka's record, never null. recorded: when
-    it was accepted; null if that is not known. document: the whole record, as text. reporter: who reported it, or the
-    stream of an event. is_empty: whether it has no value. is_refused: whether it is no document of any type.
+    columns: of the source, by name, without the times and the type.
+    time: of Kafka's record, never null.
+    recorded: when it was accepted; null if that is not known.
+    document: the whole record, as text.
+    reporter: who reported it, or the stream of an event.
+    is_empty: whether it has no value.
+    is_refused: whether it is no document of any type.
     unreadable: by type, whether a record of that type cannot be read.
     """
 

@@ -92,11 +92,12 @@ def nested(
 ) -> Derived:
     """A list of parts of the row, such as the lines of an order, in the order of their keys.
 
-    key_name: the name of the key in each part. key: by event, which part it changes: a text or an integer. If it is an
-    `item("lines", "sku")`, the event changes a part for each item of that list, and its columns also read items.
+    key_name: the name of the key in each part.
+    key: by event, which part it changes: a text or an integer. If it is an `item("lines", "sku")`, the event changes a
+    part for each item of that list, and its columns also read items.
     columns: folds of single values (`last`, `first`, `add`, `count`, `maximum`, `minimum`) over these events.
-    deleted_by, restored_by: events that delete their parts, and restore them; the latest one decides. limit: of parts
-    that the row keeps, including deleted ones, at most 1,000: those with the lowest keys.
+    deleted_by, restored_by: events that delete their parts, and restore them; the latest one decides.
+    limit: of parts that the row keeps, including deleted ones, at most 1,000: those with the lowest keys.
     """
     parts = Parts(
         key_name,
