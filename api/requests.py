@@ -127,7 +127,7 @@ def link(*parts: str) -> str:
 def check_no_query(request: Request) -> None:
     """Refuse query parameters if a path has none, so that a mistake is not silently ignored."""
     for name in request.query_params:
-        raise BadParameter(name, "is not a parameter here: a command has no query parameters")
+        raise BadParameter(name, "is not a parameter here: this path has no query parameters")
 
 
 def _visible(request: Request, name: str) -> str | None:

@@ -102,7 +102,10 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "buses": (
         ("the buses that are latest", "curl -sS '{api}/views/bus_positions?sort=-delay_s&limit=5'"),
-        ("those within two kilometres of a place", "curl -sS '{api}/views/bus_positions?near=48.2,16.37&within_km=2'"),
+        (
+            "those within two kilometres of a place",
+            "curl -sS '{api}/views/bus_positions/search?near=48.2,16.37&within_km=2'",
+        ),
         (
             "say where a bus is: shown within 30 seconds",
             "curl -sS -X POST {api}/observations/bus_located -H 'content-type: application/json' "

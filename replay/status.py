@@ -25,7 +25,7 @@ from replay.view_arguments import ReadAll, Views, check_choice
 ATTENTION_EXIT: Final = 3
 FINE: Final = ("caught up", "behind")
 STALLED_S: Final = 10.0
-"""A view that is behind and makes no progress for this long, while heartbeats come every second, is stalled."""
+"""A view that is behind and makes no progress for this long, while heartbeats come every 5 seconds, is stalled."""
 LOOK_S: Final = 0.3
 EVERY_S: Final = 2.0
 COLUMNS: Final = ("view", "store", "standing", "gen", "events behind", "seconds behind")

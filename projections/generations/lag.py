@@ -65,7 +65,7 @@ class Lag:
     def since(self, before: Lag, ends: Mapping[str, int]) -> Lag:
         """This state, compared with `before` some seconds ago: without progress towards `ends`, the view is stalled.
 
-        Owners of partitions append a heartbeat every second, so a working view makes progress even without events. The
+        Owners of partitions append a heartbeat every 5 s, so a working view makes progress even without events. The
         first batch of a query reads all that came in the meantime; if the query has failed, it may fail again.
         """
         if self.stream is not None and self.stream.starting and not self.stream.failure:

@@ -1,4 +1,4 @@
-"""The pages of the docs: their links lead to something, and each decision has a number of its own."""
+"""The pages of the docs: their links and paths lead to something, and each decision has a number of its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+FILE = re.compile(r"`((?:api|commands|compose|docs|eventlog|projections|replay|tests)/[\w./-]*)`")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -28,6 +29,11 @@ def test_its_links_lead_to_a_page_and_a_heading(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(f"{path}#{anchor}")
     assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_its_paths_of_code_exist(page: Path) -> None:
+    assert [path for path in FILE.findall(page.read_text()) if not (ROOT / path).exists()] == []
 
 
 def test_each_decision_has_a_number_of_its_own_which_its_title_repeats() -> None:
