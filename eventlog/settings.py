@@ -76,5 +76,5 @@ class LogVariables(Variables):
 
 def accept_no_arguments(program: str, what: str | None, arguments: Sequence[str]) -> None:
     """Exit with help if `arguments` ask for it, and with an error for any other argument: settings are variables."""
-    epilog = "Settings are environment variables; docs/architecture.md lists them."
+    epilog = "Settings are environment variables; docs/settings.md lists them."
     ArgumentParser(program, description=what, epilog=epilog).parse_args(arguments)
