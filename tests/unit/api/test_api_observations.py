@@ -62,6 +62,12 @@ def test_one_that_does_not_fit(client: AppClient, changes: dict[str, Any], point
     assert pointer in [each["pointer"] for each in problem["errors"]]
 
 
+@pytest.mark.parametrize("path", [VIEWED, "/commands/listing.sell", "/commands"])
+def test_a_path_without_query_parameters_says_so(client: AppClient, path: str) -> None:
+    detail = client.post(f"{path}?dry=1", json=report()).json()["detail"]
+    assert detail == '"dry" is not a parameter here: this path has no query parameters'
+
+
 def test_a_backslash_before_u0000_is_no_nul(client: AppClient) -> None:
     content = b'{"id":"1","source":"web","data":{"listing_id":"\\\\u0000"}}'
     assert client.post(VIEWED, content=content, headers={"content-type": "application/json"}).status_code == 201
