@@ -1,0 +1,101 @@
+"""docs/http.md has every path, parameter, header, operator, event and limit of the API."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from api import filters, query
+from api.app import create_app
+from api.changes import earlier, subscription
+from api.portions import MAX_PAGE_BYTES
+from api.reads import audit as audit_reader
+from api.reads.elasticsearch import MAX_FACETS
+from api.routes import audit, changes, observations, views
+from api.settings import Limits
+from api.waiting import MAX_POSITIONS
+from commands.declaring.observation import MAX_AHEAD
+from tests.domains import SHIPPED
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import fake_service
+
+PAGE = (Path(__file__).parents[3] / "docs" / "http.md").read_text()
+LIMITS = Limits()
+MIB, KIB = 1024 * 1024, 1024
+"""A phrase of the page for each limit."""
+PHRASES = (
+    f"`HEADWATER_BODY_LIMIT_BYTES` ({LIMITS.body_bytes // KIB} KiB)",
+    f"`HEADWATER_ANSWER_TIMEOUT_S` ({LIMITS.answer_timeout_s:g} seconds)",
+    f"At most {LIMITS.in_flight:,} lines of a request",
+    f"reads nothing for\n{LIMITS.stall_s:g} s is disconnected",
+    f"at most {MAX_AHEAD.total_seconds():g} s in\nthe future",
+    f"of at most {observations.MAX_PROBLEMS} lines",
+    f"up to {views.MAX_KEYS} rows by `key`",
+    f"rows on a page, 1 to {query.MAX_ROWS:,} | {query.Query((), ()).limit} |",
+    f"{filters.MAX_VALUES:,} values per column for `eq` and `in`",
+    f"{filters.MAX_PATTERNS} for each of `prefix`, `ieq` and `iprefix`",
+    f"at most {filters.MAX_PATTERN_CHARACTERS} characters",
+    f"{filters.MAX_ORS} `or` with\n  {filters.MAX_CONDITIONS} conditions each",
+    f"up to {MAX_POSITIONS} positions",
+    f"{LIMITS.wait_ms:,} by default, 0 to {LIMITS.max_wait_ms:,}",
+    f"At most {query.MAX_TEXT:,} characters",
+    f"at most {MAX_FACETS} values",
+    f"for up to {changes.MAX_KEYS} rows",
+    f"1 to {changes.MAX_FOLLOWING_MS:,} (a day)",
+    f"Every {LIMITS.heartbeat_s:g} seconds",
+    f"more than {subscription.MAX_CHANGES:,} changed rows",
+    f"Up to {earlier.MAX_CATCH_UP:,} missed",
+    f"serves {LIMITS.followers:,} followers",
+    f"for up to {audit.MAX_TYPES} types",
+    f"early at {MAX_PAGE_BYTES // MIB} MiB",
+    f"{audit_reader.MAX_OFFSETS:,} offsets or {audit_reader.MAX_READ_BYTES // MIB} MiB",
+)
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return AppClient(create_app(fake_service(modules=SHIPPED))).get("/openapi.json").json()  # type: ignore[no-any-return]
+
+
+def general(path: str) -> str:
+    """The path as the page writes it: with a placeholder for what a deployment declares."""
+    path = re.sub(r"^/(commands|observations)/.+", r"/\1/{type}", path)
+    path = re.sub(r"^/views/[^/]+", "/views/{view}", path)
+    return re.sub(r"^/streams/[^/$]+/.+", "/streams/{type}/{id}", path)
+
+
+def test_every_path_is_in_the_table_and_no_other(document: dict[str, Any]) -> None:
+    declared = {f"{method.upper()} {general(path)}" for path, item in document["paths"].items() for method in item}
+    assert set(re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", PAGE, re.MULTILINE)) == declared
+
+
+def test_every_parameter_is_in_a_table(document: dict[str, Any]) -> None:
+    columns = {name for view in fake_service(modules=SHIPPED).views.values() for name in view.types}
+    operations = [each for item in document["paths"].values() for each in item.values()]
+    given = {
+        each["name"] for operation in operations for each in operation.get("parameters", ()) if each["in"] != "path"
+    }
+    plain = {name for name in given if name.partition(".")[0] not in columns or name in query.PAGING + query.SEARCHING}
+    rows = "\n".join(re.findall(r"^\| (.*?) \|", PAGE, re.MULTILINE))
+    assert {name for name in plain if not re.search(rf"`{re.escape(name)}\b|^`?{re.escape(name)}=", rows)} == set()
+
+
+def test_every_operator_is_in_the_table() -> None:
+    shown = re.findall(r"^\| (`[a-z]+[.=].*?) \|", PAGE, re.MULTILINE)
+    named = {name for each in shown if not each.startswith("`or=") for name in re.findall(r"`\w+\.(\w+)=", each)}
+    assert named == filters.FILTER_DESCRIPTIONS.keys()
+
+
+def test_every_event_and_reason_of_changes_is_in_the_table() -> None:
+    events = set(re.findall(r"^- `(\w+)`: `", changes.DESCRIPTION, re.MULTILINE))
+    assert events == {"open", "change", "reset", "end"}
+    reasons = {*get_args(subscription.Reason), *get_args(subscription.ResetReason)}
+    assert {each for each in events | reasons if f"`{each}`" not in PAGE} == set()
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_a_limit_is_the_one_of_the_code(phrase: str) -> None:
+    assert " ".join(phrase.split()) in " ".join(PAGE.split())
