@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there."""
+"""What the README, docs/http.md and docs/client.md show works as it stands there, and answers what they show."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -20,17 +21,65 @@ from tests.acceptance.conftest import Service
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+HTTP, CLIENT = (ROOT / "docs" / "http.md").read_text(), (ROOT / "docs" / "client.md").read_text()
+STEP = re.compile(r"^```bash\n(.*?)^```(?:\n\n```(json|text)\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def section(heading: str) -> str:
+    """The text of the README below this heading."""
+    return README.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def try_steps(text: str, service: Service) -> int:
+    """Run each block of commands; the last answer is like the block that follows, if one does. Returns how many ran."""
+    steps = STEP.findall(text)
+    for script, language, shown in steps:
+        ran = (
+            script.replace("curl -", "curl --fail-with-body -")
+            .replace("http://127.0.0.1:18080", service.api)
+            .replace(".venv/bin/replay", shlex.quote(str(Path(sys.executable).with_name("replay"))))
+        )
+        done = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", ran],
+            env=service.environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            cwd=ROOT,
+        )
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+        if language == "json":
+            check_shape(json.loads(shown), json.loads(done.stdout), script)
+        elif language == "text":
+            assert without_numbers(shown) == without_numbers(done.stdout)
+    return len(steps)
+
+
+def check_shape(shown: Any, answer: Any, place: str) -> None:
+    """Check that an answer has everything that is shown, with values of the same types."""
+    assert type(shown) is type(answer), f"{place}: {shown} is shown for {answer}"
+    if isinstance(shown, dict):
+        for name, value in shown.items():
+            assert name in answer, f"{place}.{name}"
+            check_shape(value, answer[name], f"{place}.{name}")
+    elif isinstance(shown, list):
+        assert len(shown) <= len(answer), f"{place}: {len(answer)} are too few"
+        for number, value in enumerate(shown):
+            check_shape(value, answer[number], f"{place}[{number}]")
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r"\d[\d,.]*", "N", text).strip()
 
 
 def test_the_python_samples_declare_an_aggregate_and_a_view() -> None:
     names: dict[str, object] = {"__name__": "readme"}
-    declared = [block for block in blocks("python") if "open_blocking_client" not in block]
-    assert len(declared) == 2
-    exec(compile("\n".join(declared), "README.md", "exec"), names)  # noqa: S102 - our own text
+    assert len(blocks("python")) == 2
+    exec(compile("\n".join(blocks("python")), "README.md", "exec"), names)  # noqa: S102 - our own text
     account, owners, accounts = names["account"], names["owners"], names["accounts"]
     assert isinstance(account, Aggregate)
     assert isinstance(owners, TableView)
@@ -75,19 +124,12 @@ def toured(http: httpx.Client) -> None:
 
 @pytest.mark.usefixtures("toured")
 def test_the_tour_works_as_written(service: Service) -> None:
-    tour = (
-        blocks("bash")[1]
-        .replace("http://127.0.0.1:18080", service.api)
-        .replace(".venv/bin/replay", str(Path(sys.executable).with_name("replay")))
-    )
-    lines = [line for line in tour.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
-    assert len(lines) > 5
-    for line in lines:
-        words = shlex.split(line)
-        if words[0] == "curl":
-            words[1:1] = ["--fail"]
-        done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=600, cwd=ROOT)
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert try_steps(section("A tour"), service) == 4
+
+
+@pytest.mark.usefixtures("toured")
+def test_the_requests_of_the_http_page_work_as_written(service: Service) -> None:
+    assert try_steps(HTTP, service) > 8
 
 
 @pytest.mark.usefixtures("toured")
@@ -108,7 +150,7 @@ def test_what_make_run_says_to_try_works(service: Service) -> None:
 
 @pytest.mark.usefixtures("toured")
 def test_many_commands_over_http(service: Service) -> None:
-    (block,) = (block for block in blocks("bash") if "application/x-ndjson" in block)
+    (block,) = (block for block in blocks("bash", HTTP) if "/commands " in block and "application/x-ndjson" in block)
     script = block.replace("http://127.0.0.1:18080", service.api)
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=600)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
@@ -117,9 +159,14 @@ def test_many_commands_over_http(service: Service) -> None:
 
 @pytest.mark.usefixtures("toured")
 def test_the_python_client(http: httpx.Client, service: Service) -> None:
-    (block,) = (block for block in blocks("python") if "open_blocking_client" in block)
+    block, *others = blocks("python", CLIENT)
     done = subprocess.run(
-        [sys.executable, "-c", block], env=service.environment, capture_output=True, text=True, timeout=600, cwd=ROOT
+        [sys.executable, "-c", "\n".join([block, *others])],
+        env=service.environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
     row = http.get(done.stdout.splitlines()[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from compose.ports import free_ports
 from compose.settings import Ports, StackSettings
 from tests.bench import __main__ as bench
 from tests.bench import _servers
+from tests.bench._machine import ROOT
 from tests.bench._report import conditions, result
 
 MACHINE = {
@@ -75,6 +77,13 @@ def test_a_name_that_is_none_is_answered_with_those_that_are(
     told, *names = err.splitlines()
     assert told == 'there is no bench "typo"; there are:'
     assert {"  freshness", "  commands", "  replay_postgres"} <= set(names)
+
+
+def test_the_benchmarks_that_the_docs_show_exist() -> None:
+    pages = [(ROOT / page).read_text() for page in ("README.md", "docs/benchmarks.md")]
+    rows = [row for page in pages for row in re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+)(?::| at )", page, re.MULTILINE)]
+    named = {name for row in rows for name in re.findall(r"\w+", row)}
+    assert {"freshness", "replay_cache"} <= named <= bench.benches().keys()
 
 
 def test_servers_that_run_are_used(
