@@ -11,6 +11,7 @@ from compose.errors import NotRunning, PortTaken
 from compose.parts import connect, elasticsearch, kafka, postgres, valkey
 from compose.settings import HOST, Endpoints, Ports, StackSettings
 from compose.state import StateDirectory
+from eventlog.backoff import DEFAULT_BACKOFF, Backoff
 from eventlog.capturing import SourceRegistry
 from projections.spark.setup.jars import group_jars, read_lock
 from projections.supervision.process import ProcessSpec, ProcessStatus
@@ -34,13 +35,17 @@ NAMES = {
 class Stack:
     """The servers on one state directory, supervised by this process.
 
-    Use it as a context manager, or call `start` and `stop`. Data stays in the state directory. parts: those to run;
-    with `connect`, there is also the database `shop`, which a deployment can capture.
+    Use it as a context manager, or call `start` and `stop`. Data stays in the state directory.
+
+    parts: those to run; with `connect`, there is also the database `shop`, which a deployment can capture.
+    backoff: how servers that die are restarted.
     """
 
-    def __init__(self, settings: StackSettings, parts: Collection[str] = PARTS) -> None:
+    def __init__(
+        self, settings: StackSettings, parts: Collection[str] = PARTS, backoff: Backoff = DEFAULT_BACKOFF
+    ) -> None:
         self.settings = settings
-        self._parts = parts
+        self._parts, self._backoff = parts, backoff
         self._state = StateDirectory(settings.state)
         self._supervisor: Supervisor | None = None
         self._recording = threading.Lock()
@@ -68,7 +73,7 @@ class Stack:
         try:
             self._state.clear_leftovers()
             check_ports(self.settings.ports, self._parts)
-            self._supervisor = Supervisor(specs, on_change=self._record)
+            self._supervisor = Supervisor(specs, self._backoff, self._record)
             self._supervisor.start()
         except BaseException:
             self._supervisor = None

@@ -9,11 +9,15 @@ import pytest
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import CAPTURING, Stack
+from eventlog.backoff import Backoff
 from tests.shared_stack import own_folder
+
+KILLED = Backoff(limit=100)
+"""A long run kills a server many times, soon after each other."""
 
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Stack]:
     """The servers, all healthy at the beginning of each test; started by the first test that needs them."""
-    with own_folder() as folder, Stack(StackSettings(folder, free_ports()), CAPTURING) as stack:
+    with own_folder() as folder, Stack(StackSettings(folder, free_ports()), CAPTURING, KILLED) as stack:
         yield stack
