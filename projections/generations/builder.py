@@ -14,7 +14,16 @@ from eventlog.settings import LogSettings
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
 from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading
 from projections.generations.dropping import Drop, drop_unfinished
-from projections.generations.engine import FAILURES, Engine, Failure, Load, StreamQueries, holds_events, offsets_in
+from projections.generations.engine import (
+    BulkResult,
+    Engine,
+    Failure,
+    Load,
+    StreamQueries,
+    failed,
+    holds_events,
+    offsets_in,
+)
 from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generations, RebuildLock
 from projections.generations.sources import ends_of, patch_ends, sources
@@ -77,10 +86,10 @@ class Builder:
             build = self.new_build(target, stores, lock, bulk_ends, patch_starts, on_step, result, options, source)
             try:
                 yield build
-            except NotPublished:
+            except (NotPublished, RebuildFailed):
                 raise
-            except FAILURES as error:
-                raise RebuildFailed(view.name, build.doing, str(error)) from error
+            except Exception as error:
+                raise failed(view.name, build.doing, error) from error
             finally:
                 self.drop_if_possible(drop_unfinished, view)
 
@@ -155,8 +164,14 @@ class Builder:
             for build in builds:
                 phases.enter_context(build.phase("bulk"))
             loads = [_load_of(build) for build in builds]
-            found = iter(self.engine.bulk_load([load for load in loads if isinstance(load, Load)]))
+            found = iter(self._bulk_load([load for load in loads if isinstance(load, Load)]))
             return [next(found) if isinstance(load, Load) else load for load in loads]
+
+    def _bulk_load(self, loads: Sequence[Load[View]]) -> Sequence[BulkResult | Failure]:
+        try:
+            return self.engine.bulk_load(loads)
+        except Exception as error:  # noqa: BLE001 (it fails these views, and no other part of the process)
+            return [failed(load.view.name, "bulk", error) for load in loads]
 
     def compute(self, build: Build) -> None:
         """Create a generation of a real-time view, and compute its rows up to the end of the log."""
@@ -228,6 +243,8 @@ class Builder:
             drop(view, self.generations, self.stores)
         except (ProjectionError, OSError) as error:
             log.warning('could not drop old generations of "%s", the next rebuild drops them: %s', view.name, error)
+        except Exception:  # it neither undoes a swap, nor hides why a rebuild failed
+            log.exception('could not drop old generations of "%s", the next rebuild drops them', view.name)
 
 
 def wait_for_loaders() -> None:
@@ -239,5 +256,5 @@ def _load_of(build: Build) -> Load[View] | Failure | None:
     """Its load, or why there can be none; None if there is nothing to load."""
     try:
         return build.bulk()
-    except FAILURES as error:
-        return error
+    except Exception as error:  # noqa: BLE001 (it stops no other view)
+        return failed(build.target.view.name, "bulk", error)

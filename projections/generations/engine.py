@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
@@ -12,11 +13,13 @@ from eventlog.errors import EventLogError
 from eventlog.heartbeats import is_heartbeat_key
 from eventlog.ports import EventLog
 from eventlog.source_positions import topic_and_partition
-from projections.errors import ProjectionError
+from projections.errors import SHOWN_CHARACTERS, ProjectionError, RebuildFailed
 from projections.generations.selection import ALL, Selection
 from projections.stores.store import BulkWriter, Ledger, Target
 from projections.table.patch import Patch
 from projections.view import View
+
+log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.25
 """Time between progress reports."""
@@ -71,6 +74,14 @@ class Load(Generic[Kind_co]):
 Failure = ProjectionError | EventLogError | OSError
 FAILURES: Final = (ProjectionError, EventLogError, OSError)
 """Each kind of Failure, for `except`."""
+
+
+def failed(view: str, phase: str, error: Exception) -> RebuildFailed:
+    """Why the rebuild of a view failed; the traceback of an error that no part of it foresees is logged."""
+    if isinstance(error, Failure):
+        return RebuildFailed(view, phase, str(error))
+    log.error('unexpected error in the rebuild of "%s" during %s', view, phase, exc_info=error)
+    return RebuildFailed(view, phase, f"{type(error).__name__}: {error}"[:SHOWN_CHARACTERS])
 
 
 class Engine(Protocol):

@@ -14,7 +14,7 @@ from projections.errors import NotPublished, ProjectionError, RebuildFailed
 from projections.generations.builder import Builder, Noted, wait_for_loaders
 from projections.generations.building import Build, Loaded, Options, Rebuilt, Step
 from projections.generations.dropping import drop_old
-from projections.generations.engine import FAILURES
+from projections.generations.engine import FAILURES, failed
 from projections.generations.kept import missed, missed_since
 from projections.generations.registry import Generation
 from projections.generations.stream_report import read_report
@@ -51,8 +51,8 @@ class _Run:
             self.build = self.steps.send(self.loaded)
         except StopIteration as end:
             self.outcome = end.value
-        except (ProjectionError, EventLogError) as error:
-            self.outcome = error
+        except Exception as error:  # noqa: BLE001 (it stops no other view)
+            self.outcome = _failure(self.view, error)
         self.loaded = None
 
 
@@ -112,8 +112,8 @@ class Rebuilder(Builder):
                 build.result.events, build.result.rows = report.records if report else 0, None
                 self.drop_if_possible(drop_old, view)
             return build.result
-        except (ProjectionError, EventLogError) as error:
-            return error
+        except Exception as error:  # noqa: BLE001 (it stops no other view)
+            return _failure(view, error)
 
     def _rebuild_realtime(self, view: View, on_step: Callable[[Step], None]) -> Ended:
         """Rebuild a view by its query over the log; afterwards it takes the patches of the running query."""
@@ -125,16 +125,16 @@ class Rebuilder(Builder):
                     wait_for_loaders()
                 self.drop_if_possible(drop_old, view)
             return build.result
-        except (ProjectionError, EventLogError) as error:
-            return error
+        except Exception as error:  # noqa: BLE001 (it stops no other view)
+            return _failure(view, error)
 
     def _rebuild_together(
         self, views: Sequence[View], on_step: Callable[[Step], None], skip_poison: bool
     ) -> Iterator[tuple[View, Ended]]:
         try:
             noted = self.noted(views)
-        except EventLogError as error:
-            yield from ((view, RebuildFailed(view.name, "start", str(error))) for view in views)
+        except Exception as error:  # noqa: BLE001 (it fails these views, and no other part of the process)
+            yield from ((view, failed(view.name, "start", error)) for view in views)
             return
         options = Options(skip_poison=skip_poison)
         runs = [_Run(view, self._steps(view, noted, on_step, options)) for view in views]
@@ -272,3 +272,8 @@ class Rebuilder(Builder):
                 "run the code of that version",
             )
         return last
+
+
+def _failure(view: View, error: Exception) -> ProjectionError | EventLogError:
+    """Why a view has no result; an error outside of a build has no phase."""
+    return error if isinstance(error, ProjectionError | EventLogError) else failed(view.name, "start", error)

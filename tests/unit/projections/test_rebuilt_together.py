@@ -123,6 +123,10 @@ class Store(MemoryStore):
         self._fail(target, "publish")
         super().publish(target)
 
+    def drop(self, target: Target) -> None:
+        self._fail(target, "drop")
+        super().drop(target)
+
     def close(self) -> None: ...
 
 
@@ -138,7 +142,7 @@ class Folded:
         return [self.failing.get(load.view.name, BulkResult(1, 1, 0.1)) for load in loads]
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
-        raise NotImplementedError  # nothing is rolled back here
+        raise NotImplementedError("by this engine")
 
     def row_patches(self, load: Load[View], keys: Set[str]) -> Iterable[Patch]:
         raise NotImplementedError  # nothing is refused here
@@ -246,6 +250,69 @@ def test_each_view_that_fails_is_named_and_the_others_go_live(
         ("last", 1): "live",
     }, "nothing is left of the others"
     assert stage.registry.held == set()
+
+
+UNFORESEEN: dict[str, tuple[str, BaseException]] = {
+    "at_start": ("begin", KeyError("no such table")),
+    "at_create": ("create", KeyError("no such table")),
+    "at_bulk": ("bulk_writer", ZeroDivisionError("a bug")),
+    "at_index": ("finish", KeyError("no such table")),
+    "at_drop": ("drop", KeyError("no such table")),
+}
+
+
+def test_an_error_that_nobody_foresaw_fails_its_own_view(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = staged(UNFORESEEN)
+
+    def begin(view: TableView, *more: object) -> Any:
+        if view.name == "at_start":
+            raise UNFORESEEN["at_start"][1]
+        return Registry.begin(stage.registry, view, *more)
+
+    monkeypatch.setattr(stage.registry, "begin", begin)
+    stage.registry.states = {("at_drop", -1): "retired", ("at_drop", 0): "live", ("at_index", 0): "live"}
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all(views("first", *UNFORESEEN, "last"))}
+    assert {name for name, each in outcomes.items() if isinstance(each, Rebuilt)} == {"at_drop", "first", "last"}
+    for name, phase in {"at_start": "start", "at_create": "create", "at_bulk": "bulk", "at_index": "index"}.items():
+        error = UNFORESEEN[name][1]
+        assert isinstance(outcomes[name], RebuildFailed)
+        assert f'rebuild of "{name}" failed during {phase}: {type(error).__name__}: {error};' in str(outcomes[name])
+    assert stage.registry.live().keys() == {"at_drop", "at_index", "first", "last"}
+    assert stage.registry.held == set()
+    told = {record.exc_info[1] for record in caplog.records if record.exc_info}
+    assert told == {error for _, error in UNFORESEEN.values()}, "with a traceback"
+
+
+def test_an_engine_with_a_defect_fails_the_views_that_it_folds(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dead(*_: object) -> list[Any]:
+        raise ZeroDivisionError("a bug")
+
+    stage = staged({})
+    observed(stage, "passed/s1/1")
+    monkeypatch.setattr(stage.engine, "bulk_load", dead)
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all([*views("a", "b"), gate_view()])}
+    assert isinstance(outcomes["gates"], Rebuilt)
+    for name in "ab":
+        assert f'rebuild of "{name}" failed during bulk: ZeroDivisionError: a bug' in str(outcomes[name])
+
+
+@pytest.mark.parametrize("realtime", [False, True])
+def test_a_query_with_a_defect_fails_its_own_view(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage], realtime: bool
+) -> None:
+    stage = staged({})
+    observed(stage, "passed/s1/1")
+    stage.queries.error = NotImplementedError("by this engine")
+    gates, others = gate_view(realtime=realtime), [replace(gate_view(), name="others")]
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all([gates, *others])}
+    for name in ("gates", "others"):
+        assert f'rebuild of "{name}" failed during bulk: NotImplementedError: by this engine' in str(outcomes[name])
 
 
 def test_a_store_that_is_slow_to_build_indexes_is_asked_again_and_the_log_is_read_once(
