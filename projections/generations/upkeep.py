@@ -111,8 +111,8 @@ class Upkeep:
             if now > self._not_before.get(name, -math.inf) and self._repeats.may_replay(name, now)
         ]
         if due:
+            self._looked = None  # a replay takes the processors, so what comes meanwhile says nothing about the rates
             self._replay(due)
-            self._looked = None  # a replay takes the processors, so what came meanwhile says nothing about the rates
         return found
 
     def _report(self, each: Lag, last: Lag | None) -> None:
@@ -151,13 +151,18 @@ class Upkeep:
     def _replay(self, names: Sequence[str]) -> None:
         for name in names:
             log.warning("replaying %s: it is not built, or too far behind to catch up with patches", name)
-        with self.replaying() as replay:
-            for view, outcome in replay([self.lags.views.view(name) for name in names]):
-                if isinstance(outcome, Exception):
-                    log.error("%s; retrying in %.0f s", outcome, RETRY_S)
-                    self._not_before[view.name] = time.monotonic() + RETRY_S
-                else:
-                    self._pause(view.name)
+        left = dict.fromkeys(names)
+        try:
+            with self.replaying() as replay:
+                for view, outcome in replay([self.lags.views.view(name) for name in names]):
+                    left.pop(view.name)
+                    if isinstance(outcome, Exception):
+                        log.error("%s; retrying in %.0f s", outcome, RETRY_S)
+                        self._not_before[view.name] = time.monotonic() + RETRY_S
+                    else:
+                        self._pause(view.name)
+        finally:
+            self._not_before |= dict.fromkeys(left, time.monotonic() + RETRY_S)
 
     def _pause(self, name: str) -> None:
         """After a replay: if earlier ones did not help, wait before the next one."""

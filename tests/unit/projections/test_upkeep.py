@@ -156,6 +156,30 @@ def test_all_that_is_lost_is_replayed_together_though_one_of_them_fails(rates: R
     assert replays.asked == [["listings", "streams", "city_market"], ["streams"]]
 
 
+def test_views_of_a_pass_that_ended_in_an_error_wait_as_well(rates: Rates, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ending(Replays):
+        def _replay(self, views: Sequence[View]) -> Iterator[tuple[View, object]]:
+            for view, outcome in super()._replay(views):
+                if view.name == "city_market":
+                    clock.now += 2 * RETRY_S  # so long it has taken
+                    raise ZeroDivisionError("a bug")
+                yield view, outcome
+
+    clock, replays = Clock(), Ending()
+    monkeypatch.setattr("projections.generations.upkeep.time", clock)
+    lost = replace(HERE, standing="lost", problem="its ledger is gone")
+    far = [replace(lost, view=name) for name in ("streams", "city_market", "listing_card")]
+    upkeep = Upkeep(FakeLags([far] * 3), replays, rates)  # type: ignore[arg-type]
+    upkeep.try_to_look()
+    assert replays.asked == [["streams", "city_market", "listing_card"]]
+    clock.now += 10
+    upkeep.try_to_look()
+    assert replays.asked[1:] == [["streams"]], "the others have no result"
+    clock.now += RETRY_S
+    upkeep.try_to_look()
+    assert replays.asked[2:] == [["streams", "city_market", "listing_card"]]
+
+
 @dataclass
 class Clock:
     """Time that passes on request."""
