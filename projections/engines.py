@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 from eventlog.kafka import KafkaLog
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
+from projections.errors import StreamQueryFailed
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine, only_spark
 from projections.folding.workers import SparkWorkers, Workers
-from projections.generations.engine import Engine
+from projections.generations.engine import FAILURES, Engine
 from projections.generations.selection import Selection
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.continuing import why_lost
@@ -78,11 +79,19 @@ class SparkQueries:
         """See StreamQueries.why_lost."""
         return why_lost(target, ledgers, self.settings, log)
 
-    def running(self, target: Target, *, anew: bool) -> AbstractContextManager[None]:
+    @contextmanager
+    def running(self, target: Target, *, anew: bool) -> Iterator[None]:
         """See StreamQueries.running."""
         from projections.spark.streams.runs import running  # noqa: PLC0415 - most rebuilds need no Spark
 
-        return running(self.session(), self.settings, target, anew=anew)
+        try:
+            session = self.session()
+        except FAILURES:
+            raise
+        except Exception as error:  # without Java, for example
+            raise StreamQueryFailed(target.tag, f"Spark does not start: {error}") from error
+        with running(session, self.settings, target, anew=anew):
+            yield
 
 
 def why_spark(

@@ -118,7 +118,7 @@ class SparkTasks:
         """See SparkWorkers.row_patches."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-        try:
+        with _of_view(view):
             made = self._selected_patches(view, ranges, selection, erased)
             few = F.broadcast(
                 self._session.createDataFrame([(patch_key(view.tag, key),) for key in keys], "wanted string")
@@ -130,8 +130,6 @@ class SparkTasks:
                 batch = Batch(0)
                 read_into(batch, row["key"].encode(), row["value"].encode())
                 yield from batch.patches[view.tag]
-        except PySparkException as error:
-            raise BulkLoadFailed(view.name, _last_cause(str(error))) from error
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
         """See Workers.write."""
@@ -157,8 +155,8 @@ class SparkTasks:
             for each in records
             for topic, partition in [topic_and_partition(each.source)]
         ]
-        frame = self._session.createDataFrame(rows, _RECORDS)
         with _translated():
+            frame = self._session.createDataFrame(rows, _RECORDS)
             found = patch_records(frame, [view], self._settings).collect()
         batch, letters = Batch(0), list[Letter]()
         for topic, key, value, _ in found:
@@ -167,17 +165,15 @@ class SparkTasks:
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         """See SparkWorkers.patches."""
-        records = read_ranges(self._session, self._settings, ranges)
-        if view.is_realtime:
-            made = realtime_records(records, stream_view(view), self._settings)
-        else:
-            made = patch_records(records, [table_view(view)], self._settings)
-        try:
+        with _of_view(view):
+            records = read_ranges(self._session, self._settings, ranges)
+            if view.is_realtime:
+                made = realtime_records(records, stream_view(view), self._settings)
+            else:
+                made = patch_records(records, [table_view(view)], self._settings)
             # nothing is shuffled: rows come in the order in which they were read
             for row in made.where(made.topic == self._settings.topic(PATCHES)).toLocalIterator():
                 yield row["key"], row["value"], row["partition"]
-        except PySparkException as error:
-            raise BulkLoadFailed(view.name, _last_cause(str(error))) from error
 
     def _shares(self, folded: RDD[Share]) -> list[Share]:
         with _translated():
@@ -240,6 +236,16 @@ def _translated() -> Iterator[None]:
         raise TaskFailed(JVM_DIED) from error
     except (PySparkException, Py4JError) as error:
         raise TaskFailed(_last_cause(str(error))) from error
+
+
+@contextmanager
+def _of_view(view: View) -> Iterator[None]:
+    """Like _translated, for patches that are read outside of a pass: raises BulkLoadFailed."""
+    try:
+        with _translated():
+            yield
+    except TaskFailed as error:
+        raise BulkLoadFailed(view.name, str(error)) from error
 
 
 def _last_cause(trace: str) -> str:
