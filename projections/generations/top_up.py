@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
+from eventlog.topics import PATCHES
 from projections.errors import GenerationMissing
 from projections.generations.engine import Engine, holds_events
 from projections.generations.lag import position
 from projections.generations.sources import ends_of, patch_ends, read_by, sources
 from projections.loading.dead_letters import DeadLetters
-from projections.loading.decoding import read_into
+from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.refused_patches import apply_fitting
 from projections.stores.store import Batch, Target, ViewStore
+
+log = logging.getLogger(__name__)
 
 CHUNK_PATCHES: Final = 5_000
 
@@ -29,7 +33,7 @@ def top_up(
 ) -> int:
     """Apply every missing event, in log order, to a generation that nobody loads; returns the number of patches.
 
-    A patch that a store refuses becomes a dead letter, as if a loader had applied it.
+    A patch that a store refuses, or that cannot be read, becomes a dead letter, as if a loader had applied it.
 
     Afterwards its ledgers continue at the end that `patches` had before. Raises GenerationMissing if a ledger is gone,
     StoreUnavailable and LogUnavailable.
@@ -46,7 +50,7 @@ def top_up(
     made, letters = 0, DeadLetters(settings)
     read = read_by(target.view, ranges)
     if holds_events(log, read):
-        for batches in _batches(engine.patches(target.view, read)):
+        for batches in _batches(engine.patches(target.view, read), letters):
             for store in stores:
                 apply_fitting(partial(store.apply, [target]), batches, store.name, letters)
             made += sum(len(found) for batch in batches.values() for found in batch.patches.values())
@@ -57,10 +61,14 @@ def top_up(
     return made
 
 
-def _batches(patches: Iterable[tuple[str, str, int]]) -> Iterable[dict[int, Batch]]:
+def _batches(patches: Iterable[tuple[str, str, int]], letters: DeadLetters) -> Iterable[dict[int, Batch]]:
     batches: dict[int, Batch] = {}
     for number, (key, value, partition) in enumerate(patches, 1):
-        read_into(batches.setdefault(partition, Batch(0)), key.encode(), value.encode())
+        try:
+            read_into(batches.setdefault(partition, Batch(0)), key.encode(), value.encode())
+        except NotAPatch as error:
+            log.warning("a patch of the row %s cannot be applied: %s", key, error)
+            letters.add(f"{PATCHES}/replay/{key}", str(error), key.encode())  # its third part is the view's tag
         if number % CHUNK_PATCHES == 0:
             yield batches
             batches = {}

@@ -50,7 +50,7 @@ class RealtimeQuery:
         """
         self.checkpoint.create()
         records = read_live(self.session.newSession(), self.settings, starting_offsets)
-        made = realtime_records(records, self.view, self.settings)
+        made = sendable(realtime_records(records, self.view, self.settings))
         try:
             return start_realtime(made, self.view.tag, self.settings, self.checkpoint.location, batch)
         except PySparkException as error:
@@ -77,7 +77,7 @@ def realtime_records(records: DataFrame, view: StreamView, settings: LogSettings
         settings,
     )
     progress = progress_records(place, [view], settings)
-    return sendable(exploded(rows, f"if(heartbeat, {progress}, array({patch}))").where("key is not null"))
+    return exploded(rows, f"if(heartbeat, {progress}, array({patch}))").where("key is not null")
 
 
 _SHOWN: Final = ("`partition`", "`offset`", "timestamp_ms", "heartbeat")

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,8 @@ from eventlog.topics import EVENTS, OBSERVATIONS
 from projections import TEXT, events
 from projections.errors import ViewDeclarationError
 from projections.loading.decoding import read_into
-from projections.spark.streams.realtime import realtime_records
+from projections.spark.streams import realtime
+from projections.spark.streams.realtime import RealtimeQuery, realtime_records
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import LAST_NUMBER, Batch, Target
 from projections.stream.view import BATCH, StreamView
@@ -162,7 +164,7 @@ def test_a_heartbeat_passes_filters_lists_and_joins_in_its_place_and_says_how_fa
         assert ledger.applied[source_id(OBSERVATIONS, 0)] == Place(7, LAST_NUMBER)
 
 
-def test_what_cannot_be_read_sends_nothing_and_a_row_that_is_too_large_its_size() -> None:
+def test_what_cannot_be_read_sends_nothing() -> None:
     unreadable = [
         raw("cart_moved/yard/1", b"{", offset=0),
         raw("cart_moved/yard/1", None, offset=1),
@@ -170,10 +172,20 @@ def test_what_cannot_be_read_sends_nothing_and_a_row_that_is_too_large_its_size(
         raw("cart_moved/yard/1", b"\xff\xfe", offset=3),
     ]
     assert made(carts, unreadable) == []
-    large = cart_view(query=repeated, columns=carts.columns)
-    (row,) = made(large, [moved(Move("1", "a", 3, 1), 4)])
-    assert "too_large" in json.loads(row.value)
-    assert len(row.value) < VALUE_BYTES
+
+
+def test_a_row_that_is_too_large_for_kafka_is_sent_as_its_size_and_whole_in_a_rebuild(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large, record, sent = cart_view(query=repeated, columns=carts.columns), moved(Move("1", "a", 3, 1), 4), list[Row]()
+    monkeypatch.setattr(realtime, "read_live", lambda *_: frame([record]))
+    monkeypatch.setattr(realtime, "start_realtime", lambda rows, *_: sent.extend(rows.collect()))
+    checkpoint: Any = SimpleNamespace(create=lambda: None, location="")
+    RealtimeQuery(session(), large, SETTINGS, checkpoint).start({})
+    assert "too_large" in json.loads(sent[0].value)
+    assert len(sent[0].value) < VALUE_BYTES
+    (whole,) = made(large, [record])
+    assert json.loads(whole.value)["c"]["name"] == "cart_moved/yard/1" * 999_999
 
 
 def repeated(moved: DataFrame) -> DataFrame:

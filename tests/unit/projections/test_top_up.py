@@ -1,0 +1,50 @@
+"""A generation that nobody loads is brought up to the end of the log, whatever single patches are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
+from projections.generations import top_up as topping
+from projections.generations.top_up import top_up
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import Target
+from projections.table.declared_stores import Postgres
+from projections.table.folds import count
+from projections.table.view import TableView
+from tests.contracts.view_histories import Put
+from tests.unit.projections.kept_letters import KeptLetters
+
+VIEW = TableView("puts", "thing_id", {"puts": count(Put)}, (Postgres(),))
+TARGET = Target(VIEW, 1)
+
+
+class Made:
+    """An engine that made these patches."""
+
+    def patches(self, *_: object) -> Iterator[tuple[str, str, int]]:
+        yield "puts@1/a", '{"p":0,"o":0,"i":0,"c":{"puts":1}}', 0
+        yield "puts@1/b/c", '{"too_large":5000000}', 0
+        yield "puts@1/d", '{"p":0,"o":0,"i":2,"c":{"puts":1}}', 0
+
+
+def test_a_patch_that_cannot_be_read_is_a_dead_letter_and_the_others_are_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    letters, log, store = KeptLetters(), MemoryLog(partitions=1), MemoryStore(Memory())
+    monkeypatch.setattr(topping, "DeadLetters", lambda _: letters)
+    log.submit(Entry(EVENTS, "thing/1", b"{}", 1), 0).result()
+    store.create(TARGET, {}, {0: 0})
+    engine: Any = Made()
+    assert top_up(TARGET, [store], LogSettings(partitions=1, patch_partitions=1), log, engine) == 2
+    assert store.rows(TARGET).keys() == {"a", "d"}
+    ((key, reason, what),) = letters.kept
+    assert (key, what) == ("patches/replay/puts@1/b/c", b"puts@1/b/c")
+    assert "5000000 bytes" in reason
+    assert store.ledgers(TARGET)[0].reached("0") == 1
