@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from itertools import count, islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from tenacity import Retrying
 
 from eventlog.settings import LogSettings
-from projections.errors import RefusedPatch, Unloadable
+from projections.errors import BulkLoadFailed, GenerationMissing, RefusedPatch, Unloadable
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.refused_patches import add_letter
 from projections.stores.store import Batch, Target, ViewStore
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 BULK: Final = "bulk"
 """The source of these patches in ledgers, which say that all events of bulk are applied; each is applied once."""
 CHUNK_PATCHES: Final = 1_000
+CHUNK_BYTES: Final = 8 * 1024 * 1024
+"""About, of what is applied together: the rows that a store refuses are often those with long values."""
 
 
 def add_rows(
@@ -37,27 +40,90 @@ def add_rows(
 
     A refused patch changes nothing, and becomes a dead letter, like one that a loader applies. tag: of the view, for
     dead letters. skip: otherwise the first refused patch raises RefusedPatch.
+
+    Raises BulkLoadFailed if the store loses patches that it had applied.
     """
-    letters, refused, numbers, left = DeadLetters(settings), 0, count(), iter(patches)
-
-    def apply(some: Sequence[Patch]) -> None:
-        patiently(store.apply, [target], {0: Batch(0, {target.tag: list(some)})})
-
-    while some := list(islice(left, CHUNK_PATCHES)):
+    letters, refused, numbers, rows = DeadLetters(settings), 0, count(), _Rows(store, target, patiently)
+    for some in _chunks(patches):
         placed = [patch._replace(source=BULK, place=Place(next(numbers), 0)) for patch in some]
+        rows.is_sure = False
         try:
-            apply(placed)
+            rows.apply(placed)
         except Unloadable:
             for patch, own in zip(placed, some, strict=True):
                 try:
-                    apply([patch])
+                    rows.apply([patch])
                 except Unloadable as error:
                     if not skip:
                         position = f"{own.source}:{own.place.offset}"
                         raise RefusedPatch(target.view.name, store.name, own.key, position, error.cause) from error
                     add_letter(letters, store.name, tag, own, error)
                     refused += 1
-    store.settle(now=True)
+    patiently(rows.check)
     if refused:
         log.warning("%s g%d: %s refused %d patches", target.view.name, target.generation, store.name, refused)
     return refused
+
+
+@dataclass
+class _Rows:
+    """Applies patches to the rows of one generation, of which `last` is the place of the last one.
+
+    A store that crashes may return without what it applied last: then later patches must not be applied. is_sure:
+    whether it cannot have crashed since it applied `last`.
+    """
+
+    store: ViewStore
+    target: Target
+    patiently: Retrying
+    last: Place | None = None
+    is_sure: bool = False
+
+    def apply(self, patches: Sequence[Patch]) -> None:
+        """Apply patches together, as soon as the store answers; raises Unloadable."""
+        self.patiently(self._apply, patches)
+        self.last, self.is_sure = patches[-1].place, True
+
+    def _apply(self, patches: Sequence[Patch]) -> None:
+        if not self.is_sure:
+            self.check(patches[-1].place)
+        self.is_sure = False
+        self.store.apply([self.target], {0: Batch(0, {self.target.tag: list(patches)})})
+
+    def check(self, unconfirmed: Place | None = None) -> None:
+        """Raise BulkLoadFailed if the store has lost patches.
+
+        unconfirmed: the place of the last of those that may have been applied, or not.
+        """
+        self.store.settle(now=True)
+        name, ledgers = self.target.view.name, self.store.ledgers(self.target)
+        if not ledgers:
+            raise GenerationMissing(name, self.target.generation)
+        if ledgers[0].applied.get(BULK) not in (self.last, unconfirmed or self.last):
+            cause = "lost what it had written last, as after a crash, while refused rows were added"
+            raise BulkLoadFailed(name, f"{self.store.name} {cause}")
+
+
+def _chunks(patches: Iterable[Patch]) -> Iterator[list[Patch]]:
+    """The patches in parts that fit into memory."""
+    some, size = list[Patch](), 0
+    for patch in patches:
+        some.append(patch)
+        size += _size(patch.fields)
+        if len(some) == CHUNK_PATCHES or size > CHUNK_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _size(value: object) -> int:
+    """About the bytes of a value in JSON."""
+    match value:
+        case str():
+            return len(value)
+        case dict():
+            return sum(_size(name) + _size(each) for name, each in value.items())
+        case list() | tuple():
+            return sum(map(_size, value))
+    return 8

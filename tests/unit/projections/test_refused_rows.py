@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from eventlog.settings import LogSettings
-from projections.errors import RefusedPatch, Unloadable
+from projections.errors import BulkLoadFailed, GenerationMissing, RefusedPatch, StoreUnavailable, Unloadable
 from projections.folding import combining, writing
 from projections.folding.compiled import compiled
 from projections.folding.program import Program
 from projections.folding.tasks import groups, share_of, write
 from projections.folding.writing import Written
-from projections.generations import refused
+from projections.generations import building, refused
 from projections.generations.building import _patiently
 from projections.generations.refused import CHUNK_PATCHES, add_rows
 from projections.stores import ledgers
@@ -147,3 +147,65 @@ def test_many_patches_are_each_applied_once(adding: Callable[..., tuple[int, dic
     number = 2 * CHUNK_PATCHES + 1
     assert adding([*deposits(*[1] * number), *deposits(MOST)])[:2] == (1, {"a": number})
     assert adding(deposits(MOST, 1, -1))[:2] == (0, {"a": MOST}), "together they fit, as in a loader"
+
+
+class Crashing(MemoryStore):
+    """A store that crashes before some call of `apply`, and returns without its last write.
+
+    noticed: whether the crash interrupts that call; else it was back in between.
+    """
+
+    def __init__(self, before: int, *, noticed: bool) -> None:
+        super().__init__(Memory())
+        self._before, self._noticed, self._calls = before, noticed, 0
+        self._earlier: Any = None
+
+    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        self._calls += 1
+        if self._calls == self._before and self._noticed:
+            self._crash()
+            raise StoreUnavailable("memory", "it crashed")
+        self._earlier = self._memory.generations[VIEW.name, 1].copy()
+        super().apply(targets, batches)
+        if self._calls == self._before - 1 and not self._noticed:
+            self._crash()
+
+    def _crash(self) -> None:
+        self._memory.generations[VIEW.name, 1] = self._earlier
+
+
+@pytest.mark.parametrize(("before", "noticed"), [(2, True), (2, False), (4, False)])
+def test_a_store_that_loses_applied_patches_fails_the_build(
+    before: int, noticed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(building, "RETRY_S", 0.0)
+    store, settings = Crashing(before, noticed=noticed), LogSettings(state=tmp_path)
+    store.create(TARGET, {}, {0: 5})
+    patches = deposits(*[1] * (3 * CHUNK_PATCHES))
+    with pytest.raises(BulkLoadFailed, match='"owners" failed: memory lost what it had written last'):
+        add_rows(store, TARGET, patches, settings, _patiently(1.0), tag=VIEW.tag, skip=True)
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_store_that_does_not_answer_for_a_moment_fails_no_build(
+    applied: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(building, "RETRY_S", 0.0)
+    left = [StoreUnavailable("memory", "the connection broke")] * 3
+
+    class Away(MemoryStore):
+        def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+            if applied:
+                super().apply(targets, batches)
+            if left:
+                raise left.pop()
+            super().apply(targets, batches)
+
+    store = Away(Memory())
+    store.create(TARGET, {}, {0: 5})
+    number, settings = 2 * CHUNK_PATCHES + 1, LogSettings(state=tmp_path)
+    assert add_rows(store, TARGET, deposits(*[1] * number), settings, _patiently(1.0), tag=VIEW.tag, skip=True) == 0
+    assert store.rows(TARGET)["a"]["cents"] == number
+    store.drop(TARGET)
+    with pytest.raises(GenerationMissing):
+        add_rows(store, TARGET, deposits(1), settings, _patiently(1.0), tag=VIEW.tag, skip=True)
