@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import orjson
@@ -152,23 +154,27 @@ class FoldingEngine:
         except OnlySpark as error:
             return self.spark_for(folded, str(error)).patches(folded, ranges)
 
-    def row_patches(self, load: Load[View], keys: Set[str]) -> Iterable[Patch]:
+    def row_patches(self, load: Load[View], keys: Set[str]) -> Iterator[Patch]:
         """See Engine.row_patches."""
         view, ranges, selection = table_view(load.view), load.ranges, load.selection
         known, reason = Erasures(self.settings).known(), "its condition is Spark SQL"
         wanted = {table_key(key) for key in keys}  # PostgreSQL names them so
         if selection.where is None and (self.spark is None or offsets_in(ranges) <= MAX_PATCH_OFFSETS):
-            erased = merged([known, self._tombstones(ranges)])
+            made = partial(self._made, view, ranges, merged([known, self._tombstones(ranges)]), times_of(selection))
             try:
-                made = self._made(view, ranges, erased, times_of(selection))
-                return [patch for _, patch in made if table_key(patch.key) in wanted]
+                if self.spark is not None:
+                    deque(made(), maxlen=0)  # before the first patch is taken, it is known who makes all of them
+                yield from (patch for _, patch in made() if table_key(patch.key) in wanted)
             except OnlySpark as error:
                 reason = str(error)
+            else:
+                return
         elif selection.where is None:
             reason = f"{offsets_in(ranges):,} offsets are more than {MAX_PATCH_OFFSETS:,}"
         spark = self.spark_for(view, reason)
         try:
-            return spark.row_patches(view, ranges, selection, merged([known, spark.tombstones(ranges)]), wanted)
+            erased = merged([known, spark.tombstones(ranges)])
+            yield from spark.row_patches(view, ranges, selection, erased, wanted)
         except TaskFailed as error:
             raise BulkLoadFailed(view.name, str(error)) from error
 

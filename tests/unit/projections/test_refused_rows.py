@@ -19,7 +19,7 @@ from projections.folding.tasks import groups, share_of, write
 from projections.folding.writing import Written
 from projections.generations import building, refused
 from projections.generations.building import _patiently
-from projections.generations.refused import CHUNK_PATCHES, add_rows
+from projections.generations.refused import CHUNK_BYTES, CHUNK_PATCHES, _Rows, add_rows
 from projections.stores import ledgers
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Batch, Target
@@ -147,6 +147,20 @@ def test_many_patches_are_each_applied_once(adding: Callable[..., tuple[int, dic
     number = 2 * CHUNK_PATCHES + 1
     assert adding([*deposits(*[1] * number), *deposits(MOST)])[:2] == (1, {"a": number})
     assert adding(deposits(MOST, 1, -1))[:2] == (0, {"a": MOST}), "together they fit, as in a loader"
+
+
+def test_patches_with_long_values_are_applied_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    parts = list[int]()
+
+    class Noting(MemoryStore):
+        def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+            parts.append(len(batches[0].patches[TARGET.tag]))
+
+    monkeypatch.setattr(_Rows, "check", lambda *_: None)
+    long = [Patch("a", "1", Place(number, 0), {"texts": {"x": ["y" * (CHUNK_BYTES // 4)]}}) for number in range(10)]
+    settings = LogSettings(state=tmp_path)
+    add_rows(Noting(Memory()), TARGET, long, settings, _patiently(1.0), tag=VIEW.tag, skip=True)
+    assert parts == [4, 4, 2]
 
 
 class Crashing(MemoryStore):

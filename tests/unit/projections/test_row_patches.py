@@ -1,0 +1,91 @@
+"""Patches of the rows that a store refused: who makes them, and that they are not all in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventlog.settings import LogSettings
+from projections.errors import BulkLoadFailed
+from projections.folding import engine
+from projections.folding.engine import FoldingEngine
+from projections.folding.workers import TaskFailed
+from projections.generations.engine import Load
+from projections.table.patch import Patch, Place
+from projections.testing.histories import history
+from tests.contracts.view_histories import BY_THING, Put
+from tests.unit.projections.test_folding import Record
+
+SOURCES = [each for each in history(BY_THING, [Put], 5, length=200).sources if each.position.partition == 0]
+KEYS = {each.envelope.data["thing_id"] for each in SOURCES}
+MALFORMED = Record(SOURCES[-1].position.offset + 1, 1, b"bad", b"{ bad")
+OF_SPARK = Patch("a", "0", Place(1, 0), {})
+
+
+@dataclass
+class Log:
+    """One partition. read: the records that were read so far."""
+
+    records: Sequence[Record] = field(default_factory=lambda: [Record.of(each) for each in SOURCES])
+    read: int = 0
+
+    def batches(self, *_: object) -> Iterator[Sequence[Record]]:
+        for each in self.records:
+            self.read += 1
+            yield [each]
+
+
+@dataclass
+class Spark:
+    """Workers that make one patch, and then may fail."""
+
+    error: TaskFailed | None = None
+
+    def tombstones(self, _: object) -> dict[str, dict[bytes, int]]:
+        return {}
+
+    def row_patches(self, *_: object) -> Iterator[Patch]:
+        yield OF_SPARK
+        if self.error is not None:
+            raise self.error
+
+
+def made(log: Log, path: Path, spark: Spark | None) -> Iterator[Patch]:
+    log_of_kafka: Any = log
+    workers: Any = None if spark is None else lambda: spark
+    engine_of = FoldingEngine(LogSettings(state=path), log_of_kafka, lambda _: workers, workers)
+    return iter(engine_of.row_patches(Load(BY_THING, {"0": (0, MALFORMED.at + 1)}, []), KEYS))
+
+
+def test_patches_are_made_as_they_are_taken(tmp_path: Path) -> None:
+    log = Log()
+    patches = made(log, tmp_path, None)
+    next(patches)
+    assert log.read < len(SOURCES) + 10, "tombstones are looked for first"
+    assert 1 + sum(1 for _ in patches) >= len(SOURCES)
+    with_spark = Log()
+    next(made(with_spark, tmp_path, Spark()))
+    assert with_spark.read < 2 * len(SOURCES) + 10, "once more, to know that Python can make all"
+
+
+def test_all_patches_are_made_by_the_same_reader(tmp_path: Path) -> None:
+    log = Log([*(Record.of(each) for each in SOURCES), MALFORMED])
+    assert list(made(log, tmp_path, Spark())) == [OF_SPARK]
+    with pytest.raises(BulkLoadFailed, match=r"local processes cannot fold it: record .* is malformed JSON"):
+        list(made(log, tmp_path, None))
+
+
+def test_a_long_log_is_left_to_spark_whose_failure_names_the_view(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(engine, "MAX_PATCH_OFFSETS", 3)
+    log = Log()
+    patches = made(log, tmp_path, Spark(TaskFailed("Spark's JVM has ended")))
+    assert next(patches) == OF_SPARK
+    with pytest.raises(BulkLoadFailed, match='"by_thing" failed: Spark\'s JVM has ended'):
+        next(patches)
+    assert log.read == 0
