@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_REFUSED: Final = 10_000
-"""Rows of one task. A store that refuses more does not refuse values, but the view."""
+"""Rows of one task. A store that refuses more does not refuse values, but the view; see also `refused.check_few`."""
 
 Batches = Callable[[set[str]], Iterator["pa.RecordBatch"]]
 """The rows from the beginning; the argument receives the keys of those that no batch can hold."""

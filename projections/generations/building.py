@@ -19,7 +19,7 @@ from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
 from projections.generations.engine import BulkResult, Engine, Failure, Load, holds_events, offsets_in
-from projections.generations.refused import add_rows
+from projections.generations.refused import add_rows, check_few
 from projections.generations.registry import RebuildLock
 from projections.generations.selection import ALL, Selection
 from projections.generations.sources import patch_ends, read_by
@@ -156,11 +156,12 @@ class Build:
         )
 
     def loaded(self, result: Loaded) -> None:
-        """Take the result of `bulk`; raises it if it failed."""
+        """Take the result of `bulk`; raises it if it failed, and BulkLoadFailed if a store refused too many rows."""
         if isinstance(result, Exception):
             raise result
         if result is None:
             return
+        check_few(self.target.view.name, [each.name for each in self.stores], result.rows, result.refused)
         self.result.events, self.result.rows, self.result.skipped = result.events, result.rows, result.skipped
         self.refused = list(result.refused)
         self.measured(result.events, result.seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -24,6 +24,24 @@ BULK: Final = "bulk"
 CHUNK_PATCHES: Final = 1_000
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 """About, of what is applied together: the rows that a store refuses are often those with long values."""
+MANY_ROWS: Final = 10_000
+MANY_SHARE: Final = 0.1
+"""A store that refuses more rows than these, by number and by share, does not refuse values, but the view."""
+FEW_ROWS: Final = 10
+"""So does one that refuses every row of more than these."""
+
+
+def check_few(view: str, stores: Sequence[str], written: int, refused: Sequence[Set[str]]) -> None:
+    """Raise BulkLoadFailed if a store refuses so many rows that the reason is not their values.
+
+    written: rows that at least one store holds. refused: by store, the keys of the others.
+    """
+    rows = written + min(map(len, refused), default=0)
+    for store, keys in zip(stores, refused, strict=False):
+        number = len(keys)
+        if (number > MANY_ROWS and number > MANY_SHARE * rows) or (number > FEW_ROWS and number >= rows):
+            problem = "see the log above, and compare the declaration of the view with its events"
+            raise BulkLoadFailed(view, f"{store} refuses {number:,} of {rows:,} rows: {problem}")
 
 
 def add_rows(

@@ -315,6 +315,35 @@ def test_a_query_with_a_defect_fails_its_own_view(
         assert f'rebuild of "{name}" failed during bulk: NotImplementedError: by this engine' in str(outcomes[name])
 
 
+@pytest.mark.parametrize(("rows", "refused", "fails"), [
+    (0, 10, False), (0, 11, True), (1, 11, False), (0, 10_001, True), (89_999, 10_001, True), (90_010, 10_001, False),
+])  # fmt: skip
+def test_a_store_that_refuses_most_rows_fails_the_view(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    refused: int,
+    fails: bool,
+) -> None:
+    stage, added = staged({}), list[int]()
+
+    def add_rows(_: Build, __: object, keys: Set[str]) -> int:
+        added.append(len(keys))
+        return 0
+
+    keys = frozenset(map(str, range(refused)))
+    result = BulkResult(rows + refused, rows, 0.1, refused=[keys])
+    monkeypatch.setattr(stage.engine, "bulk_load", lambda loads: [result] * len(loads))
+    monkeypatch.setattr(Build, "_add_rows", add_rows)
+    ((_, outcome),) = stage.rebuilder.rebuild_all(views("counted"), skip_poison=True)
+    if fails:
+        assert f"memory refuses {refused:,} of {rows + refused:,} rows" in str(outcome)
+        assert stage.registry.states == {}
+    else:
+        assert isinstance(outcome, Rebuilt)
+        assert added == [refused]
+
+
 def test_a_store_that_is_slow_to_build_indexes_is_asked_again_and_the_log_is_read_once(
     staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
     monkeypatch: pytest.MonkeyPatch,
