@@ -64,11 +64,13 @@ class Service:
         classes = dict.fromkeys(each for view in self.views.views.values() for each in view.classes)
         return [each for each in classes if issubclass(each, Captured)]
 
-    def build_missing(self) -> list[View]:
+    def build_missing(self, *, only_folded: bool = False) -> list[View]:
         """Build the views without a live generation of their version, or with an older current one.
 
-        Returns those that could not be built; they do not stop the others. Raises the first error if nothing can be
-        served, and ViewDeclarationError if a declaration changed without a new version.
+        only_folded: leave out those with a query of their own, which may take hours.
+
+        Returns those that are not built; views that cannot be built do not stop the others. Raises the first error if
+        nothing can be served, and ViewDeclarationError if a declaration changed without a new version.
         """
         self.generations.prepare()
         drop_leftovers(self.generations, self.stores)
@@ -88,14 +90,15 @@ class Service:
                 )  # fmt: skip
             elif not own.published:  # a rebuild was killed right after the swap
                 unpublished.append(view)
-        unbuilt = self._build(missing)
+        others = [view for view in missing if only_folded and view.has_own_query]
+        unbuilt = self._build([view for view in missing if view not in others])
         for view in unpublished:
             try:
                 publish_live(view, self.generations, self.stores)
                 log.info("the plain names of %s lead to its live generation again", view.name)
             except NotPublished as error:  # the API reads it anyway
                 log.error("%s", error)
-        return unbuilt
+        return [*unbuilt, *others]
 
     def _build(self, views: Sequence[View]) -> list[View]:
         """Build views, and return those that failed.
@@ -152,7 +155,7 @@ class Service:
     def upkeep(self, parts: Parts | None = None, unbuilt: Sequence[View] = ()) -> Iterator[Upkeep]:
         """Reports on the views, replays those that are too far behind for patches, and restarts stuck `parts`.
 
-        unbuilt: views that the start could not build; they are tried again.
+        unbuilt: views that the start did not build; they are tried again.
 
         A replay sends unreadable records to `dead-letters`, like the live query.
         """

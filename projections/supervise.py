@@ -34,11 +34,14 @@ HEALTH_LOOK_S: Final = 0.1
 
 
 def supervise(service: Service, stop: threading.Event) -> None:
-    """Create topics and tables, build missing views, and supervise the parts until `stop` is set."""
+    """Create topics and tables, build missing views, and supervise the parts until `stop` is set.
+
+    Views with a query of their own, which may take hours, are built while the others are kept up to date.
+    """
     everything, replaying = ready_file(service.settings, EVERYTHING), ready_file(service.settings, REPLAYING)
     everything.unlink(missing_ok=True)
     service.prepare()
-    unbuilt = service.build_missing()
+    unbuilt = service.build_missing(only_folded=True)
     loaders = {name: _loader_parts(service, name) for name in STORES if service.views.in_store(name)}
     live = _live_part(service, replaying)
     queries = {LIVE: [live]} | ({STREAMS: [_stream_part(service)]} if service.views.of_kind(StreamView) else {})
@@ -50,19 +53,22 @@ def supervise(service: Service, stop: threading.Event) -> None:
     def keep(upkeep: Upkeep) -> None:
         # Spark's session starts beside the replay; the query need not make patches of replayed events
         supervisor.begin(*(each.name for each in chain(*queries.values())))
-        upkeep.try_to_look()
+        upkeep.try_to_look(only_folded=True)
         replaying.unlink(missing_ok=True)
         if stop.is_set():
             return
         supervisor.begin(*(each.name for each in chain(*loaders.values())))
+        upkeep.try_to_replay_others()
+        tried.set()
         upkeep.run(stop)
 
+    tried = threading.Event()
     replaying.touch()
     with service.upkeep(parts, unbuilt) as upkeep:
         keeper = threading.Thread(target=keep, args=[upkeep], name="upkeep", daemon=True)
         keeper.start()
         try:
-            while not supervisor.is_healthy and not stop.wait(HEALTH_LOOK_S):
+            while not (tried.is_set() and supervisor.is_healthy) and not stop.wait(HEALTH_LOOK_S):
                 pass
             if not stop.is_set():
                 everything.touch()

@@ -8,8 +8,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -63,23 +63,30 @@ class Upkeep:
     _stalls: Stalls = field(default_factory=Stalls)
     _repeats: Repeats = field(default_factory=Repeats)
     _kept: KeptNotes = field(default_factory=KeptNotes)
+    _others: list[str] = field(default_factory=list)
 
     def run(self, stop: threading.Event) -> None:
         """Check until `stop` is set; errors are logged, and the check is repeated."""
         while not stop.wait(LOOK_S):
             self.try_to_look()
 
-    def try_to_look(self) -> None:
-        """Check once; errors are logged."""
-        try:
-            self.look()
-        except (EventLogError, ProjectionError) as error:
-            log.warning("cannot check the views: %s", error)
-        except Exception:  # nobody else checks, and the next check may succeed
-            log.exception("cannot check the views")
+    def try_to_look(self, *, only_folded: bool = False) -> None:
+        """Check once, see `look`; errors are logged."""
+        with _logged():
+            self.look(only_folded=only_folded)
 
-    def look(self) -> list[Lag]:
+    def try_to_replay_others(self) -> None:
+        """Replay the views that the last check has left out; errors are logged."""
+        if others := self._others:
+            self._others = []
+            with _logged():
+                self._replay(others)
+
+    def look(self, *, only_folded: bool = False) -> list[Lag]:
         """Check once: report changes, replay the views that need it, and restart parts that make no progress.
+
+        only_folded: leave the replay of views with a query of their own to `try_to_replay_others`: it may take hours,
+        and nothing else is replayed meanwhile. The start has not tried to build them.
 
         Returns the state of the views.
         """
@@ -103,14 +110,16 @@ class Upkeep:
             self.lags.generations.note_kept(*noted)
         self._repeats.forget_helped(found)
         unbuilt = [view.name for view in self.unbuilt()]
+        others = {view.name for view in self.lags.views.views.values() if only_folded and view.has_own_query}
         if self._looks == 1:
-            self._not_before |= dict.fromkeys(unbuilt, now + FIRST_RETRY_S)
+            self._not_before |= dict.fromkeys((name for name in unbuilt if name not in others), now + FIRST_RETRY_S)
         due = [
             name
             for name in dict.fromkeys([*unbuilt, *self._to_replay(found)])
             if now > self._not_before.get(name, -math.inf) and self._repeats.may_replay(name, now)
         ]
-        if due:
+        self._others = [name for name in due if name in others]
+        if due := [name for name in due if name not in others]:
             self._looked = None  # a replay takes the processors, so what comes meanwhile says nothing about the rates
             self._replay(due)
         return found
@@ -179,6 +188,17 @@ class Upkeep:
 def to_replay(lags: Iterable[Lag], quicker: Callable[[Lag], bool]) -> list[str]:
     """The views that only a replay can bring up to date, or that a replay brings up to date sooner."""
     return list({each.view: None for each in lags if each.standing == "lost" or (each.lag_events and quicker(each))})
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Log errors: nobody else checks, and the next check may succeed."""
+    try:
+        yield
+    except (EventLogError, ProjectionError) as error:
+        log.warning("cannot check the views: %s", error)
+    except Exception:
+        log.exception("cannot check the views")
 
 
 def _line(lag: Lag) -> tuple[object, ...]:

@@ -44,10 +44,12 @@ RUNS = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
 
 @dataclass
 class FakeUpkeep:
-    """A first look that takes until it is let go."""
+    """A first look, and a replay of other views, that take until they are let go."""
 
     begun: threading.Event = field(default_factory=threading.Event)
     let_go: threading.Event = field(default_factory=threading.Event)
+    others_begun: threading.Event = field(default_factory=threading.Event)
+    others_let_go: threading.Event = field(default_factory=threading.Event)
     parts: Parts | None = None
 
     @contextmanager
@@ -55,9 +57,14 @@ class FakeUpkeep:
         self.parts = parts
         yield self
 
-    def try_to_look(self) -> None:
+    def try_to_look(self, *, only_folded: bool) -> None:
+        assert only_folded
         self.begun.set()
         self.let_go.wait(120)
+
+    def try_to_replay_others(self) -> None:
+        self.others_begun.set()
+        self.others_let_go.wait(120)
 
     def run(self, stop: threading.Event) -> None:
         stop.wait()
@@ -78,7 +85,7 @@ def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
 
     monkeypatch.setattr("projections.supervise.RETRY_FOREVER", replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
     monkeypatch.setattr(Service, "prepare", lambda _: "cluster")
-    monkeypatch.setattr(Service, "build_missing", lambda _: [])
+    monkeypatch.setattr(Service, "build_missing", lambda _, only_folded: [])
     monkeypatch.setattr(Service, "upkeep", lambda _, parts, __: made.of(parts))
     monkeypatch.setattr("projections.supervise._part", part)
     return made
@@ -99,11 +106,14 @@ def test_the_live_query_starts_beside_the_replay_and_is_let_go_after_it(
         assert not list(tmp_path.glob("load-*"))
         assert not ready_file(read_side.settings, LIVE).exists()
         upkeep.let_go.set()
-        eventually(ready_file(read_side.settings, EVERYTHING).exists, "all is up, though Spark died early four times")
-        assert len(list(tmp_path.glob("load-*"))) == len(BY_GROUP.stores)
+        assert upkeep.others_begun.wait(120)
+        eventually(lambda: len(list(tmp_path.glob("load-*"))) == len(BY_GROUP.stores), "the loaders run beside it")
         parts = upkeep.parts
         assert parts is not None
-        assert all(parts.is_up(each) for each in (LIVE, "postgres"))
+        eventually(lambda: all(parts.is_up(each) for each in (LIVE, "postgres")), "though Spark died early four times")
+        assert not ready_file(read_side.settings, EVERYTHING).exists(), "some views may not be built yet"
+        upkeep.others_let_go.set()
+        eventually(ready_file(read_side.settings, EVERYTHING).exists, "all is up")
         before = (tmp_path / "started").read_text()
         parts.restart(LIVE)
         eventually(lambda: (tmp_path / "started").read_text() > before, "the live query was restarted")
@@ -115,6 +125,7 @@ def test_who_is_told_to_stop_during_a_replay_stops(read_side: Service, upkeep: F
         assert upkeep.begun.wait(120)
     assert not upkeep.let_go.is_set()
     upkeep.let_go.set()
+    upkeep.others_let_go.set()
     assert not ready_file(read_side.settings, EVERYTHING).exists()
 
 
@@ -196,7 +207,12 @@ def gates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Service, dic
     monkeypatch.setattr(service, "drop_leftovers", lambda *_: None)
     monkeypatch.setattr(service, "open_store", lambda name, _: stores[name])
     monkeypatch.setattr(service, "KafkaLog", lambda _: MemoryLog())
-    monkeypatch.setattr(Service, "_build", lambda _, views: built.extend(views))
+
+    def build(_: Service, views: Sequence[View]) -> list[View]:
+        built.extend(views)
+        return []
+
+    monkeypatch.setattr(Service, "_build", build)
     made = Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([("here", GATES)]))
     begin_batch(Checkpoint.of(made.settings, "gates@1.g1"), 90, {"0": 50})
     return made, stores, built
@@ -241,3 +257,15 @@ def test_a_store_that_is_away_is_not_asked_how_far_its_rows_are(
     Checkpoint.of(made.settings, "gates@1.g1").remove()
     made.build_missing()
     assert built == [GATES, GATES], "that it is gone is known without a store"
+
+
+def test_a_view_with_a_query_of_its_own_can_be_left_out(
+    gates: tuple[Service, dict[str, ViewStore], list[View]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _, built = gates
+    missing = replace(made, views=ViewRegistry([("here", GATES), ("here", BY_GROUP)]))
+    monkeypatch.setattr(Service, "generations", FakeRegistry([]))
+    assert missing.build_missing(only_folded=True) == [GATES]
+    assert built == [BY_GROUP]
+    assert missing.build_missing() == []
+    assert sorted(view.name for view in built) == ["by_group", "by_group", "gates"]

@@ -356,6 +356,26 @@ def test_a_view_that_the_start_could_not_build_is_tried_again_until_it_is_built(
     assert replays.asked == [["listings"]] * 2
 
 
+def test_views_with_a_query_of_their_own_are_replayed_after_the_first_check_if_it_leaves_them_out(
+    rates: Rates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, replays, gates = Clock(), Replays(), gate_view()
+    monkeypatch.setattr("projections.generations.upkeep.time", clock)
+    views = ViewRegistry([("here", gates), ("here", replace(gates, name="others")), ("here", BY_GROUP)])
+    lost = replace(HERE, standing="lost", problem="its ledger is gone")
+    looks = [[replace(lost, view=name) for name in ("others", BY_GROUP.name)]] * 2
+    upkeep = Upkeep(FakeLags(looks, views), replays, rates, unbuilt=lambda: [gates])  # type: ignore[arg-type]
+    upkeep.try_to_look(only_folded=True)
+    assert replays.asked == [["by_group"]]
+    upkeep.try_to_replay_others()
+    assert replays.asked[1:] == [["gates", "others"]], "at once: the start has not tried it"
+    upkeep.try_to_replay_others()
+    assert len(replays.asked) == 2
+    clock.now += 10
+    upkeep.try_to_look()
+    assert set(replays.asked[2]) >= {"others", "by_group"}
+
+
 def test_a_view_of_which_only_an_earlier_version_is_built_is_shown_as_not_built() -> None:
     view = replace(BY_GROUP, version=7)
     earlier = generation(view.name, 3, "live", version=6)
