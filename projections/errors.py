@@ -15,6 +15,7 @@ ProjectionError
 ├── LiveQueryFailed      the Spark query that makes patches failed
 ├── StreamQueryFailed    the Spark query of a stream view failed
 ├── LoaderDied           a loader stopped while a generation caught up
+├── CannotCatchUp        a generation came no closer to the live query
 ├── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
 ├── CannotPublish        a plain name in a store could not be changed
 ├── NotPublished         a generation is live, but a store's plain name does not lead to it yet
@@ -173,6 +174,17 @@ class LoaderDied(ProjectionError):
     def __init__(self, view: str) -> None:
         super().__init__(f'a loader of view "{view}" stopped: see the log above')
         self.view = view
+
+
+class CannotCatchUp(ProjectionError):
+    """A generation came no closer to the end of `patches` for long: they come faster than its loader applies them."""
+
+    def __init__(self, view: str, generation: int, left: int, minutes: float) -> None:
+        super().__init__(
+            f'generation {generation} of "{view}" came no closer to the live query for {minutes:.0f} minutes, and has '
+            f"{left:,} patches left: rebuild it when fewer events arrive, or see what slows its stores"
+        )
+        self.view, self.generation, self.left = view, generation, left
 
 
 class CannotPublish(ProjectionError):

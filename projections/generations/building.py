@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -17,7 +18,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_a
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from projections.errors import GenerationMissing, LoaderDied, StoreUnavailable
+from projections.errors import CannotCatchUp, GenerationMissing, LoaderDied, StoreUnavailable
 from projections.generations.engine import BulkResult, Engine, Failure, Load, holds_events, offsets_in
 from projections.generations.refused import add_rows, check_few
 from projections.generations.registry import RebuildLock
@@ -36,6 +37,8 @@ CAUGHT_UP_S: Final = 0.5
 """A generation has caught up if it is at most this far behind `patches`, by either limit: under load, new patches
 always come.
 """
+NO_CLOSER_S: Final = 30 * 60.0
+"""How long a generation that is behind may come no closer: then patches come faster than they are applied."""
 LOOK_S: Final = 0.02
 LEDGERS_EVERY_S: Final = 1.0
 AWAY_S: Final = 30.0
@@ -238,10 +241,11 @@ def catch_up(
     """Wait until every loader is near the end of `patches` (CAUGHT_UP_PATCHES, CAUGHT_UP_S).
 
     ends: returns the end of each partition. on_progress: called with patches (done, total). Raises LoaderDied if a
-    loader died, GenerationMissing if the generation is gone, CannotLoad if a loader has left it out, and
-    StoreUnavailable if a store is unavailable for more than AWAY_S.
+    loader died, GenerationMissing if the generation is gone, CannotLoad if a loader has left it out, CannotCatchUp if
+    it came no closer for NO_CLOSER_S, and StoreUnavailable if a store is unavailable for more than AWAY_S.
     """
     total, looked = 0, time.monotonic()
+    closest, reached = math.inf, looked
     earlier: deque[tuple[float, Mapping[int, int]]] = deque()
     while True:
         if any(loader.failed for loader in loaders):
@@ -257,6 +261,10 @@ def catch_up(
             _, then = earlier.popleft()
             if not any(_behind(then, loader) for loader in loaders):
                 return
+        if behind < closest:
+            closest, reached = behind, at
+        elif at - reached > NO_CLOSER_S:
+            raise CannotCatchUp(target.view.name, target.generation, behind, NO_CLOSER_S / 60)
         if at - looked > LEDGERS_EVERY_S:
             _check(target, stores, loaders)
             looked = time.monotonic()

@@ -53,6 +53,7 @@ NEVER_ANSWERED = {
     "projections.StreamQueryFailed",
     "projections.RebuildFailed",
     "projections.LoaderDied",
+    "projections.CannotCatchUp",
     "projections.WrongCondition",
     "projections.CannotPublish",
     "projections.NotPublished",

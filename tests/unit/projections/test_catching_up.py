@@ -1,0 +1,66 @@
+"""When a generation has caught up with the live query, and when it never will."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from projections.errors import CannotCatchUp
+from projections.generations import building
+from projections.generations.building import NO_CLOSER_S, catch_up
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import Target
+from tests.contracts.view_histories import BY_GROUP
+
+TARGET = Target(BY_GROUP, 3)
+
+
+@dataclass
+class Load:
+    """Patches that arrive and are applied, so many per second each; the clock is here."""
+
+    arriving: float
+    applied: float
+    backlog: int
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, _: float) -> None:
+        self.now += 10.0
+
+    def ends(self) -> dict[int, int]:
+        return {0: self.backlog + int(self.arriving * self.now)}
+
+    @property
+    def loader(self) -> Any:
+        return SimpleNamespace(failed=False, left_out={}, stats=self)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        return {0: int(self.applied * self.now)}
+
+
+def caught_up(load: Load, monkeypatch: pytest.MonkeyPatch) -> float:
+    """The seconds until it has caught up."""
+    store = MemoryStore(Memory())
+    store.create(TARGET, {}, {0: 0})
+    monkeypatch.setattr(building, "time", load)
+    catch_up(TARGET, [store], [load.loader], load.ends, lambda *_: None)
+    return load.now
+
+
+def test_it_takes_as_long_as_it_takes_if_the_rest_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert caught_up(Load(1_000, 1_001, 100_000), monkeypatch) > 10 * NO_CLOSER_S
+
+
+@pytest.mark.parametrize("applied", [0, 999])
+def test_a_generation_that_comes_no_closer_fails(applied: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Load(1_000, applied, 100_000)
+    with pytest.raises(CannotCatchUp, match=r'generation 3 of "by_group" came no closer .* for 30 minutes'):
+        caught_up(load, monkeypatch)
+    assert NO_CLOSER_S < load.now < NO_CLOSER_S + 60
