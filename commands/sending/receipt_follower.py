@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 class ReceiptFollower:
     """Reads `receipts` from near their end, and then the older ones that the index needs.
 
-    After an error of the log it continues where it was. Call `start` once and `close` at the end.
+    After an error of the log it continues where it was, or with the first receipt that retention has left. Call `start`
+    once and `close` at the end.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class ReceiptFollower:
         ends = {each: self._log.end(topics.RECEIPTS, each) for each in range(self._log.partitions)}
         if self._index is None:
             self._open(ends)
+        self._skip_deleted()
         with closing(self._log.tail(topics.RECEIPTS, self._positions)) as tail, closing(self._older_records()) as older:
             while not self._stopped.is_set():
                 behind = bool(self._older) and self.ready
@@ -134,6 +136,17 @@ class ReceiptFollower:
                 self._older[each] = (known, start)
         self._index = index
 
+    def _skip_deleted(self) -> None:
+        """Leave out what retention has deleted: an unused topic loses even its latest records."""
+        for each in range(self._log.partitions):
+            first = self._log.first(topics.RECEIPTS, each)
+            self._positions[each] = max(first, self._positions[each])
+            start, end = self._older.get(each, (first, first))
+            if first >= end:
+                self._older.pop(each, None)
+            elif first > start:
+                self._older[each] = (first, end)
+
     def _take(self, records: Sequence[Record], reached: Mapping[int, int]) -> None:
         awaited, others = list[Record](), list[Record]()
         for record in records:
@@ -150,7 +163,8 @@ class ReceiptFollower:
     def _older_records(self) -> Generator[None, None, None]:
         """Index the older receipts, some per step."""
         for partition, (start, end) in list(self._older.items()):
-            with closing(self._log.tail(topics.RECEIPTS, {partition: start})) as tail:
+            left = max(start, self._log.first(topics.RECEIPTS, partition))
+            with closing(self._log.tail(topics.RECEIPTS, {partition: left})) as tail:
                 while partition in self._older:
                     records = [each for each in tail.poll(OLDER_RECORDS, 0.01) if each.offset < end]
                     at = min(tail.position(partition), end)

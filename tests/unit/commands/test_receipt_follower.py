@@ -191,6 +191,63 @@ def test_older_receipts_that_were_not_all_read_are_read_on_at_the_next_start(
         assert [follower.find(f"c{number}") for number in range(100)] == [(0, number) for number in range(100)]
 
 
+def test_it_starts_where_retention_has_left_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipt_follower, "START_OFFSETS", 20)
+    store = MemoryStore()
+    StoredReceipts(store).add([record("c3", 3)], {0: 4})
+    log = NotingLog(100)
+    log.delete(RECEIPTS, 0, 100)  # as Kafka does after a quiet time: even the active segment
+    with following(log, lambda: StoredReceipts(store)) as follower:
+        until_ready(follower)
+        eventually(lambda: follower.knows_enough, "all that is left is known")
+        log.give("later")
+        eventually(lambda: follower.find("later") == (0, 100), "what comes later is found")
+    assert log.starts == [{0: 100, 1: 0}]
+
+
+def test_older_receipts_are_read_from_where_retention_has_left_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipt_follower, "START_OFFSETS", 20)
+    store = MemoryStore()
+    StoredReceipts(store).add([record("c3", 3)], {0: 4})
+    log = NotingLog(100)
+    log.delete(RECEIPTS, 0, 50)
+    with following(log, lambda: StoredReceipts(store)) as follower:
+        eventually(lambda: follower.knows_enough, "all that is left is known")
+        assert [follower.find(f"c{number}") for number in range(50, 100)] == [(0, number) for number in range(50, 100)]
+    assert log.starts == [{0: 90, 1: 0}, {0: 50}]
+
+
+def test_what_retention_deletes_while_older_receipts_are_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipt_follower, "START_OFFSETS", 20)
+    monkeypatch.setattr(receipt_follower, "RETRY_S", 0.0)
+    store = MemoryStore()
+    StoredReceipts(store).add([record("c3", 3)], {0: 4})
+    log = NotingLog(100)
+    log.older.clear()
+    with following(log, lambda: StoredReceipts(store)) as follower:
+        eventually(lambda: {0: 4} in log.starts, "it reads older receipts")
+        log.delete(RECEIPTS, 0, 50)
+        log.older.set()
+        eventually(lambda: follower.knows_enough, "all that is left is known")
+        assert [follower.find(f"c{number}") for number in (50, 99)] == [(0, 50), (0, 99)]
+
+
+def test_after_a_long_time_without_the_log_it_goes_on_where_retention_has_left_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receipt_follower, "RETRY_S", 0.001)
+    log = NotingLog(5)
+    with following(log, lambda: RecentReceipts(1_000)) as follower:
+        until_ready(follower)
+        log.failures = 1_000_000
+        eventually(lambda: not follower.ready, "it is not ready")
+        log.give("deleted", "kept")
+        log.delete(RECEIPTS, 0, 6)
+        log.failures = 0
+        eventually(lambda: follower.find("kept") == (0, 6), "what is left is found")
+        until_ready(follower)
+
+
 def test_a_log_that_has_lost_its_end_is_read_again() -> None:
     store = MemoryStore()
     StoredReceipts(store).add([record("ghost", 900)], {0: 901})
