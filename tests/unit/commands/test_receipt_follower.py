@@ -310,6 +310,77 @@ def test_an_index_that_cannot_be_opened_delays_no_receipt(tmp_path: Path, caplog
     assert "HEADWATER_STATE" in caplog.text
 
 
+class Unreadable(MemoryStore):
+    """It cannot be read, or not be emptied; `closed` counts how often it was closed."""
+
+    def __init__(self, ahead: bool) -> None:
+        super().__init__()
+        self.ahead, self.closed = ahead, 0
+
+    def position(self, name: str) -> int:
+        if self.ahead:
+            return 900
+        raise LocalStateError(Path("/x"), "Corruption")
+
+    def clear(self) -> None:
+        raise LocalStateError(Path("/x"), "read-only")
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_an_index_that_cannot_be_read_or_emptied_is_closed_and_delays_no_receipt(ahead: bool) -> None:
+    log, store = NotingLog(5), Unreadable(ahead)
+    with following(log, lambda: StoredReceipts(store)) as follower:
+        until_ready(follower)
+        assert (follower.find("c3"), follower.knows_enough) == ((0, 3), False)
+    assert store.closed == 1, "a damaged one is deleted then"
+
+
+class ReadOnlyDisk(FullDisk):
+    def close(self) -> None:
+        raise LocalStateError(Path("/x"), "read-only")
+
+
+def test_an_index_that_cannot_be_closed_delays_no_receipt() -> None:
+    log, released = NotingLog(5), list[str]()
+    woken: list[Record] = []
+
+    def open_index() -> ReceiptIndex:
+        return StoredReceipts(ReadOnlyDisk(), lambda: released.append("slot"))
+
+    with following(log, open_index, ["mine"], woken.extend) as follower:
+        until_ready(follower)
+        log.give("mine")
+        eventually(lambda: woken, "the receipt is delivered")
+        assert follower.ready
+    assert released == ["slot"]
+
+
+def test_after_any_other_error_it_is_not_ready_and_tries_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(receipt_follower, "RETRY_S", 0.001)
+    log, works = NotingLog(5), threading.Event()
+    woken: list[Record] = []
+
+    def deliver(records: Sequence[Record]) -> None:
+        if not works.is_set():
+            raise RuntimeError("a bug")
+        woken.extend(records)
+
+    with following(log, lambda: RecentReceipts(10), ["mine"], deliver) as follower:
+        until_ready(follower)
+        log.give("mine")
+        eventually(lambda: not follower.ready, "it is not ready")
+        works.set()
+        eventually(lambda: woken, "the receipt is delivered")
+        until_ready(follower)
+    assert "Traceback" in caplog.text
+    assert "RuntimeError: a bug" in caplog.text
+
+
 def test_a_receipt_can_be_found_before_whoever_waits_for_it_wakes() -> None:
     log = NotingLog()
     found: list[object] = []
