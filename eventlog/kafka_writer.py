@@ -192,6 +192,8 @@ class Submitter:
         self._settings, self._config = settings, client_config(settings, **(WRITER | config))
         self._contact = Contact(settings.topic(topics.COMMANDS))
         self._producer = Producer(self._config)
+        self._is_broken = False
+        """Whether the producer had a fatal error: it accepts no record any more."""
         self._replacing = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="submitter", daemon=True)
@@ -207,14 +209,16 @@ class Submitter:
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             if error is not None:
+                self._note_fatal(producer, error)
                 failed(_not_appended(entries[last], error.str()))
             elif stored is not None:
                 stored(message.offset() or 0)
 
         try:
             with self._replacing:  # a replaced producer is not polled any more
+                producer = self._producer
                 for index, entry in enumerate(entries):
-                    self._producer.produce(
+                    producer.produce(
                         self._settings.topic(entry.topic),
                         key=entry.key.encode(errors="surrogateescape"),
                         value=entry.value,
@@ -222,7 +226,10 @@ class Submitter:
                         timestamp=entry.timestamp_ms,
                         on_delivery=on_delivery if index == last else None,
                     )
-        except (BufferError, KafkaException) as error:
+        except KafkaException as error:
+            self._note_fatal(producer, error.args[0])
+            failed(_not_appended(entries[last], str(error)))
+        except BufferError as error:
             failed(_not_appended(entries[last], str(error)))
 
     def close(self) -> None:
@@ -234,12 +241,21 @@ class Submitter:
     def _serve(self) -> None:
         while not self._stopped.is_set():
             self._producer.poll(0.1)
-            if self._contact.is_lost(self._producer):
+            if self._is_broken or self._contact.is_lost(self._producer):
                 fresh = Producer(self._config)
                 with self._replacing:
-                    lost, self._producer = self._producer, fresh
+                    lost, self._producer, self._is_broken = self._producer, fresh, False
                 lost.purge()
                 lost.flush(0)  # those that wait for these records get the error
+
+    def _note_fatal(self, producer: Producer, error: KafkaError) -> None:
+        """Let a producer be replaced that refuses everything after this error, such as a lost sequence number."""
+        if not error.fatal() and error.code() != KafkaError._FATAL:
+            return
+        with self._replacing:
+            if producer is self._producer and not self._is_broken:
+                logger.warning("a producer cannot continue, replacing it: %s", error.str())
+                self._is_broken = True
 
 
 def _not_appended(entry: Entry, reason: str) -> LogUnavailable:

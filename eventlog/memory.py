@@ -11,7 +11,7 @@ from enum import Enum
 
 from eventlog import topics
 from eventlog.envelope import partition_of
-from eventlog.errors import Fenced
+from eventlog.errors import Fenced, LogUnavailable
 from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role, partitions_of_role
 from eventlog.times import now_ms
 
@@ -216,6 +216,9 @@ class MemoryTail:
             self._log._changed.wait_for(self._behind, timeout_s)
         found: list[Record] = []
         for partition, start in self._positions.items():
+            if 0 < start < (first := self._log.first(self._topic, partition)):
+                deleted = f"offsets {start} to {first - 1} of partition {partition} were deleted"
+                raise LogUnavailable(f'following "{self._topic}"', deleted)
             end = self._log.end(self._topic, partition)
             records = list(self._log.read(self._topic, partition, start, end))[: limit - len(found)]
             found += records

@@ -131,7 +131,11 @@ class Tail(Protocol):
     """Committed records of some partitions, as they arrive."""
 
     def poll(self, limit: int, timeout_s: float) -> list[Record]:
-        """At most `limit` records, in order within a partition; empty if none came in time."""
+        """At most `limit` records, in order within a partition; empty if none came in time.
+
+        Raises LogUnavailable, also if records after a position were deleted unread. A tail that starts at offset 0
+        begins with the first record that is left.
+        """
 
     def position(self, partition: int) -> int:
         """The offset up to which `poll` has returned everything of `partition`."""

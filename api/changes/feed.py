@@ -92,6 +92,9 @@ class ViewFeed:
         if not self._followed.is_set():
             self.delivered = batch.start
             self._followed.set()
+        elif any(batch.start[partition] > offset for partition, offset in self._read_to.items()):
+            self._touched.clear()  # retention has deleted patches that nobody read
+            self._miss(None)
         self._read_to = batch.end
         if touched := batch.touched.get(self.tag):
             self._touched |= touched

@@ -75,6 +75,8 @@ def _position(document: dict[str, Any]) -> SourcePosition | None:
 class PatchTail:
     """Reads `patches` from its end on, in a thread, while a tag is followed.
 
+    A batch starts after the end of the one before if patches were deleted unread: Kafka was away for days.
+
     on_batch: called in the loop for every batch, before the next is read, so that batches do not pile up.
     """
 
@@ -105,6 +107,8 @@ class PatchTail:
             try:
                 if places is None:
                     places = {p: self._log.end(topics.PATCHES, p) for p in range(self._partitions)}
+                else:
+                    places = {p: max(at, self._log.first(topics.PATCHES, p)) for p, at in places.items()}
                 self._read(places, stopped, loop)
             except EventLogError as error:
                 logger.warning("cannot follow patches, retrying in %g s: %s", RETRY_S, error)

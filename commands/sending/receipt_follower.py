@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 class ReceiptFollower:
     """Reads `receipts` from near their end, and then the older ones that the index needs.
 
-    After an error of the log it continues where it was. Call `start` once and `close` at the end.
+    After an error of the log it continues where it was, or with the first receipt that retention has left. Call `start`
+    once and `close` at the end.
     """
 
     def __init__(
@@ -95,18 +96,20 @@ class ReceiptFollower:
             while not self._stopped.is_set():
                 try:
                     self._follow()
-                except EventLogError as error:
+                except Exception as error:  # without this thread no command is answered
                     self._caught_up.clear()
-                    logger.warning("cannot follow receipts, retrying in %g s: %s", RETRY_S, error)
+                    unexpected = None if isinstance(error, EventLogError) else error
+                    logger.warning("cannot follow receipts, retrying in %g s: %s", RETRY_S, error, exc_info=unexpected)
                     self._stopped.wait(RETRY_S)
         finally:
             if self._index is not None:
-                self._index.close()
+                _close(self._index)
 
     def _follow(self) -> None:
         ends = {each: self._log.end(topics.RECEIPTS, each) for each in range(self._log.partitions)}
         if self._index is None:
             self._open(ends)
+        self._skip_deleted()
         with closing(self._log.tail(topics.RECEIPTS, self._positions)) as tail, closing(self._older_records()) as older:
             while not self._stopped.is_set():
                 behind = bool(self._older) and self.ready
@@ -122,17 +125,37 @@ class ReceiptFollower:
     def _open(self, ends: Mapping[int, int]) -> None:
         """Open the index, and see where to start and what is missing."""
         try:
-            index = self._open_index()
+            index, reached = self._opened(ends)
         except LocalStateError as error:
-            index = self._fall_back(error)
-        if any(index.position(each) > end for each, end in ends.items()):
-            index.clear()  # Kafka has lost the end of the topic
+            index, reached = self._fall_back(error), dict.fromkeys(ends, 0)
         for each, end in ends.items():
-            known = index.position(each)
+            known = reached[each]
             self._positions[each] = start = max(known, end - START_OFFSETS // self._log.partitions)
             if index.keeps_all and known < start:
                 self._older[each] = (known, start)
         self._index = index
+
+    def _opened(self, ends: Mapping[int, int]) -> tuple[ReceiptIndex, Mapping[int, int]]:
+        """The index, and the offset before which it has everything, by partition; raises LocalStateError."""
+        index = self._open_index()
+        try:
+            if any(index.position(each) > end for each, end in ends.items()):
+                index.clear()  # Kafka has lost the end of the topic
+            return index, {each: index.position(each) for each in ends}
+        except Exception:
+            _close(index)  # which deletes a damaged one
+            raise
+
+    def _skip_deleted(self) -> None:
+        """Leave out what retention has deleted: an unused topic loses even its latest records."""
+        for each in range(self._log.partitions):
+            first = self._log.first(topics.RECEIPTS, each)
+            self._positions[each] = max(first, self._positions[each])
+            start, end = self._older.get(each, (first, first))
+            if first >= end:
+                self._older.pop(each, None)
+            elif first > start:
+                self._older[each] = (first, end)
 
     def _take(self, records: Sequence[Record], reached: Mapping[int, int]) -> None:
         awaited, others = list[Record](), list[Record]()
@@ -150,7 +173,8 @@ class ReceiptFollower:
     def _older_records(self) -> Generator[None, None, None]:
         """Index the older receipts, some per step."""
         for partition, (start, end) in list(self._older.items()):
-            with closing(self._log.tail(topics.RECEIPTS, {partition: start})) as tail:
+            left = max(start, self._log.first(topics.RECEIPTS, partition))
+            with closing(self._log.tail(topics.RECEIPTS, {partition: left})) as tail:
                 while partition in self._older:
                     records = [each for each in tail.poll(OLDER_RECORDS, 0.01) if each.offset < end]
                     at = min(tail.position(partition), end)
@@ -171,10 +195,17 @@ class ReceiptFollower:
         except LocalStateError as error:
             self._index = self._fall_back(error)
             self._index.add(records, positions)
-            index.close()
+            _close(index)
 
     def _fall_back(self, error: LocalStateError) -> ReceiptIndex:
         logger.error("only the latest %d receipts are found by id until the next start: %s", self._remembered, error)
         self._older.clear()
         self._lost = True
         return RecentReceipts(self._remembered)
+
+
+def _close(index: ReceiptIndex) -> None:
+    try:
+        index.close()
+    except LocalStateError as error:
+        logger.warning("cannot close the index of receipts: %s", error)

@@ -148,8 +148,10 @@ class StoredReceipts:
 
     def close(self) -> None:
         """See ReceiptIndex.close."""
-        self._store.close()
-        self._release()
+        try:
+            self._store.close()
+        finally:
+            self._release()
 
 
 def open_stored(log: EventLog, folder: Path, receipts_days: int) -> StoredReceipts:

@@ -463,7 +463,7 @@ def test_a_reader_behind_a_transaction_that_was_forgotten_says_so(
 
 
 def test_a_reader_whose_place_was_deleted_does_not_go_on_as_if_nothing_was_lost(log_settings: LogSettings) -> None:
-    """In memory, `first` tells it; Kafka may delete while a tail reads as well."""
+    """Kafka may delete while a tail reads, too; `first` says where to go on."""
     log = KafkaLog(log_settings)
     try:
         for number in range(6):

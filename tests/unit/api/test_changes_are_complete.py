@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from api.changes import earlier, feed, feeds
+from api.changes import earlier, feed, feeds, patch_tail
 from api.ports import Live
 from api.settings import Limits
+from eventlog.errors import LogUnavailable
+from eventlog.memory import MemoryTail
+from eventlog.ports import Record
 from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
 from tests.unit.api.fake_service import MemoryReader
@@ -55,6 +59,35 @@ def test_what_the_store_had_not_applied_at_the_beginning() -> None:
         last = follower.parsed()[0][2]
         async with world.following(last=last) as follower:
             assert sorted(changed(await follower.until(3))) == [("L1", 2), ("L2", 2)], "its id was before them"
+
+    play(scenario)
+
+
+def test_patches_that_were_deleted_while_kafka_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = threading.Event()
+    poll = MemoryTail.poll
+
+    def polled(tail: MemoryTail, limit: int, timeout_s: float) -> list[Record]:
+        if away.is_set():
+            raise LogUnavailable("following", "no broker")
+        return poll(tail, limit, timeout_s)
+
+    monkeypatch.setattr(patch_tail, "RETRY_S", 0.001)
+    monkeypatch.setattr(MemoryTail, "poll", polled)
+
+    async def scenario(world: World) -> None:
+        world.change("L1", price=1)
+        async with world.following() as follower:
+            await follower.until(1)
+            away.set()
+            world.change("L1", price=2)
+            for partition in range(4):
+                world.log.delete(PATCHES, partition, world.log.end(PATCHES, partition))
+            away.clear()
+            assert (await follower.until(2))[1] == TOO_FAR
+            world.change("L2", price=3)
+            await follower.until(3)
+            assert follower.rows == {"L1": row("L1", 2), "L2": row("L2", 3)}
 
     play(scenario)
 

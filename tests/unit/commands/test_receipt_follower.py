@@ -191,6 +191,63 @@ def test_older_receipts_that_were_not_all_read_are_read_on_at_the_next_start(
         assert [follower.find(f"c{number}") for number in range(100)] == [(0, number) for number in range(100)]
 
 
+def test_it_starts_where_retention_has_left_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipt_follower, "START_OFFSETS", 20)
+    store = MemoryStore()
+    StoredReceipts(store).add([record("c3", 3)], {0: 4})
+    log = NotingLog(100)
+    log.delete(RECEIPTS, 0, 100)  # as Kafka does after a quiet time: even the active segment
+    with following(log, lambda: StoredReceipts(store)) as follower:
+        until_ready(follower)
+        eventually(lambda: follower.knows_enough, "all that is left is known")
+        log.give("later")
+        eventually(lambda: follower.find("later") == (0, 100), "what comes later is found")
+    assert log.starts == [{0: 100, 1: 0}]
+
+
+def test_older_receipts_are_read_from_where_retention_has_left_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipt_follower, "START_OFFSETS", 20)
+    store = MemoryStore()
+    StoredReceipts(store).add([record("c3", 3)], {0: 4})
+    log = NotingLog(100)
+    log.delete(RECEIPTS, 0, 50)
+    with following(log, lambda: StoredReceipts(store)) as follower:
+        eventually(lambda: follower.knows_enough, "all that is left is known")
+        assert [follower.find(f"c{number}") for number in range(50, 100)] == [(0, number) for number in range(50, 100)]
+    assert log.starts == [{0: 90, 1: 0}, {0: 50}]
+
+
+def test_what_retention_deletes_while_older_receipts_are_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipt_follower, "START_OFFSETS", 20)
+    monkeypatch.setattr(receipt_follower, "RETRY_S", 0.0)
+    store = MemoryStore()
+    StoredReceipts(store).add([record("c3", 3)], {0: 4})
+    log = NotingLog(100)
+    log.older.clear()
+    with following(log, lambda: StoredReceipts(store)) as follower:
+        eventually(lambda: {0: 4} in log.starts, "it reads older receipts")
+        log.delete(RECEIPTS, 0, 50)
+        log.older.set()
+        eventually(lambda: follower.knows_enough, "all that is left is known")
+        assert [follower.find(f"c{number}") for number in (50, 99)] == [(0, 50), (0, 99)]
+
+
+def test_after_a_long_time_without_the_log_it_goes_on_where_retention_has_left_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receipt_follower, "RETRY_S", 0.001)
+    log = NotingLog(5)
+    with following(log, lambda: RecentReceipts(1_000)) as follower:
+        until_ready(follower)
+        log.failures = 1_000_000
+        eventually(lambda: not follower.ready, "it is not ready")
+        log.give("deleted", "kept")
+        log.delete(RECEIPTS, 0, 6)
+        log.failures = 0
+        eventually(lambda: follower.find("kept") == (0, 6), "what is left is found")
+        until_ready(follower)
+
+
 def test_a_log_that_has_lost_its_end_is_read_again() -> None:
     store = MemoryStore()
     StoredReceipts(store).add([record("ghost", 900)], {0: 901})
@@ -251,6 +308,77 @@ def test_an_index_that_cannot_be_opened_delays_no_receipt(tmp_path: Path, caplog
         until_ready(follower)
         assert (follower.find("c3"), follower.knows_enough) == ((0, 3), False)
     assert "HEADWATER_STATE" in caplog.text
+
+
+class Unreadable(MemoryStore):
+    """It cannot be read, or not be emptied; `closed` counts how often it was closed."""
+
+    def __init__(self, ahead: bool) -> None:
+        super().__init__()
+        self.ahead, self.closed = ahead, 0
+
+    def position(self, name: str) -> int:
+        if self.ahead:
+            return 900
+        raise LocalStateError(Path("/x"), "Corruption")
+
+    def clear(self) -> None:
+        raise LocalStateError(Path("/x"), "read-only")
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_an_index_that_cannot_be_read_or_emptied_is_closed_and_delays_no_receipt(ahead: bool) -> None:
+    log, store = NotingLog(5), Unreadable(ahead)
+    with following(log, lambda: StoredReceipts(store)) as follower:
+        until_ready(follower)
+        assert (follower.find("c3"), follower.knows_enough) == ((0, 3), False)
+    assert store.closed == 1, "a damaged one is deleted then"
+
+
+class ReadOnlyDisk(FullDisk):
+    def close(self) -> None:
+        raise LocalStateError(Path("/x"), "read-only")
+
+
+def test_an_index_that_cannot_be_closed_delays_no_receipt() -> None:
+    log, released = NotingLog(5), list[str]()
+    woken: list[Record] = []
+
+    def open_index() -> ReceiptIndex:
+        return StoredReceipts(ReadOnlyDisk(), lambda: released.append("slot"))
+
+    with following(log, open_index, ["mine"], woken.extend) as follower:
+        until_ready(follower)
+        log.give("mine")
+        eventually(lambda: woken, "the receipt is delivered")
+        assert follower.ready
+    assert released == ["slot"]
+
+
+def test_after_any_other_error_it_is_not_ready_and_tries_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(receipt_follower, "RETRY_S", 0.001)
+    log, works = NotingLog(5), threading.Event()
+    woken: list[Record] = []
+
+    def deliver(records: Sequence[Record]) -> None:
+        if not works.is_set():
+            raise RuntimeError("a bug")
+        woken.extend(records)
+
+    with following(log, lambda: RecentReceipts(10), ["mine"], deliver) as follower:
+        until_ready(follower)
+        log.give("mine")
+        eventually(lambda: not follower.ready, "it is not ready")
+        works.set()
+        eventually(lambda: woken, "the receipt is delivered")
+        until_ready(follower)
+    assert "Traceback" in caplog.text
+    assert "RuntimeError: a bug" in caplog.text
 
 
 def test_a_receipt_can_be_found_before_whoever_waits_for_it_wakes() -> None:
