@@ -20,7 +20,7 @@ from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
 from projections.folding.slices import remove_left
 from projections.generations.dropping import drop_leftovers
-from projections.generations.lag import Lags, position
+from projections.generations.lag import Lags
 from projections.generations.publishing import publish_live
 from projections.generations.rates import LOCAL, SPARK, Bulk, Rates
 from projections.generations.rebuild import Rebuilder
@@ -33,6 +33,7 @@ from projections.parts import NoParts, Parts
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.spark.streams.continuing import why_lost
+from projections.stores.ledgers import position
 from projections.stores.open import open_store
 from projections.stores.store import Ledger, Target
 from projections.table.view import TableView

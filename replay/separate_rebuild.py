@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from eventlog.topics import PATCHES
 from projections.generations.building import Build, Options, Step
-from projections.generations.lag import position
 from projections.generations.rebuild import Rebuilder
+from projections.stores.ledgers import position
 from projections.stores.open import open_reader
 from projections.stores.store import Target, ViewStore
 from projections.view import View

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from projections.generations.stream_report import StreamReport, read_report
 from projections.parts import LIVE, STREAMS
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
+from projections.stores.ledgers import gap, position
 from projections.stores.open import open_store
 from projections.stores.store import Ledger, Target
 from projections.view import View
@@ -146,7 +147,7 @@ class Lags:
             return replace(lag, problem=str(ledgers))
         own = sources([view], self.settings)
         reached = position(ledgers, own)
-        lost = self._why_lost(view, store, live, ledgers, reached, tails, patches)
+        lost = self._why_replay(view, store, live, ledgers, reached, tails, patches)
         if lost:
             return replace(lag, standing="lost", position=reached, problem=lost)
         behind = [tails[each].after(at) for each, at in reached.items()]
@@ -161,7 +162,7 @@ class Lags:
             problem=_problem(live),
         )
 
-    def _why_lost(
+    def _why_replay(
         self,
         view: View,
         store: str,
@@ -172,7 +173,7 @@ class Lags:
         patches: Mapping[int, tuple[int, int]],
     ) -> str:
         """Why only a replay can bring it up to date; empty if patches can."""
-        if any(each not in ledgers or ledgers[each].next_offset < first for each, (first, _) in patches.items()):
+        if gap(ledgers, patches, lambda each: patches[each][0]) is not None:
             return f"its ledger or the patches that it needs are gone: run `replay rebuild {view.name}`"
         # the ends were read before the ledgers
         ahead = [each for each, at in reached.items() if at > tails[each].end and at > self._end(each)]
@@ -220,8 +221,3 @@ class _Tail:
         at = bisect_left(self.offsets, position)
         rest = max(0, self.end - max(position, self.counted))
         return len(self.offsets) - at + rest, self.times_ms[at] if at < len(self.offsets) else None
-
-
-def position(ledgers: Mapping[int, Ledger], sources: Iterable[str]) -> dict[str, int]:
-    """By source, the offset below which all is applied: the minimum over all patches partitions."""
-    return {source: min((each.reached(source) for each in ledgers.values()), default=0) for source in sources}

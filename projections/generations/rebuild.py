@@ -19,6 +19,7 @@ from projections.generations.kept import missed, missed_since
 from projections.generations.registry import Generation
 from projections.generations.stream_report import read_report
 from projections.generations.top_up import top_up
+from projections.stores.ledgers import gap
 from projections.stores.open import opened
 from projections.stores.store import Target, ViewStore
 from projections.view import View, has_state
@@ -245,10 +246,9 @@ class Rebuilder(Builder):
     def _check_continues(self, target: Target, stores: Sequence[ViewStore]) -> None:
         """Raise RebuildFailed if a generation with state cannot continue from where it was."""
         name, ledgers = target.view.name, [store.ledgers(target) for store in stores]
-        for each in range(self.settings.patch_partitions):
-            first = self.log.first(PATCHES, each)
-            if any(each not in found or found[each].next_offset < first for found in ledgers):
-                raise RebuildFailed(name, "start", f"the patches that it needs are gone: run `replay rebuild {name}`")
+        first = {each: self.log.first(PATCHES, each) for each in range(self.settings.patch_partitions)}
+        if any(gap(found, first, first.__getitem__) for found in ledgers):
+            raise RebuildFailed(name, "start", f"the patches that it needs are gone: run `replay rebuild {name}`")
         if (lost := self.queries.why_lost(target, ledgers, self.log)) is not None:
             raise RebuildFailed(name, "start", f"its state {lost}: run `replay rebuild {name}`")
 

@@ -12,11 +12,11 @@ from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.errors import GenerationMissing
 from projections.generations.engine import Engine, holds_events
-from projections.generations.lag import position
 from projections.generations.sources import ends_of, patch_ends, read_by, sources
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.refused_patches import apply_fitting
+from projections.stores.ledgers import position
 from projections.stores.store import Batch, Target, ViewStore
 
 log = logging.getLogger(__name__)

@@ -28,6 +28,7 @@ from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.refused_patches import apply_fitting
 from projections.loading.stats import LoaderStats
+from projections.stores.ledgers import gap
 from projections.stores.store import Batch, Ledger, Target, ViewStore
 
 log = logging.getLogger(__name__)
@@ -211,12 +212,12 @@ class Loader:
 
     def _problem(self, ledger: Mapping[int, Ledger]) -> str | None:
         """Why a generation with this ledger cannot be loaded."""
-        if not ledger or not self._owned <= ledger.keys():
+        found = gap(ledger, self._owned, self._first_kept)
+        if not ledger or (found is not None and found.needed is None):
             return "has lost its ledger"
-        for partition in self._owned:
-            if ledger[partition].next_offset < (first := self._first_kept(partition)):
-                return f"needs deleted patches {ledger[partition].next_offset} to {first} of partition {partition}"
-        return None
+        if found is None:
+            return None
+        return f"needs deleted patches {found.needed} to {found.first} of partition {found.partition}"
 
     def _first_kept(self, partition: int) -> int:
         """The lowest offset of a partition of `patches` that retention has left."""

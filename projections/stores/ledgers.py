@@ -1,9 +1,10 @@
-"""Ledgers in every store: which patches of a batch are new, and the JSON form."""
+"""Ledgers in every store: which patches of a batch are new, how far they are, and which patches are gone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from projections.errors import GenerationMissing, LedgerWentBack, Unloadable
 from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
@@ -16,6 +17,38 @@ def initial_ledger(bulk_ends: Mapping[str, int], next_offset: int) -> Ledger:
     """The ledger of a generation whose bulk covered the source offsets below `bulk_ends`."""
     applied = {source: Place(end - 1, LAST_NUMBER) for source, end in bulk_ends.items() if end > 0}
     return Ledger(next_offset, applied)
+
+
+def position(ledgers: Mapping[int, Ledger], sources: Iterable[str]) -> dict[str, int]:
+    """By source, the offset below which all is applied: the minimum over all patches partitions."""
+    return {source: min((each.reached(source) for each in ledgers.values()), default=0) for source in sources}
+
+
+class Gap(NamedTuple):
+    """Why a generation cannot be loaded any more.
+
+    partition: of `patches`.
+    needed: the next patch of its ledger; None: it has no ledger.
+    first: the first patch that retention has left.
+    """
+
+    partition: int
+    needed: int | None
+    first: int = 0
+
+
+def gap(ledgers: Mapping[int, Ledger], partitions: Collection[int], first_kept: Callable[[int], int]) -> Gap | None:
+    """The first partition in which a generation lacks its ledger or its next patch; None if it can be loaded.
+
+    first_kept: returns the first patch of a partition that retention has left; not called if a ledger is missing.
+    """
+    for partition in partitions:
+        if partition not in ledgers:
+            return Gap(partition, None)
+    for partition in partitions:
+        if (needed := ledgers[partition].next_offset) < (first := first_kept(partition)):
+            return Gap(partition, needed, first)
+    return None
 
 
 def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapping[int, Batch]) -> None:

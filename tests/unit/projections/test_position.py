@@ -10,8 +10,8 @@ import pytest
 from eventlog.envelope import partition_of
 from eventlog.source_positions import sources_of
 from eventlog.topics import EVENTS
-from projections.generations.lag import position
 from projections.loading.decoding import read_into
+from projections.stores.ledgers import position
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.names import patch_key
 from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
