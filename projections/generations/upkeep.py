@@ -28,9 +28,9 @@ from projections.view import View
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10.0
+"""Seconds between checks."""
 REPORT_EVERY: Final = 6
-"""Seconds between checks; a change for the worse is logged immediately."""
-
+"""The number of checks between two reports of a view; a change for the worse is logged immediately."""
 RETRY_S: Final = 600.0
 """Time until a failed replay of a view is tried again."""
 FIRST_RETRY_S: Final = 60.0
