@@ -273,7 +273,7 @@ def catch_up(
 
 def _behind(ends: Mapping[int, int], loader: Loader) -> int:
     """How many offsets of `patches` a loader still has to read."""
-    return sum(max(0, end - loader.stats.positions.get(each, 0)) for each, end in ends.items())
+    return sum(max(0, end - loader.positions.get(each, 0)) for each, end in ends.items())
 
 
 def _check(target: Target, stores: Sequence[ViewStore], loaders: Sequence[Loader]) -> None:

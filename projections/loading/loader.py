@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -20,12 +20,12 @@ from tenacity import (
 )
 
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import Contact, client_config, translated
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.errors import CannotLoad, GenerationMissing, LedgerWentBack, StoreUnavailable
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
+from projections.loading.patch_reader import POLL_S, PatchReader
 from projections.loading.refused_patches import apply_fitting
 from projections.loading.stats import LoaderStats
 from projections.stores.ledgers import gap
@@ -33,16 +33,12 @@ from projections.stores.store import Batch, Ledger, Target, ViewStore
 
 log = logging.getLogger(__name__)
 
-BATCH_RECORDS = 5_000
-POLL_S = 0.1
 GATHER_S = 0.005
 """A pause after a small batch: under load the next batch is larger, and costs the store little more."""
 FEW_RECORDS = 500
 REFRESH_S = 0.5
 LOOK_AGAIN_S = 10.0
 """Time between two checks of generations that cannot be loaded: a lost ledger may have been restored."""
-KAFKA_TIMEOUT_S = 10.0
-FOREVER_MS = 24 * 60 * 60 * 1000
 
 Result = TypeVar("Result")
 
@@ -72,20 +68,21 @@ class Loader:
     ) -> None:
         self.stats = LoaderStats()
         self.failed = False
-        self._store, self._targets, self._settings = store, targets, settings
+        self._store, self._targets = store, targets
         self._known: tuple[Target, ...] = ()
         """The generations in the registry, as of the last read."""
         self._serving: tuple[Target, ...] = ()
         """Those that can be loaded."""
         self.left_out: Mapping[tuple[str, int], CannotLoad] = {}
         """By view and generation, why the others cannot be loaded; another thread may read it."""
-        self._owned: set[int] = set(partitions or ())
-        self._must_reposition = True
         self._refreshed = self._looked = float("-inf")
         self._dead_letters = DeadLetters(settings)
-        self._shares, self._code = partitions is None, code
-        self._contact = Contact(settings.topic(PATCHES))
-        self._connect()
+        self._reader = PatchReader(settings, store.name, code, partitions)
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """By partition, the next `patches` offset, once everything before it is in the store."""
+        return self._reader.positions
 
     def run(self, stop: threading.Event) -> None:
         """Load until `stop` is set, however long the store is unavailable."""
@@ -103,16 +100,16 @@ class Loader:
 
     def close(self) -> None:
         """Leave the group; `run` does it at its end."""
-        self._consumer.close()
+        self._reader.close()
 
     def step(self, stop: threading.Event) -> None:
         """Check for new generations if it is time, then apply new patches."""
         self._refresh()
         if self.stats.due():
             log.info("%s", self.stats.report(self._store.name))
-        if self._must_reposition and not self._repositioned(stop):
+        if self._reader.must_reposition and not self._repositioned(stop):
             return
-        records = self._poll()
+        records = self._reader.poll()
         if not records:
             self._retrying(stop, self._store.settle)
         if not records or not self._serving:
@@ -124,20 +121,12 @@ class Loader:
             # dropped since the registry was read, or the store lost something: check again, and read these again
             level = logging.INFO if isinstance(error, LedgerWentBack) else logging.WARNING
             log.log(level, "%s: %s", self._store.name, error)
-            self._refreshed, self._must_reposition = float("-inf"), True
+            self._refreshed, self._reader.must_reposition = float("-inf"), True
             return
         for partition, batch in batches.items():
-            self.stats.positions[partition] = batch.next_offset
+            self._reader.advance(partition, batch.next_offset)
         if 1 < len(records) < FEW_RECORDS:  # one patch is no load, many are a backlog
             stop.wait(GATHER_S)
-
-    def _connect(self) -> None:
-        self._consumer = Consumer(_consumer_settings(self._settings, self._store.name, self._code))
-        if self._shares:
-            self._consumer.subscribe(
-                [self._settings.topic(PATCHES)],
-                on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked,
-            )  # fmt: skip
 
     def _refresh(self) -> None:
         if time.monotonic() - self._refreshed < REFRESH_S:
@@ -148,10 +137,10 @@ class Loader:
         except StoreUnavailable as error:
             log.warning("keeping the known generations: %s", error)
             return
-        if serving != self._known or (self._must_reposition and serving):
+        if serving != self._known or (self._reader.must_reposition and serving):
             log.info("%s serves %s", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in serving))
             self._known = self._serving = serving
-            self._must_reposition = True
+            self._reader.must_reposition = True
         elif len(self._serving) < len(self._known) and time.monotonic() - self._looked > LOOK_AGAIN_S:
             self._look_again()
 
@@ -166,14 +155,14 @@ class Loader:
             return
         if back:
             log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
-            self._serving, self._must_reposition = self._known, True
+            self._serving, self._reader.must_reposition = self._known, True
 
     def _repositioned(self, stop: threading.Event) -> bool:
         try:
             self._reposition(stop)
         except LogUnavailable as error:
             log.warning("%s", error)
-            self._reconnect_if_lost()
+            self._reader.reconnect_if_lost()
             stop.wait(POLL_S)
             return False
         return True
@@ -186,18 +175,12 @@ class Loader:
         self.left_out = left_out
         self._looked = time.monotonic()
         present = [ledger for ledger in ledgers if ledger]
-        self.stats.positions = {
-            partition: min(ledger[partition].next_offset for ledger in present)
-            for partition in (self._owned if present else ())
-        }
-        # without a generation nothing is assigned: a pause would remember its place, and a resume could return to it
-        self._consumer.assign(
-            [
-                TopicPartition(self._settings.topic(PATCHES), partition, offset)
-                for partition, offset in self.stats.positions.items()
-            ]
+        self._reader.move_to(
+            {
+                partition: min(ledger[partition].next_offset for ledger in present)
+                for partition in (self._reader.owned if present else ())
+            }
         )
-        self._must_reposition = False
 
     def _ledger(self, target: Target, left_out: dict[tuple[str, int], CannotLoad]) -> Mapping[int, Ledger]:
         """The ledgers of a generation that can be loaded; empty, and added to `left_out`, if only a rebuild helps."""
@@ -212,49 +195,12 @@ class Loader:
 
     def _problem(self, ledger: Mapping[int, Ledger]) -> str | None:
         """Why a generation with this ledger cannot be loaded."""
-        found = gap(ledger, self._owned, self._first_kept)
+        found = gap(ledger, self._reader.owned, self._reader.first_kept)
         if not ledger or (found is not None and found.needed is None):
             return "has lost its ledger"
         if found is None:
             return None
         return f"needs deleted patches {found.needed} to {found.first} of partition {found.partition}"
-
-    def _first_kept(self, partition: int) -> int:
-        """The lowest offset of a partition of `patches` that retention has left."""
-        place = TopicPartition(self._settings.topic(PATCHES), partition)
-        with translated('asking for the start of "patches"', partition):
-            marks = self._consumer.get_watermark_offsets(place, timeout=KAFKA_TIMEOUT_S)
-        return 0 if marks is None else int(marks[0])
-
-    def _poll(self) -> list[Message]:
-        # `consume` waits for the whole number of records: take the first, then those that are there already
-        first = self._consumer.poll(POLL_S)
-        if first is None:
-            self._reconnect_if_lost()
-            return []
-        self._contact.answered()
-        records = [first, *self._consumer.consume(BATCH_RECORDS, 0)]
-        for record in records:
-            error = record.error()
-            if error is not None and error.fatal():
-                raise KafkaException(error)
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                log.warning("reading patches: %s", error)
-        # records of a partition that was given up, or read before a rewind, are read again
-        return [r for r in records if r.error() is None and self._expected(r)]
-
-    def _reconnect_if_lost(self) -> None:
-        if not self._contact.is_lost(self._consumer):
-            return
-        self._consumer.close()
-        if self._shares:
-            self._owned, self.stats.positions = set(), {}
-        self._connect()
-        self._must_reposition = True
-
-    def _expected(self, record: Message) -> bool:
-        position = self.stats.positions.get(record.partition() or 0)
-        return position is not None and (record.offset() or 0) >= position and not self._must_reposition
 
     def _decode(self, records: Iterable[Message]) -> dict[int, Batch]:
         batches: dict[int, Batch] = {}
@@ -263,7 +209,7 @@ class Loader:
             partition, offset = record.partition() or 0, record.offset() or 0
             batch = batches.get(partition)
             if batch is None:
-                batch = batches[partition] = Batch(offset, first_offset=self.stats.positions[partition])
+                batch = batches[partition] = Batch(offset, first_offset=self.positions[partition])
             batch.next_offset = offset + 1
             try:
                 read_into(batch, record.key(), record.value(), tags)
@@ -299,31 +245,3 @@ class Loader:
         self.stats.waits_for_store += 1
         error = state.outcome.exception() if state.outcome else None
         log.warning("%s; attempt %d", error, state.attempt_number)
-
-    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._owned = {each.partition for each in partitions}
-        self._must_reposition = True
-
-    def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
-        self._owned, self.stats.positions = set(), {}
-        consumer.unassign()
-
-
-def _consumer_settings(settings: LogSettings, store: str, code: str) -> dict[str, Any]:
-    config = {
-        "group.id": f"{settings.environment}.loader.{store}.{code}",
-        "client.id": f"{settings.environment}.loader.{store}",
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",
-        "partition.assignment.strategy": "range",
-        # a broker may not know a topic that was just created; the default asks again after five minutes
-        "topic.metadata.refresh.interval.ms": 10_000,
-        # a store may be unavailable for hours: a loader that waits for it is not dead
-        "max.poll.interval.ms": FOREVER_MS,
-        "session.timeout.ms": 6_000,
-        "fetch.wait.max.ms": 50,
-        "fetch.queue.backoff.ms": 10,
-        "queued.min.messages": 20_000,
-    }
-    return client_config(settings, **config)

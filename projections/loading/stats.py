@@ -16,15 +16,13 @@ KEPT_LOADS: Final = 1_000
 class LoaderStats:
     """Counts since the loader started; read from other threads.
 
-    positions: by partition, the next `patches` offset, once everything before it is in the store. load_s: how long the
-    store took for each of the latest batches.
+    load_s: how long the store took for each of the latest batches.
     """
 
     patches: int = 0
     batches: int = 0
     dead_letters: int = 0
     waits_for_store: int = 0
-    positions: dict[int, int] = field(default_factory=dict)
     load_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_LOADS))
     _reported: float = field(default_factory=time.monotonic)
 

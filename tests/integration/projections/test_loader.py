@@ -20,7 +20,7 @@ from eventlog import kafka_client
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, PATCHES
-from projections.loading import loader as loader_module
+from projections.loading import patch_reader
 from projections.loading.loader import Loader
 from projections.stores.open import open_store
 from projections.stores.store import Target
@@ -86,7 +86,7 @@ def test_a_loader_whose_client_knows_no_broker_any_more_goes_on_with_a_new_one(
     told, server = told_of(BY_GROUP), servers["postgres"]
     monkeypatch.setattr(kafka_client, "LOST_S", 0.5)
     monkeypatch.setattr(kafka_client, "CONTACT_EVERY_S", 0.1)
-    monkeypatch.setattr(loader_module, "Consumer", first_is_lost(Consumer))
+    monkeypatch.setattr(patch_reader, "Consumer", first_is_lost(Consumer))
     target = create(server, BY_GROUP)
     send(producer, settings, told)
     with running(Loader(server.open(), lambda: [target], settings).run):
@@ -168,7 +168,7 @@ def test_loaders_that_die_and_come_back_leave_exact_sums(
             loader = Loader(server.open(fault), always(target), settings, range(PARTITIONS))
             ends = {each: len(records) for each, records in told.patches.items()}
             try:
-                while loader.stats.positions != ends:
+                while loader.positions != ends:
                     loader.step(threading.Event())
                 done = True
             except _Death:
@@ -196,7 +196,7 @@ def test_a_store_that_is_cut_off_holds_back_no_other_and_catches_up(
         with running(*(loader.run for loader in loaders.values())):
             half = History(BY_GROUP, told.sources, {each: found[:30] for each, found in told.patches.items()})
             send(producer, settings, half)
-            eventually(lambda: sum(loaders[away].stats.positions.values()) == 90)
+            eventually(lambda: sum(loaders[away].positions.values()) == 90)
             proxy.cut()
             rest = History(BY_GROUP, told.sources, {each: found[30:] for each, found in told.patches.items()})
             send(producer, settings, rest)

@@ -15,6 +15,7 @@ from eventlog.settings import LogSettings
 from projections.errors import CannotLoad, StoreUnavailable
 from projections.generations import building
 from projections.loading import loader as loader_module
+from projections.loading import patch_reader
 from projections.loading.loader import Loader
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.names import patch_key
@@ -90,7 +91,7 @@ def test_what_was_lost_and_put_back_is_loaded_from_where_it_was(
     lost: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     patches, store, stop = Patches(), Losing(Memory()), threading.Event()
-    monkeypatch.setattr(loader_module, "Consumer", patches)
+    monkeypatch.setattr(patch_reader, "Consumer", patches)
     monkeypatch.setattr(loader_module, "REFRESH_S", -1.0)
     for target in TARGETS:
         store.create(target, {}, {0: 0, 1: 0})
@@ -140,7 +141,7 @@ def test_what_was_lost_and_put_back_is_loaded_from_where_it_was(
 def test_a_rebuild_does_not_wait_for_a_loader_that_has_left_its_generation_out(
     lost: str | None, first: int, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader_module, "Consumer", Patches(first))
+    monkeypatch.setattr(patch_reader, "Consumer", Patches(first))
     monkeypatch.setattr(building, "LEDGERS_EVERY_S", 0.0)
     target, store = Target(BY_GROUP, 1), Losing(Memory())
     store.create(target, {}, {0: 0, 1: 0})

@@ -1,0 +1,139 @@
+"""Reads the records of `patches` for a loader, which says from where."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from eventlog.kafka_client import Contact, client_config, translated
+from eventlog.settings import LogSettings
+from eventlog.topics import PATCHES
+
+log = logging.getLogger(__name__)
+
+BATCH_RECORDS: Final = 5_000
+POLL_S: Final = 0.1
+KAFKA_TIMEOUT_S: Final = 10.0
+FOREVER_MS: Final = 24 * 60 * 60 * 1000
+
+
+class PatchReader:
+    """Reads the partitions of `patches` that its group assigns to it, or those that it is given.
+
+    Kafka keeps no positions for it. It reads nothing until `move_to` says from where, and again after
+    `must_reposition` has become true: its partitions have changed, its client was replaced, or the loader has set it.
+    """
+
+    def __init__(self, settings: LogSettings, store: str, code: str, partitions: Sequence[int] | None) -> None:
+        """store, code: see Loader. partitions: those to read; None: shared with the group."""
+        self.must_reposition = True
+        self._positions: dict[int, int] = {}
+        self._owned = set(partitions or ())
+        self._settings, self._shares = settings, partitions is None
+        self._config = _consumer_settings(settings, store, code)
+        self._contact = Contact(settings.topic(PATCHES))
+        self._connect()
+
+    @property
+    def owned(self) -> Set[int]:
+        """The partitions to read."""
+        return self._owned
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """By partition that is read, the next offset, once `advance` was called with it; another thread may read it."""
+        return self._positions
+
+    def poll(self) -> list[Message]:
+        """The next records of these partitions, none of them before its position; waits for up to POLL_S."""
+        # `consume` waits for the whole number of records: take the first, then those that are there already
+        first = self._consumer.poll(POLL_S)
+        if first is None:
+            self.reconnect_if_lost()
+            return []
+        self._contact.answered()
+        records = [first, *self._consumer.consume(BATCH_RECORDS, 0)]
+        for record in records:
+            error = record.error()
+            if error is not None and error.fatal():
+                raise KafkaException(error)
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                log.warning("reading patches: %s", error)
+        # records of a partition that was given up, or read before a rewind, are read again
+        return [each for each in records if each.error() is None and self._expected(each)]
+
+    def advance(self, partition: int, next_offset: int) -> None:
+        """Everything before `next_offset` is in the store."""
+        self._positions[partition] = next_offset
+
+    def move_to(self, positions: dict[int, int]) -> None:
+        """Read these partitions, each from its offset; with none, nothing is read."""
+        self._positions = positions
+        topic = self._settings.topic(PATCHES)
+        # without a generation nothing is assigned: a pause would remember its place, and a resume could return to it
+        self._consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in positions.items()])
+        self.must_reposition = False
+
+    def first_kept(self, partition: int) -> int:
+        """The lowest offset of a partition that retention has left; raises LogUnavailable."""
+        place = TopicPartition(self._settings.topic(PATCHES), partition)
+        with translated('asking for the start of "patches"', partition):
+            marks = self._consumer.get_watermark_offsets(place, timeout=KAFKA_TIMEOUT_S)
+        return 0 if marks is None else int(marks[0])
+
+    def reconnect_if_lost(self) -> None:
+        """Replace the client if no broker has answered it for long."""
+        if not self._contact.is_lost(self._consumer):
+            return
+        self._consumer.close()
+        if self._shares:
+            self._owned, self._positions = set(), {}
+        self._connect()
+        self.must_reposition = True
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def _connect(self) -> None:
+        self._consumer = Consumer(self._config)
+        if self._shares:
+            self._consumer.subscribe(
+                [self._settings.topic(PATCHES)],
+                on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked,
+            )  # fmt: skip
+
+    def _expected(self, record: Message) -> bool:
+        position = self._positions.get(record.partition() or 0)
+        return position is not None and (record.offset() or 0) >= position and not self.must_reposition
+
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._owned = {each.partition for each in partitions}
+        self.must_reposition = True
+
+    def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
+        self._owned, self._positions = set(), {}
+        consumer.unassign()
+
+
+def _consumer_settings(settings: LogSettings, store: str, code: str) -> dict[str, Any]:
+    config = {
+        "group.id": f"{settings.environment}.loader.{store}.{code}",
+        "client.id": f"{settings.environment}.loader.{store}",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": "range",
+        # a broker may not know a topic that was just created; the default asks again after five minutes
+        "topic.metadata.refresh.interval.ms": 10_000,
+        # a store may be unavailable for hours: a loader that waits for it is not dead
+        "max.poll.interval.ms": FOREVER_MS,
+        "session.timeout.ms": 6_000,
+        "fetch.wait.max.ms": 50,
+        "fetch.queue.backoff.ms": 10,
+        "queued.min.messages": 20_000,
+    }
+    return client_config(settings, **config)
