@@ -33,6 +33,22 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
+class _Plan:
+    """What `apply` is to do.
+
+    wanted: the properties of the connector, as declared.
+    found: those that are registered; None: there is no connector yet.
+    again: the tables whose rows are to be read again.
+    changes: a line per change; without any, there is nothing to do.
+    """
+
+    wanted: dict[str, str]
+    found: dict[str, str] | None
+    again: Sequence[type[Captured]]
+    changes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Operator:
     """Operates one source of a deployment; closes `connect` at its end. report: called with a line per thing done."""
 
@@ -70,38 +86,49 @@ class Operator:
         dry_run: only report what differs. Raises SourceProblem with every problem of the database, and ConnectError.
         """
         with self.open_database() as database:
-            found = self.connect.config(self.names.connector)
-            version = self._check(database, found is not None)
-            wanted = connector_config(self.source, self.settings, version)
-            if found is not None and (changed := changed_keys(wanted, found)):
-                raise SourceProblem(self.source.name, *(self._changed_key(table) for table in changed))
-            if found is not None and (others := new_databases(wanted, found)):
-                raise SourceProblem(self.source.name, *(self._new_database(database) for database in others))
-            late = self._noted() if found else []
-            new = tables_to_read_again(wanted, found) if found else set()
-            again = [table for table in self.source.tables if table in late or table.table in new]
-            changes = self._changes(database, wanted, found)
-            changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
-            for line in changes:
+            plan = self._plan(database)
+            for line in plan.changes:
                 self.report(line)
-            if dry_run or not changes:
-                return bool(changes)
-            self._validate(wanted)
+            if dry_run or not plan.changes:
+                return bool(plan.changes)
+            self._validate(plan.wanted)
             prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
             database.prepare()
-        if again:  # whatever happens before the signal, these rows are read in the end
-            control_topics.note_unread(self.settings.log, self.names, [table.table for table in again])
-        starts_anew = bool(again) and self._stop_to_read_again()
-        if differences(wanted, found or {}):
-            if found is not None:
-                self._beat()
-            self.connect.register(self.names.connector, wanted)
+        if plan.again:  # whatever happens before the signal, these rows are read in the end
+            control_topics.note_unread(self.settings.log, self.names, [table.table for table in plan.again])
+        starts_anew = bool(plan.again) and self._stop_to_read_again()
+        self._register(plan)
         if starts_anew:
             self.connect.resume(self.names.connector)
         self._wait_until_running()
-        if again:
-            self._read_again(again)
+        if plan.again:
+            self._read_again(plan.again)
         return True
+
+    def _plan(self, database: Database) -> _Plan:
+        """What to do so that all is as declared; raises SourceProblem if it cannot be."""
+        found = self.connect.config(self.names.connector)
+        version = self._check(database, found is not None)
+        wanted = connector_config(self.source, self.settings, version)
+        if found is None:
+            return _Plan(wanted, found, [], self._changes(database, wanted, found))
+        if changed := changed_keys(wanted, found):
+            raise SourceProblem(self.source.name, *(self._changed_key(table) for table in changed))
+        if others := new_databases(wanted, found):
+            raise SourceProblem(self.source.name, *(self._new_database(database) for database in others))
+        late, new = self._noted(), tables_to_read_again(wanted, found)
+        again = [table for table in self.source.tables if table in late or table.table in new]
+        changes = self._changes(database, wanted, found)
+        changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
+        return _Plan(wanted, found, again, changes)
+
+    def _register(self, plan: _Plan) -> None:
+        """Register the connector's properties if they differ."""
+        if not differences(plan.wanted, plan.found or {}):
+            return
+        if plan.found is not None:
+            self._beat()
+        self.connect.register(self.names.connector, plan.wanted)
 
     def _stop_to_read_again(self) -> bool:
         """Stop the connector before it is told to read new tables, unless it is paused; returns whether it did.
