@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
 from projections.errors import CannotCatchUp
 from projections.generations import building
 from projections.generations.building import NO_CLOSER_S, catch_up
+from projections.loading.loader import Loader
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target
 from tests.contracts.view_histories import BY_GROUP
@@ -36,13 +37,18 @@ class Load:
     def ends(self) -> dict[int, int]:
         return {0: self.backlog + int(self.arriving * self.now)}
 
-    @property
-    def loader(self) -> Any:
-        return SimpleNamespace(failed=False, left_out={}, stats=self)
+
+@dataclass
+class Loading:
+    """What is looked at of the loader."""
+
+    load: Load
+    failed: bool = False
+    left_out: Mapping[Target, str] = field(default_factory=dict)
 
     @property
     def positions(self) -> dict[int, int]:
-        return {0: int(self.applied * self.now)}
+        return {0: int(self.load.applied * self.load.now)}
 
 
 def caught_up(load: Load, monkeypatch: pytest.MonkeyPatch) -> float:
@@ -50,7 +56,7 @@ def caught_up(load: Load, monkeypatch: pytest.MonkeyPatch) -> float:
     store = MemoryStore(Memory())
     store.create(TARGET, {}, {0: 0})
     monkeypatch.setattr(building, "time", load)
-    catch_up(TARGET, [store], [load.loader], load.ends, lambda *_: None)
+    catch_up(TARGET, [store], cast("list[Loader]", [Loading(load)]), load.ends, lambda *_: None)
     return load.now
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from commands import Observation
-from projections import FLOAT, INTEGER, TEXT, Elasticsearch, Postgres, StreamView, Topic, observations
+from projections import FLOAT, INTEGER, TEXT, UNCHANGED, Elasticsearch, Postgres, StreamView, Topic, observations
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from projections.table.types import ColumnType
@@ -194,7 +194,8 @@ def test_the_documented_step_and_pattern_work(tmp_path: Path) -> None:
     charges = [SimpleNamespace(id=name, cents=cents) for name, cents in (("a", 4), ("b", 4), ("c", 9))]
     state, sent = None, []
     for charge in charges:
-        state, rows = compare(state, charge)
+        returned, rows = compare(state, charge)
+        state = state if returned is UNCHANGED else returned
         sent += rows
     assert sent == [{"id": "c", "cents": 9, "previous": 4}]
     above = imported("documented_early", ordered + early, tmp_path).above
