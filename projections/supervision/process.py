@@ -28,7 +28,8 @@ class ProcessSpec:
 
     `env` is added to this process's own environment. `prepare` runs before every start (write files, format a disk) and
     must be repeatable. `after` names the processes that must be healthy first. `user` is (uid, gid). While `held`
-    returns True, the process waits for another one, and `start_timeout_s` does not run.
+    returns True, the process waits for another one, and `start_timeout_s` does not run. A process that is not healthy
+    within `start_timeout_s` is started anew. It is long, because on a busy machine a new start only takes longer.
     """
 
     name: str
@@ -41,7 +42,7 @@ class ProcessSpec:
     prepare: Callable[[], None] = lambda: None
     after: tuple[str, ...] = ()
     stop_signal: signal.Signals = signal.SIGTERM
-    start_timeout_s: float = 60.0
+    start_timeout_s: float = 180.0
     held: Callable[[], bool] = lambda: False
     stop_timeout_s: float = 15.0
 
