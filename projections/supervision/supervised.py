@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, cast
@@ -246,7 +247,17 @@ class Supervised:
                     deadline = time.monotonic() + self.spec.start_timeout_s
                 elif time.monotonic() > deadline:
                     return f"was not healthy after {self.spec.start_timeout_s:.0f} s: {problem}"
-        return _how_it_ended(output.readline())
+        status = output.readline()
+        if not status:
+            self._kill_without_guard()
+        return _how_it_ended(status)
+
+    def _kill_without_guard(self) -> None:
+        """End a process whose guard was killed, before it is started again."""
+        pid = self.status.pid
+        if pid is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
 
     def _is_ending(self) -> bool:
         return self._stopping.is_set() or self._restart_requested

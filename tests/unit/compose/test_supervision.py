@@ -1,5 +1,6 @@
 """Supervision of small real processes: restart, give up, order, stop, and no orphans."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -210,6 +211,18 @@ def test_processes_start_after_those_they_need_and_stop_before_them(tmp_path: Pa
 def test_processes_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SupervisionError, match="wait for each other"):
         Supervisor([spec(tmp_path, name="a", after=("b",)), spec(tmp_path, name="b", after=("a",))])
+
+
+def test_a_process_without_its_guard_is_killed_and_restarted(tmp_path: Path) -> None:
+    supervisor = Supervisor([spec(tmp_path)], QUICK)
+    supervisor.start()
+    status = supervisor["child"].status
+    assert status.pid is not None
+    assert status.guard is not None
+    os.kill(status.guard, signal.SIGKILL)
+    assert gone([status.pid])
+    eventually(lambda: supervisor["child"].status.pid not in (None, status.pid), "another process")
+    supervisor.stop()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
