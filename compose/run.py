@@ -22,11 +22,12 @@ from compose.sample import Client, Deployment, open_http
 from compose.services import api_port, required, service_specs
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack, parts_for, parts_text
-from compose.to_try import HEAD, TO_REBUILD, TO_TRY, TO_TRY_ALWAYS
+from compose.to_try import HEAD, TO_TRY, TO_TRY_ALWAYS
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
 from eventlog.modules import DEFAULT_MODULES
+from projections.registry import ViewRegistry
 from projections.supervision.supervisor import Supervisor
 
 MODULES: Final = "HEADWATER_MODULES"
@@ -88,7 +89,8 @@ def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules:
     folder = Path(sys.executable).parent
     here = Path.cwd()
     names = {"api": api, "bin": shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}
-    names["view"] = next((view for name, view in TO_REBUILD.items() if name in modules), "streams")
+    views = ViewRegistry.load(modules).views
+    names["view"] = next((name for name in views if name != "streams"), "streams")
     if tuple(modules) != DEFAULT_MODULES:
         environ = {**environ, MODULES: ",".join(modules)}
     lines = [HEAD.format(api=api, state=settings.state, logs=settings.logs)]

@@ -194,21 +194,6 @@ TO_TRY: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
 }
 """Commands to try with each shipped domain."""
-TO_REBUILD: Final[Mapping[str, str]] = {
-    "listings": "listings",
-    "shop": "customer_360",
-    "sales": "category_sales",
-    "saved_searches": "search_alerts",
-    "sensors": "sensor_averages",
-    "ski_lifts": "lift_rides",
-    "timelines": "home_timelines",
-    "web": "page_views",
-    "payments": "rapid_payments",
-    "checkouts": "suspect_checkouts",
-    "buses": "bus_positions",
-    "shop_floor": "top_sellers",
-}
-"""The view of each shipped domain that is rebuilt; `streams` for others."""
 TO_TRY_ALWAYS: Final = (
     ("the state of the views", "{bin}/replay status"),
     ("rebuild a view while it answers queries", "{bin}/replay rebuild {view}"),
