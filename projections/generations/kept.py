@@ -38,7 +38,7 @@ def missed_since(
     if not sees_deletions(view):
         return None
     until = _kept_until(generation, store, ledgers, log)
-    return until if datetime.now(UTC) - until > KEPT_FOR else None
+    return until if generation.read_at - until > KEPT_FOR else None
 
 
 def missed(since: datetime, view: str) -> str:

@@ -40,6 +40,7 @@ class Generation:
     source, selection: of a view made with --as.
     replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
     kept: see `projections.generations.kept`.
+    read_at: when the registry was read, by PostgreSQL's clock: times in it, and from other machines, compare with that.
     """
 
     view: str
@@ -59,6 +60,7 @@ class Generation:
     seconds: float | None
     source: str | None
     selection: str | None
+    read_at: datetime
     replays: int | None = None
     next_replay: datetime | None = None
     kept: Mapping[str, float] = field(default_factory=dict)

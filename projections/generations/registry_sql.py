@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS {schema}.live_views (
 COLUMNS = (
     "view, generation, version, tag, fingerprint, state, base AS bulk_ends, start AS patch_starts, "
     "created_at, live_at, stores, declaration, published, events, seconds, source, selection, replays, next_replay, "
-    "kept"
+    "kept, now() AS read_at"
 )
 
 ALL = f"SELECT {COLUMNS} FROM {{schema}}.generations ORDER BY view, generation"  # noqa: S608

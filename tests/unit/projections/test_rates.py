@@ -22,7 +22,24 @@ def at(offset: int, **changes: object) -> Lag:
 def replayed(view: str, events: int | None, seconds: float | None, day: int) -> Generation:
     created = datetime(2026, 1, day, tzinfo=UTC)
     return Generation(
-        view, day, 1, f"{view}@1", "", "retired", {}, {}, created, None, [], [], True, events, seconds, None, None
+        view,
+        day,
+        1,
+        f"{view}@1",
+        "",
+        "retired",
+        {},
+        {},
+        created,
+        None,
+        [],
+        [],
+        True,
+        events,
+        seconds,
+        None,
+        None,
+        created,
     )
 
 
