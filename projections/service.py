@@ -20,7 +20,7 @@ from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
 from projections.folding.slices import remove_left
 from projections.generations.dropping import drop_leftovers
-from projections.generations.lag import Lags
+from projections.generations.lags import Lags
 from projections.generations.publishing import publish_live
 from projections.generations.rates import LOCAL, SPARK, Bulk, Rates
 from projections.generations.rebuild import Rebuilder

@@ -16,7 +16,8 @@ from rich.live import Live
 from rich.text import Text
 
 from eventlog.source_positions import positions_text
-from projections.generations.lag import Lag, Lags
+from projections.generations.lag import Lag
+from projections.generations.lags import Lags
 from replay.deployment import open_deployment
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table

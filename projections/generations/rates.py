@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from projections.generations.lag import COUNTED_RECORDS, Lag
+from projections.generations.lag import Lag
 from projections.generations.registry import Generation
+from projections.generations.tails import COUNTED_RECORDS
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,12 @@ from eventlog.source_positions import positions_text
 from projections.errors import ProjectionError
 from projections.generations.arrivals import Arrivals
 from projections.generations.kept_notes import KeptNotes
-from projections.generations.lag import COUNTED_RECORDS, QUERIES, Lag, Lags
+from projections.generations.lag import QUERIES, Lag
+from projections.generations.lags import Lags
 from projections.generations.rates import LOCAL, Bulk, Rates, bulk_rate, quicker_in_bulk
 from projections.generations.repeats import Repeats
 from projections.generations.stalls import Stalls
+from projections.generations.tails import COUNTED_RECORDS
 from projections.parts import NoParts, Parts
 from projections.view import View
 

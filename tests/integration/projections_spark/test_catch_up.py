@@ -17,7 +17,8 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.lag import Lag, Lags
+from projections.generations.lag import Lag
+from projections.generations.lags import Lags
 from projections.generations.rates import Rates
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations

@@ -15,12 +15,13 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES, compact_settings
 from projections.errors import RebuildFailed
-from projections.generations import lag as lag_module
+from projections.generations import lags as lags_module
 from projections.generations.building import Build
 from projections.generations.engine import Ranges
 from projections.generations.kept import KEPT_FOR, missed_since, sees_deletions
 from projections.generations.kept_notes import NOTED_S, KeptNotes
-from projections.generations.lag import Lag, Lags
+from projections.generations.lag import Lag
+from projections.generations.lags import Lags
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generation
 from projections.registry import ViewRegistry
@@ -98,6 +99,13 @@ def test_since_when_a_generation_may_have_missed_deletions(
     assert missed_since(BY_GROUP, made(by_id, live, kept), "memory", at(ledger), patched(*patches)) is None
 
 
+def test_the_clock_of_postgresql_decides_whether_deletions_may_be_missed() -> None:
+    kept = made(by_id, 90, 7)
+    assert missed_since(by_id, kept, "memory", at(0), patched()) is not None
+    two_days_behind = replace(kept, read_at=ago(2))
+    assert missed_since(by_id, two_days_behind, "memory", at(0), patched()) is None
+
+
 def test_the_partition_that_was_kept_up_least_counts_and_what_retention_deleted_is_unknown() -> None:
     log, old = patched(5, 1), made(by_id, 90)
     assert missed_since(by_id, old, "memory", {0: Ledger(2), 1: Ledger(0)}, log) is not None
@@ -141,7 +149,7 @@ def stored(view: TableView, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     """A store with the generation 1, which has applied all there is."""
     store = MemoryStore(Memory())
     store.create(Target(view, 1), {}, dict.fromkeys(range(SETTINGS.patch_partitions), 0))
-    for module in (store_open, lag_module):
+    for module in (store_open, lags_module):
         monkeypatch.setattr(module, "open_store", lambda *_: store)
     return store
 

@@ -7,14 +7,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from projections.errors import RebuildFailed, StoreUnavailable
 from projections.generations.building import Rebuilt
-from projections.generations.lag import Lag, Lags, _problem
+from projections.generations.lag import Lag
 from projections.generations.rates import Rates
 from projections.generations.registry import Generation
 from projections.generations.upkeep import FIRST_RETRY_S, RETRY_S, Replay, Upkeep, to_replay
@@ -24,7 +23,6 @@ from projections.view import View
 from tests.captured_things import by_id
 from tests.contracts.view_histories import BY_GROUP
 from tests.observed import gate_view
-from tests.unit.replay.played import generation
 
 HERE = Lag("listings", "postgres", 1, 3, "caught up", {"0": 10, "1": 20}, 0, 0, 0.0)
 ENDS = {"0": 12, "1": 20}
@@ -329,15 +327,6 @@ def test_what_stands_still_is_restarted_and_that_is_told(caplog: pytest.LogCaptu
     assert "again in 120 s" in caplog.text
 
 
-def test_the_status_of_a_view_says_that_replays_do_not_help() -> None:
-    live = generation("listings", 4, "live", replays=3, next_replay=datetime.now(UTC) + timedelta(seconds=60))
-    told = _problem(live)
-    assert "replayed 3 times in a row" in told
-    assert f"not before {live.next_replay:%H:%M:%S} UTC" in told
-    assert _problem(replace(live, next_replay=datetime.now(UTC) - timedelta(seconds=1))) == ""
-    assert "replay publish listings" in _problem(replace(live, published=False))
-
-
 def test_a_view_that_the_start_could_not_build_is_tried_again_until_it_is_built(
     rates: Rates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,11 +363,3 @@ def test_views_with_a_query_of_their_own_are_replayed_after_the_first_check_if_i
     clock.now += 10
     upkeep.try_to_look()
     assert set(replays.asked[2]) >= {"others", "by_group"}
-
-
-def test_a_view_of_which_only_an_earlier_version_is_built_is_shown_as_not_built() -> None:
-    view = replace(BY_GROUP, version=7)
-    earlier = generation(view.name, 3, "live", version=6)
-    found = Lags(None, None, None, None, None)._lag(view, "postgres", earlier, {}, {}, {})  # type: ignore[arg-type]
-    assert (found.standing, found.generation, found.version) == ("not built", 3, 6)
-    assert found.problem == "version 7 is not built: run `replay rebuild by_group`"

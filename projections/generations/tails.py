@@ -1,0 +1,64 @@
+"""The ends of the sources, as one look finds them: how many events each view has not applied, and since when."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from eventlog.heartbeats import is_heartbeat_key
+from eventlog.ports import EventLog
+from eventlog.source_positions import topic_and_partition
+
+COUNTED_RECORDS: Final = 20_000
+"""Events are counted in so many offsets before the end of a source; before these, offsets are counted."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The end of one source.
+
+    start: from here on, events are counted. offsets, times_ms: of the events from `start` to `end`. older_ms: by
+    position before `start`, the time of the first event from there on.
+    """
+
+    start: int
+    end: int
+    offsets: Sequence[int]
+    times_ms: Sequence[int]
+    older_ms: Mapping[int, int | None]
+
+    def after(self, position: int) -> tuple[int, int | None]:
+        """The number of events from `position` on, and the time of the first one in milliseconds since 1970.
+
+        position: one of those that the tail was read for.
+        """
+        first = bisect_left(self.offsets, position)
+        older_ms = self.older_ms.get(position)
+        if older_ms is None and first < len(self.offsets):
+            older_ms = self.times_ms[first]
+        return max(0, self.start - position) + len(self.offsets) - first, older_ms
+
+
+def read_tails(log: EventLog, positions: Mapping[str, Collection[int]], ends: Mapping[str, int]) -> dict[str, Tail]:
+    """The tails of these sources. positions: by source, those of all views. Raises LogUnavailable."""
+    return {source: _read(log, source, positions.get(source, ()), end) for source, end in ends.items()}
+
+
+def _read(log: EventLog, source: str, positions: Collection[int], end: int) -> Tail:
+    start = max(min(positions, default=end), end - COUNTED_RECORDS)
+    counted = list(_events(log, source, start, end))
+    older_ms = {
+        each: next((at_ms for _, at_ms in _events(log, source, each, start)), None)
+        for each in set(positions)
+        if each < start
+    }
+    return Tail(start, end, [offset for offset, _ in counted], [at_ms for _, at_ms in counted], older_ms)
+
+
+def _events(log: EventLog, source: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Offset and time of each record that is no heartbeat."""
+    for record in log.read(*topic_and_partition(source), start, end):
+        if not is_heartbeat_key(record.key):
+            yield record.offset, record.timestamp_ms

@@ -1,0 +1,167 @@
+"""The state of each view: counted from its own position, and by the clock of PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from eventlog.heartbeats import heartbeat_key
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS, PATCHES
+from projections.generations import lags as lags_module
+from projections.generations import tails
+from projections.generations.lag import Lag
+from projections.generations.lags import Lags
+from projections.generations.registry import Generation
+from projections.registry import ViewRegistry
+from projections.settings import StoreSettings
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import Ledger, Target
+from projections.table.view import TableView
+from projections.view import View
+from tests.contracts.view_histories import BY_GROUP
+from tests.unit.replay.played import generation
+
+SETTINGS = LogSettings(partitions=1, patch_partitions=1)
+READ_AT = datetime(2031, 1, 1, 12, tzinfo=UTC)
+"""The time of PostgreSQL, years from that of this machine."""
+SLOW, FAST, NEW = (replace(BY_GROUP, name=name) for name in ("slow", "fast", "new"))
+
+
+@dataclass
+class Registry:
+    live: dict[str, Generation] = field(default_factory=dict)
+
+    def serving(self, _: Iterable[View]) -> Mapping[str, Generation]:
+        return self.live
+
+
+class CountingLog(MemoryLog):
+    """A log that notes how many offsets of `events` are read."""
+
+    read_offsets = 0
+
+    def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Any:
+        for record in super().read(topic, partition, start, end):
+            self.read_offsets += topic == EVENTS
+            yield record
+
+
+class Scene:
+    """Views in a store. `E` is an event and `h` a heartbeat of the log, one per second, the last one at READ_AT."""
+
+    def __init__(self, log: str, monkeypatch: pytest.MonkeyPatch, **reached: int) -> None:
+        views = {"slow": SLOW, "fast": FAST, "new": NEW}
+        self.log, self.registry, self.store = CountingLog(partitions=1), Registry(), MemoryStore(Memory())
+        monkeypatch.setattr(lags_module, "open_store", lambda *_: self.store)
+        self.views = [views[name] for name in reached]
+        for view in self.views:
+            self.registry.live[view.name] = generation(view.name, 1, "live", tag=view.tag, read_at=READ_AT)
+            self.store.create(Target(view, 1), {"0": reached[view.name]}, {0: 0})
+        for number, kind in enumerate(log):
+            key = heartbeat_key(0) if kind == "h" else f"thing/{number}/1"
+            at = READ_AT - timedelta(seconds=len(log) - 1 - number)
+            self.log.submit(Entry(EVENTS, key, b"{}", int(at.timestamp() * 1000)), 0).result()
+
+    def look(self) -> dict[str, Lag]:
+        registry: Any = self.registry
+        views = ViewRegistry([("here", view) for view in self.views])
+        found = Lags(SETTINGS, StoreSettings(), views, registry, self.log).look()
+        return {each.view: each for each in found}
+
+    def shown(self) -> dict[str, tuple[str, int | None, float | None]]:
+        return {name: (each.standing, each.lag_events, each.freshness_s) for name, each in self.look().items()}
+
+
+@pytest.fixture(autouse=True)
+def three_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tails, "COUNTED_RECORDS", 3)
+
+
+def test_a_view_is_measured_from_its_own_position_however_far_another_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene("EEhEEEEEEhEh", monkeypatch, slow=1, fast=9)
+    assert scene.shown() == {"slow": ("behind", 9, 10.0), "fast": ("behind", 1, 1.0)}
+    assert Scene("EEEEEEEEEh", monkeypatch, slow=1, fast=9).shown()["fast"] == ("caught up", 0, 0.0), (
+        "what it has not read is a heartbeat"
+    )
+
+
+def test_a_log_is_read_once_for_all_views_and_only_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene("E" * 100, monkeypatch, slow=10, fast=98, new=99)
+    assert scene.shown() == {"slow": ("behind", 90, 89.0), "fast": ("behind", 2, 1.0), "new": ("behind", 1, 0.0)}
+    assert scene.log.read_offsets == 3 + 1, "the end, and the first event that `slow` lacks"
+
+
+@pytest.mark.parametrize(
+    ("log", "reached", "shown"),
+    [
+        ("", 0, ("caught up", 0, 0.0)),
+        ("hhhhhhhh", 0, ("behind", 5, 0.0)),  # before the counted end, offsets are counted
+        ("hhhhhhEh", 0, ("behind", 6, 1.0)),
+        ("EEEEEhhh", 4, ("behind", 1, 3.0)),
+        ("EEEEEhhh", 5, ("caught up", 0, 0.0)),
+        ("EEEEEhhh", 8, ("caught up", 0, 0.0)),
+    ],
+)
+def test_the_lag_at_the_edges_of_what_is_counted(
+    log: str, reached: int, shown: tuple[str, int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Scene(log, monkeypatch, slow=reached).shown()["slow"] == shown
+
+
+def test_a_view_without_its_ledger_is_lost_and_does_not_change_how_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene("E" * 20, monkeypatch, slow=0, fast=19)
+    scene.store.drop(Target(SLOW, 1))
+    assert {name: each[:2] for name, each in scene.shown().items()} == {"slow": ("lost", None), "fast": ("behind", 1)}
+    assert scene.log.read_offsets == 1
+
+
+def test_a_view_that_has_read_what_is_no_longer_in_the_log_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene("EE", monkeypatch, slow=2, fast=3)
+    found = scene.look()
+    assert [found[name].standing for name in ("slow", "fast")] == ["caught up", "lost"]
+    assert found["fast"].problem == "0 was deleted and made again since it was read: run `replay rebuild fast`"
+
+
+def test_patches_that_the_loader_has_not_read_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene("E", monkeypatch, slow=0, fast=0)
+    for _ in range(5):
+        scene.log.submit(Entry(PATCHES, "progress/0", b"{}", 0), 0).result()
+    scene.store._memory.generations[Target(FAST, 1).id].ledgers[0] = Ledger(2, {})
+    assert {name: each.lag_patches for name, each in scene.look().items()} == {"slow": 5, "fast": 3}
+
+
+def test_a_view_of_which_only_an_earlier_version_is_built_is_shown_as_not_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene("E" * 9, monkeypatch, slow=0, fast=9)
+    scene.views[0] = replace(SLOW, version=7)
+    found = scene.look()
+    assert (found["slow"].standing, found["slow"].generation, found["slow"].version) == ("not built", 1, 1)
+    assert found["slow"].problem == "version 7 is not built: run `replay rebuild slow`"
+    assert scene.log.read_offsets == 0, "nothing loads it"
+
+
+def problem(view: TableView, monkeypatch: pytest.MonkeyPatch, **live: Any) -> str:
+    scene = Scene("", monkeypatch, slow=0)
+    scene.registry.live[view.name] = replace(scene.registry.live[view.name], **live)
+    return scene.look()[view.name].problem
+
+
+def test_the_status_of_a_view_says_that_replays_do_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = READ_AT + timedelta(seconds=60)
+    told = problem(SLOW, monkeypatch, replays=3, next_replay=later)
+    assert "replayed 3 times in a row" in told
+    assert f"not before {later:%H:%M:%S} UTC" in told
+    assert problem(SLOW, monkeypatch, replays=3, next_replay=READ_AT - timedelta(seconds=1)) == ""
+    assert "replay publish slow" in problem(SLOW, monkeypatch, published=False)
