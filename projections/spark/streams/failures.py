@@ -1,0 +1,83 @@
+"""Why a query failed, in one line that names what a user can change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from eventlog.errors import EventLogError
+from projections.errors import SHOWN_CHARACTERS, ProjectionError
+
+_PLAN: Final = "\n=== Streaming Query ==="
+"""Before what Spark appends to the message of a query: its ids, offsets and plan."""
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_CAUSE: Final = re.compile(r"(?:Caused by)?: ")
+"""Before an exception of Java."""
+_SAYS_NOTHING: Final = re.compile(r"[\w.$]+:?$|(?:[\w.$]+: )?An error occurred while calling ")
+"""Only a class, or py4j's sentence before the exception."""
+_AROUND: Final = tuple(
+    re.compile(each)
+    for each in (
+        r"^\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: ",
+        r"^.*?Job aborted due to stage failure: .*? most recent failure: Lost task .*? executor [^)]*\): ",
+        r"^(?:[\w$]+\.)+(?=[\w$]+(?:: |$))",  # a package
+        r"^[\w$]+: (?=\[[A-Z])",  # a class, if a condition of Spark follows
+        r" SQLSTATE: \w{5}\b",
+    )
+)
+"""What Spark and Java say around a message."""
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line of at most SHOWN_CHARACTERS. It never raises.
+
+    Of an error of Spark, that is the innermost exception which says something: what Python raised, or Java's.
+    """
+    if isinstance(error, PySparkException | Py4JError):
+        text = _innermost("\nCaused by: ".join(_text(each) for each in _chain(error)))
+    elif isinstance(error, ProjectionError | EventLogError):
+        text = _text(error)
+    else:
+        text = f"{type(error).__name__}: {_text(error)}"
+    line = " ".join(text.split()).removesuffix(":") or type(error).__name__
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[: SHOWN_CHARACTERS - 1]}…"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error).partition(_PLAN)[0]
+    except Exception as problem:  # noqa: BLE001 - py4j asks the JVM for it, which may have ended
+        return type(problem).__name__
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, and those of Java that caused it."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = getattr(found, "_cause", None)
+
+
+def _innermost(text: str) -> str:
+    """The line of the innermost exception in the messages and stacks of Java and Python."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    telling, others, in_traceback = list[str](), list[str](), False
+    for number, line in enumerate(lines):
+        cause = _CAUSE.match(line)
+        if line.endswith(_TRACEBACK):
+            in_traceback = True
+        elif in_traceback and not line[0].isspace():
+            in_traceback = False
+            follows = lines[number + 1] if line.rstrip().endswith(":") and number + 1 < len(lines) else ""
+            telling.append(f"{line} {follows}")
+        elif cause or number == 0:
+            shown = line[cause.end() :] if cause else line
+            (others if _SAYS_NOTHING.match(shown) else telling).append(shown)
+    found = [*others, *telling][-1] if others or telling else ""
+    for around in _AROUND:
+        found = around.sub("", found)
+    return found

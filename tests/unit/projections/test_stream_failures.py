@@ -1,0 +1,141 @@
+"""What is said of a query that failed: one line with the innermost reason, whatever it is wrapped in."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from eventlog.errors import LogUnavailable
+from projections.errors import SHOWN_CHARACTERS, StoreUnavailable, StreamQueryFailed
+from projections.spark.streams.failures import reason
+
+PROXY = "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):"
+FRAMES = '  File "/x/query.py", line 87, in write\n    made.write.save()\n    ^^^^^^^^^^^^^^^^^'
+PLAN = """
+=== Streaming Query ===
+Identifier: gates@1.g1 [id = e87a4805, runId = fcee89ed]
+Current Committed Offsets: {}
+
+Current State: ACTIVE
+Thread State: RUNNABLE
+
+Logical Plan:
+~Project [raise_error(x) AS y]
+"""
+STACK = "\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)\n\tat java.lang.Thread.run()"
+LOST_TASK = (
+    "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most "
+    "recent failure: Lost task 0.3 in stage 3.0 (TID 5) (localhost executor driver): "
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        # what Python raises in a batch
+        (f"{PROXY}\n{FRAMES}\nRuntimeError: first\nsecond\n{PLAN}", "RuntimeError: first"),
+        (f"{PROXY}\n{FRAMES}\nKeyError\n{PLAN}", "KeyError"),
+        (f"{PROXY}\n{FRAMES}\nValueError: \n\nreal text\n{PLAN}", "ValueError: real text"),
+        (f"{PROXY}\n{FRAMES}\nValueError: \n{PLAN}", "ValueError"),
+        (f"{PROXY}\n{FRAMES}\nprojections.errors.StreamQueryFailed: lost\n SQLSTATE: 39000", "StreamQueryFailed: lost"),
+        (
+            f"{PROXY}\n{FRAMES}\nKeyError: 'card'\n\nThe above exception was the direct cause of the following "
+            f"exception:\n\nTraceback (most recent call last):\n{FRAMES}\nmine.Failed: row 7: KeyError: 'card'\n{PLAN}",
+            "Failed: row 7: KeyError: 'card'",
+        ),
+        # what Python raises in a worker
+        (
+            f"{PROXY}\n{FRAMES}\npyspark.errors.exceptions.captured.PythonException: An exception was thrown from the "
+            f"Python worker:\nTraceback (most recent call last):\n{FRAMES}\nValueError: card of\nuser\n{PLAN}",
+            "ValueError: card of",
+        ),
+        # conditions of Spark
+        (
+            f"{PROXY}\n{FRAMES}\npyspark.errors.exceptions.captured.ArithmeticException: [DIVIDE_BY_ZERO] Division by "
+            f"zero. Use `try_divide`. SQLSTATE: 22012\n== SQL (line 1, position 1) ==\n1/0\n^^^\n\n{PLAN}",
+            "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide`.",
+        ),
+        (
+            "[PARSE_SYNTAX_ERROR] Syntax error. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nselekt",
+            "[PARSE_SYNTAX_ERROR] Syntax error. (line 1, pos 0)",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: no space left SQLSTATE: XXKST",
+            "no space left",
+        ),
+        # Java
+        (
+            f"An error occurred while calling o474.start.\n: java.io.IOException: Parent is a file\n{STACK}",
+            "IOException: Parent is a file",
+        ),
+        (
+            f"{PROXY}\n{FRAMES}\npy4j.protocol.Py4JJavaError: An error occurred while calling o94.save.\n: {LOST_TASK}"
+            f"java.io.IOException: write failed\n{STACK}\n\nDriver stacktrace:\n{STACK}\n"
+            f"Caused by: java.io.IOException: No space left on device\n{STACK}\n\t... 3 more\n{PLAN}",
+            "IOException: No space left on device",
+        ),
+        (
+            f"An error occurred while calling o9.save.\n: {LOST_TASK}java.io.IOException: write failed\n{STACK}",
+            "IOException: write failed",
+        ),
+        (f"Writing job aborted\nCaused by: java.lang.NullPointerException\n{STACK}", "Writing job aborted"),
+        (f"An error occurred while calling o9.x.\n: java.lang.NullPointerException\n{STACK}", "NullPointerException"),
+        # nothing
+        ("", "StreamingQueryException"),
+        ("\n \n", "StreamingQueryException"),
+        (PLAN, "StreamingQueryException"),
+        (PROXY, "StreamingQueryException"),
+        ("An error occurred while calling o9.x.", "An error occurred while calling o9.x."),
+    ],
+)
+def test_the_reason_is_one_line_that_names_the_innermost_exception(message: str, said: str) -> None:
+    assert reason(StreamingQueryException(message)) == said
+
+
+def test_causes_that_spark_hands_over_one_by_one_are_followed() -> None:
+    error, cause = (
+        StreamingQueryException(f"Failed to create a client{PLAN}"),
+        PySparkException("kafka.Failed: a client"),
+    )
+    error._cause = cause  # type: ignore[attr-defined]
+    cause._cause = PySparkException("kafka.config.ConfigException: No resolvable urls in bootstrap.servers")  # type: ignore[attr-defined]
+    assert reason(error) == "ConfigException: No resolvable urls in bootstrap.servers"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StoreUnavailable("Valkey", "no route"), str(StoreUnavailable("Valkey", "no route"))),
+        (StreamQueryFailed("gates", "lost"), 'the query of the stream view "gates" failed: lost'),
+        (LogUnavailable("reading", "gone"), str(LogUnavailable("reading", "gone"))),
+        (
+            PermissionError(13, "Permission denied", "/x.lock"),
+            "PermissionError: [Errno 13] Permission denied: '/x.lock'",
+        ),
+        (ZeroDivisionError(), "ZeroDivisionError"),
+        (ValueError("many\n\n  lines\t\x1b[1mbold\r\n"), "ValueError: many lines \x1b[1mbold"),
+        (Py4JNetworkError("Answer from Java side is empty"), "Answer from Java side is empty"),
+        (Py4JError(""), "Py4JError"),
+    ],
+)
+def test_what_is_not_sparks_is_said_as_it_is(error: BaseException, said: str) -> None:
+    assert reason(error) == said
+
+
+@pytest.mark.parametrize("error", [ValueError("x" * 5_000_000), StreamingQueryException("[X] " + "y " * 1_000_000)])
+def test_a_reason_is_never_long(error: BaseException) -> None:
+    said = reason(error)
+    assert len(said) == SHOWN_CHARACTERS
+    assert said.endswith("…")
+
+
+class Unspeakable(Exception):
+    """Of a user, and cannot be shown."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_an_error_that_cannot_be_shown_is_named() -> None:
+    assert reason(Unspeakable()) == "Unspeakable: ValueError"
