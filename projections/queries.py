@@ -114,9 +114,12 @@ def run_stream_queries(service: Service, stop: threading.Event) -> None:
     cores, realtime = os.cpu_count() or 2, [view for view in views if view.realtime]
     readers = sum(len(sources([view], service.settings)) for view in realtime)
     session = start_session(spark, name="streams", threads=cores + readers, lasting=bool(realtime))
-    with service.generations.followed() as live, _beating(service, views):
-        batches = trigger_s(len(views) - len(realtime), cores)
-        start = starter(session, service.settings, batches, lambda target: service.applied([target.view]))
+    batches = trigger_s(len(views) - len(realtime), cores)
+    with (
+        service.generations.followed() as live,
+        _beating(service, views),
+        starter(session, service.settings, batches, lambda target: service.applied([target.view])) as start,
+    ):
         streams = Streams(service.settings, lambda: served(views, live()), start, service.why_lost, time.monotonic)
         run_streams(streams, stop, has_died, ready.touch, lambda: _sweep(service))
 

@@ -27,7 +27,8 @@ from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, OBSERVATIONS, PATCHES
 from projections.spark.session import SparkSettings, end, start_session
 from projections.spark.streams.checkpoint import Checkpoint
-from projections.spark.streams.query import TRIGGER_S, StreamQuery
+from projections.spark.streams.progress import progress_sender
+from projections.spark.streams.query import TRIGGER_S, StreamQuery, stream_session
 from projections.views.saved_searches.search_alerts import search_alerts
 from tests.bench._deployment import own_environment
 
@@ -43,7 +44,11 @@ def run(name: str) -> Iterator[dict[str, Any]]:
     """A line for the searches, and one per rate of homes."""
     session = start_session(SparkSettings.from_environment(os.environ), name="bench", threads=os.cpu_count() or 2)
     try:
-        with own_environment() as (own, _), TemporaryDirectory(prefix="headwater-bench-") as folder:
+        with (
+            own_environment() as (own, _),
+            TemporaryDirectory(prefix="headwater-bench-") as folder,
+            progress_sender(own) as progress,
+        ):
             settings = replace(own, state=Path(folder))
             chance = random.Random(1)
             _save(settings, chance)
@@ -51,7 +56,8 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             checkpoint = Checkpoint.of(settings, tag)
             checkpoint.create()
             began = time.perf_counter()
-            query = StreamQuery(session, search_alerts, tag, settings, checkpoint).start(TRIGGER_S)
+            streams = stream_session(session)
+            query = StreamQuery(streams, progress, search_alerts, tag, settings, checkpoint).start(TRIGGER_S)
             try:
                 query.processAllAvailable()
                 took_s = time.perf_counter() - began

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from eventlog.settings import LogSettings
 from eventlog.source_positions import source_id
 from projections.errors import StreamQueryFailed
 from projections.generations.stream_report import write_report
+
+log = logging.getLogger(__name__)
 
 _VERSION: Final = "v1"
 _NOTHING: Final = "-"
@@ -52,7 +55,10 @@ class Checkpoint:
 
     @contextmanager
     def held(self) -> Iterator[bool]:
-        """Hold it while its query runs; False if another process holds it: two queries would break it."""
+        """Hold it while its query runs; False if another process holds it: two queries would break it.
+
+        Raises OSError if its lock file cannot be made or locked.
+        """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with self.folder.with_name(f"{self.folder.name}.lock").open("w") as lock:
             try:
@@ -98,7 +104,11 @@ def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> l
     for after the checkpoints were listed.
     """
     folder = _folder(settings)
-    found = [each.name for each in folder.iterdir() if each.is_dir()] if folder.exists() else []
+    try:
+        found = [each.name for each in folder.iterdir() if each.is_dir()] if folder.exists() else []
+    except OSError as error:
+        log.warning("cannot look for checkpoints that are no longer needed: %s", error)
+        return []
     gone = sorted(set(found) - set(registered())) if found else []
     for tag in gone:
         forget(settings, tag)
@@ -106,11 +116,17 @@ def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> l
 
 
 def forget(settings: LogSettings, tag: str) -> None:
-    """Delete the checkpoint of a generation that is gone, if it has one here, unless its query runs."""
+    """Delete the checkpoint of a generation that is gone, if it has one here, unless its query runs.
+
+    If it cannot be deleted, that is logged.
+    """
     checkpoint = Checkpoint.of(settings, tag)
-    if not checkpoint.exists:
-        return
-    with checkpoint.held() as is_ours:
-        if is_ours:
-            checkpoint.remove()
-            write_report(settings, tag, None)
+    try:
+        if not checkpoint.exists:
+            return
+        with checkpoint.held() as is_ours:
+            if is_ours:
+                checkpoint.remove()
+                write_report(settings, tag, None)
+    except OSError as error:
+        log.warning("cannot delete the checkpoint of %s: %s", tag, error)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,9 @@ from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed
 from projections.generations.stream_report import note_failure
 from projections.spark.streams.checkpoint import Checkpoint
-from projections.spark.streams.query import TRIGGER_S, StreamQuery
+from projections.spark.streams.failures import reason
+from projections.spark.streams.progress import progress_sender
+from projections.spark.streams.query import TRIGGER_S, StreamQuery, stream_session
 from projections.spark.streams.realtime import RealtimeQuery
 from projections.spark.streams.watched import Watched
 from projections.stores.store import Target
@@ -45,7 +47,7 @@ WhyLost = Callable[[Target], str | None]
 class _Run:
     """The query of one generation, running or waiting for its next attempt.
 
-    failures: in a row. not_before: time of the next attempt, by the monotonic clock.
+    failures: since an attempt has held. not_before: time of the next attempt, by the monotonic clock.
     """
 
     target: Target
@@ -118,25 +120,30 @@ class Streams:
         return {tag: run.query for tag, run in self._runs.items() if run.query is not None}
 
     def _try_to_start(self, tag: str, run: _Run) -> None:
-        if not run.held.enter_context(run.checkpoint.held()):
-            run.held.close()  # a rebuild has just made it live, and still runs its query
-            return
         try:
+            if not run.held.enter_context(run.checkpoint.held()):
+                run.held.close()  # a rebuild has just made it live, and still runs its query
+                return
             if has_state(run.target.view) and (lost := self._why_lost(run.target)) is not None:
                 raise StreamQueryFailed(tag, f"its state {lost}: run `replay rebuild {run.target.view.name}`")
+            committed = run.checkpoint.committed()
             run.query = self._start(run.target, run.checkpoint)
-        except Exception as error:  # noqa: BLE001 - what a user's query or Spark raises must not stop the other queries
-            self._failed(tag, run, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - what a user's query, Spark or a disk raises must not stop the others
+            self._failed(tag, run, reason(error))
         else:
             level = logging.INFO if run.is_logged else logging.DEBUG
-            log.log(level, "the query of %s continues after batch %d", tag, run.checkpoint.committed())
+            log.log(level, "the query of %s continues after batch %d", tag, committed)
 
     def _look(self, tag: str, run: _Run, query: Watched) -> None:
-        if query.look():
+        try:
+            query.look()
+            cause = query.failure()
+        except Exception as error:  # noqa: BLE001 - for example, Spark's JVM has ended
+            cause = reason(error)
+        if cause is not None:
+            self._failed(tag, run, cause)
+        elif query.has_held:
             run.failures = 0
-        error = query.failure()
-        if error is not None:
-            self._failed(tag, run, error)
 
     def _failed(self, tag: str, run: _Run, cause: str) -> None:
         run.stop()
@@ -155,25 +162,28 @@ def trigger_s(views: int, cores: int) -> float:
     return TRIGGER_S * max(1.0, views / cores)
 
 
+@contextmanager
 def starter(
     session: SparkSession, settings: LogSettings, every_s: float, applied: Callable[[Target], Mapping[str, int]]
-) -> Start:
+) -> Iterator[Start]:
     """Starts queries on Spark; a batch of each begins every `every_s` seconds, or as seldom as its view says, if there
-    are records.
+    are records. All of them share a session, and what sends their progress until the context ends.
 
     applied: by source, how far all stores have a real-time view; its query begins there. Raises StoreUnavailable.
     """
+    batches = stream_session(session)
+    with progress_sender(settings) as progress:
 
-    def start(target: Target, checkpoint: Checkpoint) -> Watched:
-        view = stream_view(target.view)
-        if view.realtime:
-            realtime = RealtimeQuery(session, view, settings, checkpoint).start(applied(target))
-            return Watched(realtime, settings, target.tag, has_batches=False)
-        pause_s = max(every_s, view.every_s)
-        query = StreamQuery(session, view, target.tag, settings, checkpoint).start(pause_s)
-        return Watched(query, settings, target.tag)
+        def start(target: Target, checkpoint: Checkpoint) -> Watched:
+            view = stream_view(target.view)
+            if view.realtime:
+                realtime = RealtimeQuery(session, view, settings, checkpoint).start(applied(target))
+                return Watched(realtime, settings, target.tag, has_batches=False)
+            pause_s = max(every_s, view.every_s)
+            query = StreamQuery(batches, progress, view, target.tag, settings, checkpoint).start(pause_s)
+            return Watched(query, settings, target.tag, pause_s=pause_s)
 
-    return start
+        yield start
 
 
 def run_streams(

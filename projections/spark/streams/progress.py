@@ -1,14 +1,17 @@
-"""Says in `patches` how far the query of a generation has read its sources."""
+"""Says in `patches` how far the queries of a process have read their sources."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from eventlog.kafka_client import client_config, translate
+from eventlog.errors import EventLogError
+from eventlog.kafka_client import client_config, translated
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 from eventlog.topics import PATCHES
@@ -18,18 +21,34 @@ PRODUCER: Final = {"enable.idempotence": True, "linger.ms": 1, "message.timeout.
 
 
 class ProgressSender:
-    """Sends the progress of one query. tag: of its generation."""
+    """Sends the progress of all queries of a process, whose batches end in threads of their own."""
 
-    def __init__(self, settings: LogSettings, tag: str) -> None:
-        self._settings, self._tag = settings, tag
-        self._producer = Producer(client_config(settings, **PRODUCER))
-        self._sent: dict[str, int] = {}
+    def __init__(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self._producer: Producer | None = None
+        self._replacing = threading.Lock()
+        self._sent: dict[str, Mapping[str, int]] = {}
 
-    def send(self, ends: Mapping[str, int]) -> None:
+    def send(self, tag: str, ends: Mapping[str, int]) -> None:
         """Say to every partition of `patches` that all rows of records before `ends` are in it already.
 
-        ends: an offset by source; those that this sender has sent already are not sent again. Raises LogUnavailable.
+        tag: of the generation. ends: an offset by source; those that were sent already are not sent again. Raises
+        EventLogError.
         """
+        sent = self._sent.get(tag, {})
+        due = {source: end for source, end in ends.items() if end and sent.get(source) != end}
+        if not due:
+            return
+        producer = self._current()
+        try:
+            with translated("sending progress", 0):
+                self._send(producer, tag, due)
+        except EventLogError:
+            self._replace(producer)
+            raise
+        self._sent[tag] = {**sent, **due}
+
+    def _send(self, producer: Producer, tag: str, ends: Mapping[str, int]) -> None:
         failed: list[KafkaError] = []
 
         def report(error: KafkaError | None, _: object) -> None:
@@ -38,12 +57,37 @@ class ProgressSender:
 
         topic, sent_ms = self._settings.topic(PATCHES), now_ms()
         for source, end in ends.items():
-            if not end or self._sent.get(source) == end:
-                continue
-            value = json.dumps({"p": source, "o": end - 1, "t": sent_ms, "v": [self._tag]})
+            value = json.dumps({"p": source, "o": end - 1, "t": sent_ms, "v": [tag]})
             for partition in range(self._settings.patch_partitions):
-                self._producer.produce(topic, value, PROGRESS + source.encode(), partition, report)
-        self._producer.flush()
+                producer.produce(topic, value, PROGRESS + source.encode(), partition, report)
+        producer.flush()
         if failed:
-            raise translate(failed[0], "sending progress", 0)
-        self._sent |= ends
+            raise KafkaException(failed[0])
+
+    def close(self) -> None:
+        """Send nothing more: after its next batch, a query sends again what was not sent."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.close()
+
+    def _current(self) -> Producer:
+        with self._replacing:
+            if self._producer is None:
+                self._producer = Producer(client_config(self._settings, **PRODUCER))
+            return self._producer
+
+    def _replace(self, failed: Producer) -> None:
+        """Use another producer from now on: after some errors one refuses everything."""
+        with self._replacing:
+            if self._producer is failed:
+                self._producer = None
+
+
+@contextmanager
+def progress_sender(settings: LogSettings) -> Iterator[ProgressSender]:
+    """What sends the progress of all queries, until the context ends."""
+    sender = ProgressSender(settings)
+    try:
+        yield sender
+    finally:
+        sender.close()

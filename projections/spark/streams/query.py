@@ -14,6 +14,7 @@ from projections.errors import StreamQueryFailed, ViewDeclarationError
 from projections.spark.kafka_source import connection
 from projections.spark.live import SINK
 from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.failures import reason
 from projections.spark.streams.frames import source_frame
 from projections.spark.streams.output import check_output, numbered, row_texts
 from projections.spark.streams.progress import ProgressSender
@@ -54,31 +55,27 @@ Read = Callable[[str, StreamSource], "DataFrame"]
 
 @dataclass(frozen=True)
 class StreamQuery:
-    """What runs for one generation. tag: of its patches."""
+    """What runs for one generation. session: see `stream_session`. tag: of its patches."""
 
     session: SparkSession
+    progress: ProgressSender
     view: StreamView
     tag: str
     settings: LogSettings
     checkpoint: Checkpoint
 
-    def start(self, trigger_s: float, *, without_heartbeats: bool = False) -> StreamingQuery:
+    def start(self, trigger_s: float) -> StreamingQuery:
         """Start the query at its checkpoint; a batch begins every `trigger_s` seconds if there are records.
-
-        without_heartbeats: rows that are final after a batch are sent in one without records, if none come.
 
         A batch reads all that there is: with a limit, one partition could run ahead of another, and the watermark with
         it. Raises ViewDeclarationError, and StreamQueryFailed if Spark refuses to start it.
         """
-        session = stream_session(self.session)
-        session.conf.set(NO_DATA_BATCHES, without_heartbeats)
-        rows = computed(self.view, lambda _, source: _records(session, self.settings, source))
-        progress = ProgressSender(self.settings, self.tag)
+        rows = computed(self.view, lambda _, source: _records(self.session, self.settings, source))
 
         def write(batch: DataFrame, number: int) -> None:
             made = numbered(batch, number, self.settings)
             made.write.format("kafka").mode("append").options(**connection(self.settings), **SINK).save()
-            progress.send(self.checkpoint.ends(number, self.settings))
+            self.progress.send(self.tag, self.checkpoint.ends(number, self.settings))
 
         texts = row_texts(rows, self.view, self.tag, self.settings)
         writer = texts.writeStream.outputMode(output_mode(self.view)).queryName(self.tag)
@@ -87,14 +84,19 @@ class StreamQuery:
         try:
             return writer.foreachBatch(write).start()
         except PySparkException as error:
-            raise StreamQueryFailed(self.tag, (error.getMessage() or str(error)).splitlines()[0]) from error
+            raise StreamQueryFailed(self.tag, reason(error)) from error
 
 
-def stream_session(session: SparkSession) -> SparkSession:
-    """A session of the same application with the settings of stream queries."""
+def stream_session(session: SparkSession, *, without_heartbeats: bool = False) -> SparkSession:
+    """A session of the same application with the settings of stream queries; Spark keeps a part of it for ever.
+
+    without_heartbeats: if no records come, rows that are final after a batch are sent in one without records.
+    """
     own = session.newSession()
     for name, value in _SESSION.items():
         own.conf.set(name, value)
+    if without_heartbeats:
+        own.conf.set(NO_DATA_BATCHES, "true")
     return own
 
 
@@ -146,9 +148,10 @@ def _check_supported(view: StreamView, rows: DataFrame) -> None:
             frame._jdf.queryExecution().analyzed(), mode.Append() if view.final else mode.Update()
         )
     except PySparkException as error:
-        reason = (error.getMessage() or str(error)).splitlines()[0]
         hint = "" if view.final else "; session windows and joins of streams need final=True"
-        raise ViewDeclarationError(view.name, f"Spark cannot run its query as a stream: {reason}{hint}") from error
+        raise ViewDeclarationError(
+            view.name, f"Spark cannot run its query as a stream: {reason(error)}{hint}"
+        ) from error
 
 
 def output_mode(view: StreamView) -> str:

@@ -18,6 +18,7 @@ from projections.errors import StreamQueryFailed, ViewDeclarationError
 from projections.spark.live import read_live, start_realtime
 from projections.spark.patch_sql import exploded, output_record, partition_sql, progress_records, sendable
 from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.failures import reason
 from projections.spark.streams.frames import HEARTBEAT, OFFSET, PLACED, placed_frame
 from projections.spark.streams.output import check_output, fields_of, key_text
 from projections.spark.streams.passing import passing
@@ -36,7 +37,7 @@ BATCH: Final = "10 minutes"
 
 @dataclass(frozen=True)
 class RealtimeQuery:
-    """What runs for all generations of one version of a view."""
+    """What runs for all generations of one version of a view. session: the application's."""
 
     session: SparkSession
     view: StreamView
@@ -49,12 +50,12 @@ class RealtimeQuery:
         Raises ViewDeclarationError, and StreamQueryFailed if Spark refuses to start it.
         """
         self.checkpoint.create()
-        records = read_live(self.session.newSession(), self.settings, starting_offsets)
+        records = read_live(self.session, self.settings, starting_offsets)
         made = sendable(realtime_records(records, self.view, self.settings))
         try:
             return start_realtime(made, self.view.tag, self.settings, self.checkpoint.location, batch)
         except PySparkException as error:
-            raise StreamQueryFailed(self.view.tag, (error.getMessage() or str(error)).splitlines()[0]) from error
+            raise StreamQueryFailed(self.view.tag, reason(error)) from error
 
 
 def realtime_records(records: DataFrame, view: StreamView, settings: LogSettings) -> DataFrame:

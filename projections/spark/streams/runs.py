@@ -15,7 +15,9 @@ from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
 from projections.generations.stream_report import write_report
 from projections.spark.streams.checkpoint import Checkpoint
-from projections.spark.streams.query import TRIGGER_S, StreamQuery
+from projections.spark.streams.failures import reason
+from projections.spark.streams.progress import progress_sender
+from projections.spark.streams.query import TRIGGER_S, StreamQuery, stream_session
 from projections.spark.streams.watched import Watched
 from projections.stores.store import Target
 from projections.stream.view import stream_view
@@ -49,12 +51,11 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
                 target.tag,
                 f"its state is not on this machine: run `replay rebuild {view.name}`, which computes it again",
             )
-        with ExitStack() as heartbeats, _named(target.tag):
+        with _named(target.tag), progress_sender(settings) as progress, ExitStack() as heartbeats:
             heartbeats.enter_context(beating(settings, view.beaten, partitions=1))
             before = checkpoint.committed()
-            query = StreamQuery(session, view, target.tag, settings, checkpoint).start(
-                TRIGGER_S, without_heartbeats=not view.beaten
-            )
+            own = stream_session(session, without_heartbeats=not view.beaten)
+            query = StreamQuery(own, progress, view, target.tag, settings, checkpoint).start(TRIGGER_S)
             watched = Watched(query, settings, target.tag)
             idle = None if view.beaten else watched.when_idle()
             try:
@@ -75,4 +76,4 @@ def _named(tag: str) -> Iterator[None]:
     try:
         yield
     except Py4JError as error:
-        raise StreamQueryFailed(tag, f"Spark does not answer: {error}") from error
+        raise StreamQueryFailed(tag, f"Spark does not answer: {reason(error)}") from error

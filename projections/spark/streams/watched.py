@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,17 +14,17 @@ from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
 from projections.generations.stream_report import StreamReport, note_start, write_report
-from projections.spark.streams.frames import AMENDING, DROPPED, UNREADABLE
+from projections.spark.streams.failures import reason
+from projections.spark.streams.frames import AMENDING, COUNTED, DROPPED, UNREADABLE
 
 if TYPE_CHECKING:
-    from pyspark.errors import StreamingQueryException
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.02
-RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
-"""A line that names an exception, behind its traceback."""
+HELD_S: Final = 60.0
+"""After so long, and a batch, an attempt to run a query has held: until then, what stopped the last one may stop it."""
 INTERRUPTED: Final = ("java.lang.InterruptedException", "SPARK_JOB_CANCELLED")
 """What a batch fails with that a stop interrupts."""
 
@@ -40,29 +39,45 @@ logging.getLogger("py4j.clientserver").addFilter(_is_no_stop)
 
 
 class Watched:
-    """One running query. tag: of its generation, whose report goes on from what is known.
+    """One attempt to run a query. tag: of its generation, whose report goes on from what is known.
 
-    has_batches: whether it works in short batches. One in real-time mode has started when its first batch begins.
+    pause_s: between two batches. has_batches: whether it works in short batches. One in real-time mode has started when
+    its first batch begins. now: a clock in seconds.
     """
 
-    def __init__(self, query: StreamingQuery, settings: LogSettings, tag: str, *, has_batches: bool = True) -> None:
-        self._query, self._settings, self._tag, self._has_batches = query, settings, tag, has_batches
+    def __init__(
+        self,
+        query: StreamingQuery,
+        settings: LogSettings,
+        tag: str,
+        *,
+        pause_s: float = 0.0,
+        has_batches: bool = True,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._query, self._settings, self._tag, self._has_batches, self._now = query, settings, tag, has_batches, now
         self._report = note_start(settings, tag)
+        self._held_from = now() + HELD_S + pause_s
         self._batch = -1
 
-    def look(self) -> bool:
-        """Take in the batches that ended since the last look; returns whether there were any."""
-        found = self._new()
-        if self._report.starting and not self._has_batches and self._is_in_batch():
-            self._report = replace(self._report, starting=False, failure="")
-            write_report(self._settings, self._tag, self._report)
-        for progress in found:
+    def look(self) -> None:
+        """Take in the batches that ended since the last look."""
+        before = self._report
+        if before.starting and not self._has_batches and self._is_in_batch():
+            self._report = replace(before, starting=False)
+        for progress in self._new():
             self._batch = progress["batchId"]
-            before, self._report = self._report, reported(self._report, progress)
+            self._report = reported(self._report, progress)
+        if self.has_held:
+            self._report = replace(self._report, failure="")
+        if self._report != before:
             self._log(before, self._report)
-        if found:
             write_report(self._settings, self._tag, self._report)
-        return bool(found)
+
+    @property
+    def has_held(self) -> bool:
+        """Whether the query works, as of the last look: earlier failures are over."""
+        return not self._report.starting and self._now() >= self._held_from
 
     def _new(self) -> list[Any]:
         """The progress of new batches. Spark keeps that of 100, and to convert all of it takes a tenth of a second."""
@@ -122,16 +137,10 @@ class Watched:
             log.info("%s: %s", self._tag, after.text())
 
 
-def reason(error: StreamingQueryException) -> str:
-    """What a query failed with, in one line: of an exception in Python, the last line of its traceback."""
-    lines = [line for line in (error.getMessage() or str(error)).splitlines() if line.strip()]
-    raised = [line for line in lines if RAISED.match(line)]
-    return raised[-1] if "Traceback" in lines[0] and raised else lines[0]
-
-
 def reported(report: StreamReport, progress: Mapping[str, Any]) -> StreamReport:
     """`report` with one more batch, from Spark's progress of it."""
-    metrics = list(progress["observedMetrics"].values())
+    # a query may observe numbers of its own
+    metrics = [each for each in progress["observedMetrics"].values() if all(name in each for name in COUNTED)]
     counts = {name: sum(each[name] for each in metrics) for name in (AMENDING, DROPPED, UNREADABLE)}
     operators = progress["stateOperators"]
     return replace(
@@ -147,5 +156,4 @@ def reported(report: StreamReport, progress: Mapping[str, Any]) -> StreamReport:
         state_bytes=sum(each["memoryUsedBytes"] for each in operators),
         watermark=progress["eventTime"].get("watermark", ""),
         starting=False,
-        failure="",
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -32,11 +34,12 @@ AT_ONCE = gate_view(name="at_once", realtime=True)
 
 class Query:
     def __init__(self, tag: str) -> None:
-        self.tag, self.error, self.moved, self.stopped = tag, "", False, False
+        self.tag, self.error, self.has_held, self.stopped = tag, "", False, False
+        self.raised: Exception | None = None
 
-    def look(self) -> bool:
-        moved, self.moved = self.moved, False
-        return moved
+    def look(self) -> None:
+        if self.raised is not None:
+            raise self.raised
 
     def failure(self) -> str | None:
         return self.error or None
@@ -141,13 +144,19 @@ def test_one_that_fails_stops_no_other_and_is_started_again_later_and_later(
     scene.now += 0.6
     scene.streams.step()
     assert (len(scene.started), fine.stopped) == (3, False)
-    scene.started[2].moved = True
     scene.streams.step()
     scene.started[2].error = "again"
     scene.streams.step()
+    scene.now += 2
+    scene.streams.step()
+    scene.started[3].has_held = True
+    scene.streams.step()
+    scene.started[3].error = "later"
+    scene.streams.step()
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == [
         "the query of gates@1.g1 failed (1 in a row), trying again in 1 s: no space left",
-        "the query of gates@1.g1 failed (1 in a row), trying again in 1 s: again",
+        "the query of gates@1.g1 failed (2 in a row), trying again in 2 s: again",
+        "the query of gates@1.g1 failed (1 in a row), trying again in 1 s: later",
     ]
 
 
@@ -161,7 +170,7 @@ def test_one_that_cannot_be_started_is_tried_forever_and_said_less_and_less_ofte
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == LOGGED_FAILURES + 18, "and then each hour"
     assert errors[-1].startswith(
-        "the query of at_once@1 failed (1080 in a row), trying again in 60 s: StoreUnavailable: "
+        "the query of at_once@1 failed (1080 in a row), trying again in 60 s: Elasticsearch is unavailable: no route"
     )
     scene.refused.clear()
     scene.streams.step()
@@ -175,7 +184,7 @@ def test_why_a_query_could_not_be_started_is_in_its_report(scene: Scene) -> None
     report = read_report(scene.settings, "gates@1.g1")
     assert report is not None
     assert not report.starting, "or its view would never count as stalled"
-    assert report.failure == 'ViewDeclarationError: view "gates": its query fails'
+    assert report.failure == 'view "gates": its query fails'
 
 
 def test_a_generation_without_its_state_is_not_continued(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -243,6 +252,73 @@ def test_whatever_a_query_raises_stops_no_other(scene: Scene, caplog: pytest.Log
         assert free
 
 
+def test_a_look_that_fails_stops_no_other(scene: Scene) -> None:
+    scene.serve(Target(GATES, 1), Target(DOORS, 1))
+    scene.started[0].raised = KeyError("numbers that nobody expects")
+    scene.streams.step()
+    assert (scene.started[0].stopped, list(scene.streams.running)) == (True, ["doors@1.g1"])
+    report = read_report(scene.settings, "gates@1.g1")
+    assert report is not None
+    assert report.failure == "KeyError: 'numbers that nobody expects'"
+
+
+def locked_file(scene: Scene, target: Target) -> Path:
+    """The lock file of a checkpoint that cannot be opened."""
+    file = scene.checkpoint(target).folder.with_name(f"{target.tag}.lock")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.mkdir()
+    return file
+
+
+def test_a_lock_file_that_cannot_be_made_fails_only_its_own_view(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = Target(GATES, 1)
+    file = locked_file(scene, target)
+    scene.serve(target, Target(DOORS, 1))
+    assert list(scene.streams.running) == ["doors@1.g1"]
+    report = read_report(scene.settings, target.tag)
+    assert report is not None
+    assert report.failure.startswith("IsADirectoryError: ")
+    assert str(file) in caplog.text
+    file.rmdir()
+    scene.now += 2
+    scene.streams.step()
+    assert sorted(scene.streams.running) == ["doors@1.g1", "gates@1.g1"]
+
+
+def test_a_disk_that_has_no_locks_fails_only_the_views_on_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Any, __: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    scene.serve(Target(GATES, 1))
+    assert not scene.streams.running
+    report = read_report(scene.settings, "gates@1.g1")
+    assert report is not None
+    assert report.failure == f"OSError: [Errno {errno.ENOLCK}] No locks available"
+
+
+def test_checkpoints_that_cannot_be_deleted_stop_nothing(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    stays, goes = Target(GATES, 1), Target(DOORS, 1)
+    for each in (stays, goes):
+        scene.checkpoint(each).create()
+    locked_file(scene, stays)
+    sweep(scene.settings, lambda: [])
+    assert [scene.checkpoint(each).exists for each in (stays, goes)] == [True, False]
+    assert "cannot delete the checkpoint of gates@1.g1: " in caplog.text
+
+
+def test_a_folder_of_checkpoints_that_cannot_be_read_stops_nothing(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = scene.checkpoint(Target(GATES, 1)).folder.parent
+    folder.parent.mkdir(parents=True)
+    folder.touch()
+    assert sweep(scene.settings, lambda: []) == []
+    assert "cannot look for checkpoints that are no longer needed: " in caplog.text
+
+
 def test_a_process_without_spark_ends_and_is_started_again(scene: Scene) -> None:
     scene.serve(Target(GATES, 1), Target(DOORS, 1))
     for each in scene.started:
@@ -274,9 +350,37 @@ def test_a_view_may_have_batches_less_often(
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(StreamQuery, "start", lambda query, trigger_s: pauses.append(trigger_s))
-    target, session = Target(gate_view(every=every), 1), cast("Any", None)
-    starter(session, scene.settings, 0.5, nothing_applied)(target, Checkpoint.of(scene.settings, target.tag))
+    target = Target(gate_view(every=every), 1)
+    with starter(SPARK, scene.settings, 0.5, nothing_applied) as start:
+        start(target, Checkpoint.of(scene.settings, target.tag))
     assert pauses == [pause_s]
+
+
+def test_all_queries_of_a_process_share_a_session_and_a_sender_also_after_a_failure(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[StreamQuery] = []
+    monkeypatch.setattr(StreamQuery, "start", lambda query, trigger_s: started.append(query))
+    spark = Spark()
+    with starter(cast("Any", spark), scene.settings, 0.5, nothing_applied) as start:
+        for target in (Target(GATES, 1), Target(DOORS, 1), Target(GATES, 1)):
+            start(target, scene.checkpoint(target))
+    assert spark.sessions == 1
+    assert len({id(each.progress) for each in started}) == 1
+
+
+class Spark:
+    """A session that counts those that are made from it."""
+
+    def __init__(self) -> None:
+        self.sessions, self.conf = 0, SimpleNamespace(set=lambda _name, _value: None)
+
+    def newSession(self) -> Spark:  # noqa: N802 - Spark's name
+        self.sessions += 1
+        return self
+
+
+SPARK: Any = Spark()
 
 
 def nothing() -> None:
@@ -290,7 +394,7 @@ def nothing_applied(_: Target) -> dict[str, int]:
 def test_a_real_time_query_begins_where_all_stores_are(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[Mapping[str, int]] = []
     monkeypatch.setattr(RealtimeQuery, "start", lambda query, starting_offsets: starts.append(starting_offsets))
-    target, session = Target(AT_ONCE, 3), cast("Any", None)
-    start = starter(session, scene.settings, 0.5, lambda of: {"observations/0": of.generation})
-    start(target, scene.checkpoint(target))
+    target = Target(AT_ONCE, 3)
+    with starter(SPARK, scene.settings, 0.5, lambda of: {"observations/0": of.generation}) as start:
+        start(target, scene.checkpoint(target))
     assert starts == [{"observations/0": 3}]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from eventlog.settings import LogSettings
 from projections.generations.lag import Lag
 from projections.generations.stream_report import StreamReport, note_start, read_report, write_report
-from projections.spark.streams.watched import Watched, reason
+from projections.spark.streams.watched import HELD_S, Watched
 
 TAG = "gates@1.g2"
 
@@ -68,11 +68,18 @@ def test_batches_are_counted_once_and_go_on_after_a_restart(
 ) -> None:
     query: Any = Query()
     watched = Watched(query, settings, TAG)
-    assert (watched.look(), read_report(settings, TAG)) == (False, StreamReport(starting=True))
+
+    def records() -> int:
+        watched.look()
+        report = read_report(settings, TAG)
+        assert report is not None
+        return report.records
+
+    assert (records(), read_report(settings, TAG)) == (0, StreamReport(starting=True))
     query.batches = [progress(0)]
-    assert (watched.look(), watched.look(), query.reads) == (True, False, 0)
+    assert (records(), records(), query.reads) == (10, 10, 0)
     query.batches += [progress(1), progress(2)]
-    assert (watched.look(), watched.look(), query.reads) == (True, False, 1)
+    assert (records(), records(), query.reads) == (30, 30, 1)
     again: Any = Query(progress(3, observedMetrics={}, stateOperators=[], eventTime={}))
     Watched(again, settings, TAG).look()
     report = read_report(settings, TAG)
@@ -91,27 +98,66 @@ def test_a_query_without_batches_has_started_when_spark_has_begun(settings: LogS
     query: Any = Query()
     watched = Watched(query, settings, TAG, has_batches=False)
     query.looks = 2  # the next look is between two batches
-    assert not watched.look()
+    watched.look()
     assert read_report(settings, TAG) == StreamReport(starting=True)
-    assert not watched.look(), "or a query that always fails would be started again forever"
+    watched.look()
     assert read_report(settings, TAG) == StreamReport()
 
 
-def test_why_a_query_stopped_is_shown_until_a_batch_ends(settings: LogSettings) -> None:
-    query: Any = Query(progress(0))
-    watched = Watched(query, settings, TAG)
-    query.isActive = False
-    assert watched.failure() == "it has stopped"
+@pytest.mark.parametrize(("pause_s", "has_batches"), [(0.0, True), (300.0, True), (0.0, False)])
+def test_why_a_query_stopped_is_shown_until_another_attempt_has_held(
+    settings: LogSettings, pause_s: float, has_batches: bool
+) -> None:
+    now, query = 0.0, cast("Any", Query())
 
-    def shown() -> str:
+    def attempt() -> Watched:
+        return Watched(query, settings, TAG, pause_s=pause_s, has_batches=has_batches, now=lambda: now)
+
+    def shown(watched: Watched) -> str:
+        watched.look()
         report = read_report(settings, TAG)
         assert report is not None
-        return report.text()
+        assert watched.has_held is not bool(report.failure)
+        return report.failure
 
-    again = Watched(query, settings, TAG)
-    assert "FAILED: it has stopped" in shown(), "until then, its next attempt may fail as well"
-    again.look()
-    assert "FAILED" not in shown()
+    failed = attempt()
+    query.isActive = False
+    assert failed.failure() == "it has stopped"
+    query.isActive = True
+    for batch in range(3):  # each attempt ends a batch, and fails in the next one
+        again = attempt()
+        query.batches = [progress(batch)]
+        now += pause_s
+        assert shown(again) == "it has stopped"
+        query.isActive = False
+        assert again.failure() == "it has stopped"
+        query.isActive = True
+    last = attempt()
+    query.batches = [progress(3)]
+    now += HELD_S + pause_s - 1
+    assert shown(last) == "it has stopped"
+    now += 1
+    assert shown(last) == "", "without another batch as well"
+
+
+def test_a_query_in_a_long_first_batch_has_not_held(settings: LogSettings) -> None:
+    now, query = 0.0, cast("Any", Query())
+    watched = Watched(query, settings, TAG, now=lambda: now)
+    now += 10 * HELD_S
+    watched.look()
+    assert not watched.has_held
+    query.batches = [progress(0)]
+    watched.look()
+    assert watched.has_held
+
+
+def test_numbers_that_the_query_of_a_user_observes_are_left_out(settings: LogSettings) -> None:
+    counts = progress(0)["observedMetrics"] | {"mine": {"rows": 7}}
+    query: Any = Query(progress(0, observedMetrics=counts))
+    Watched(query, settings, TAG).look()
+    report = read_report(settings, TAG)
+    assert report is not None
+    assert (report.amending, report.dropped) == (2, 1)
 
 
 def test_the_report_of_an_earlier_release_is_read(settings: LogSettings) -> None:
@@ -175,31 +221,3 @@ def test_a_report_that_is_broken_or_gone_is_none(settings: LogSettings, caplog: 
     write_report(settings, TAG, None)
     write_report(settings, TAG, None)
     assert not file.exists()
-
-
-class Failed:
-    """Spark's exception with this message."""
-
-    def __init__(self, message: str) -> None:
-        self.message = message
-
-    def getMessage(self) -> str:  # noqa: N802 - Spark's name
-        return self.message
-
-
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        ("no space left\n\tat org.apache", "no space left"),
-        (
-            "Return Message: Traceback (most recent call last):\n  File x\n    call()\n"
-            "projections.errors.StreamQueryFailed: lost\n SQLSTATE: 39000",
-            "projections.errors.StreamQueryFailed: lost",
-        ),
-        ("Traceback (most recent call last):\n  File x\nKeyError\n", "KeyError"),
-        ("Traceback (most recent call last):", "Traceback (most recent call last):"),
-    ],
-)
-def test_what_a_query_failed_with_is_one_line(message: str, said: str) -> None:
-    error: Any = Failed(message)
-    assert reason(error) == said

@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 
 from projections import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order
 from projections.errors import ViewDeclarationError
+from projections.spark.streams.failures import reason
 from projections.spark.streams.query import computed
-from projections.spark.streams.watched import reason
 from tests.observed import LATE_AFTER, START, Report, beat, cut, gate_view, record_of, reports
 from tests.seeds import batches
 from tests.stream_queries import Ran, run
