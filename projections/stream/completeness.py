@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from projections.stream.plans import analysed, nodes
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -20,8 +22,9 @@ def complete_ms(rows: DataFrame) -> int:
     Raises ValueError if it has no watermark.
     """
     frame: Any = rows
-    logical = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.plans.logical
-    delays = [int(logical.EventTimeWatermark.getDelayMs(each.delay())) for each in _nodes(rows, _WATERMARK)]
+    watermark = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
+    found = [each for each in nodes(analysed(rows)) if each.nodeName() == _WATERMARK]
+    delays = [int(watermark.getDelayMs(each.delay())) for each in found]
     if not delays:
         raise ValueError("in_order with early needs the rows of a source, with their time")
     return max(delays)
@@ -48,14 +51,3 @@ def declare_early(key: Key) -> None:
     declared = _DECLARED.get()
     if declared is not None:
         declared.append(key)
-
-
-def _nodes(rows: DataFrame, name: str) -> list[Any]:
-    frame: Any = rows
-    found, left = [], [frame._jdf.queryExecution().analyzed()]
-    while left:
-        plan = left.pop()
-        found += [plan] if plan.nodeName().startswith(name) else []
-        children = plan.children()
-        left += [children.apply(place) for place in range(children.size())]
-    return found

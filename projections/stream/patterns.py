@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from commands.declaring.observation import Observation
 from projections.stream.durations import duration
 from projections.stream.ordered import in_order
+from projections.stream.steps import microseconds, time_at
 from projections.table.types import ColumnType
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ Describe = Callable[[Sequence[Any]], Mapping[str, Any]]
 
 MAX_ROWS: Final = 20
 """Of one match: the state of a key has up to so many unfinished matches, with up to so many rows each."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Pattern:
                 'a pattern needs the column "type": read its classes as one source, observations(A, B, late_after=…)'
             )
         times = tuple(name for name, kind in rows.dtypes if kind == "timestamp")
-        step = Matcher(self, row, times, duration(self.within) // _MICROSECOND)
+        step = Matcher(self, row, times, duration(self.within) // timedelta(microseconds=1))
         return in_order(rows, key=key, step=step, columns=columns, forget_after=self.within)
 
 
@@ -109,12 +108,11 @@ class Matcher:
     def _stored(self, row: Any) -> dict[str, Any]:
         """A row in the state: times as microseconds."""
         values: dict[str, Any] = row._asdict()
-        found = {name: values[name] for name in self.times if values[name] is not None}
-        return values | {name: (time - _EPOCH) // _MICROSECOND for name, time in found.items()}
+        return values | {name: microseconds(values[name]) for name in self.times if values[name] is not None}
 
     def _read(self, like: Any, stored: Mapping[str, Any]) -> Any:
-        found = {name: stored[name] for name in self.times if stored[name] is not None}
-        return type(like)(**{**stored, **{name: _EPOCH + us * _MICROSECOND for name, us in found.items()}})
+        times = {name: time_at(stored[name]) for name in self.times if stored[name] is not None}
+        return type(like)(**{**stored, **times})
 
 
 def occurs(kind: type[Observation], *, times: int = 1, where: Where | None = None) -> Occurs:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
 import orjson
 
+from eventlog.envelope import EPOCH
 from projections.table.types import ColumnType
 
 Step = Callable[[Any, Any], tuple[Any, Sequence[Mapping[str, Any]]]]
@@ -21,7 +22,6 @@ Made = tuple[dict[str, Any], str]
 
 MAX_STATE_BYTES: Final = 1_000_000
 """Of one key, as JSON: it is read and written whenever a row of the key comes."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MAX_INTEGER: Final = 2**63 - 1
 _STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -103,7 +103,8 @@ class Steps:
 
         The state is always read from JSON: otherwise a step that keeps a tuple could see it again or not, depending on
         what came in between. Only after UNCHANGED it is not read again."""
-        values = {**record, **{name: _time(record[name]) for name in self._times}}
+        times = {name: time_at(record[name]) for name in self._times if record[name] is not None}
+        values = {**record, **times}
         try:
             before = self._last.take(state)
             after, rows = _pair(self.step(before, self._row(**values)))
@@ -178,8 +179,14 @@ def rank(record: Mapping[str, Any]) -> tuple[int, str, int, bytes]:
     return record["time"], record["id"], recorded if isinstance(recorded, int) else 0, text
 
 
-def _time(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+def microseconds(time: datetime) -> int:
+    """A time as records have it: microseconds since 1970."""
+    return (time - EPOCH) // _MICROSECOND
+
+
+def time_at(microseconds: int) -> datetime:
+    """The time that a record has as these microseconds since 1970."""
+    return EPOCH + timedelta(microseconds=microseconds)
 
 
 def _pair(returned: Any) -> tuple[Any, Sequence[Any]]:
@@ -217,7 +224,7 @@ def _value(name: str, kind: ColumnType, value: Any) -> Any:
         case ColumnType.FLOAT, int() | float() if not isinstance(value, bool):
             return float(value)
         case ColumnType.TIME, datetime() if value.tzinfo is not None:
-            return (value - _EPOCH) // _MICROSECOND
+            return microseconds(value)
         case ColumnType.POINT, (int() | float() as latitude, int() | float() as longitude):
             return {"lat": float(latitude), "lon": float(longitude)}
     hint = " with a time zone" if kind is ColumnType.TIME else ""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.spark.streams.plans import SUBQUERIES, analysed, class_name, elements, parts
+from projections.stream.plans import SUBQUERIES, analysed, class_name, elements, nodes, parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -102,8 +102,7 @@ class _Walk:
 
     def _reads(self, plan: Any) -> bool:
         """By name: of a stream that is joined with itself, one side gets new ids."""
-        names = {each.name() for each in elements(plan.output())}
-        return self._keeping.name() in names or any(self._reads(each) for each in elements(plan.children()))
+        return self._keeping.name() in {each.name() for node in nodes(plan) for each in elements(node.output())}
 
     def _filter(self, condition: Any, child: Any) -> Any:
         return self._logical.Filter(self._catalyst.expressions.Or(condition, self._keeping), child)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.errors import ViewDeclarationError
-from projections.spark.streams.plans import SUBQUERIES, analysed, class_name, elements, parts
+from projections.stream.plans import SUBQUERIES, analysed, class_name, elements, parts
 from projections.stream.view import StreamView
 
 if TYPE_CHECKING:

@@ -19,6 +19,13 @@ def elements(found: Any) -> list[Any]:
     return [found.apply(place) for place in range(found.size())]
 
 
+def nodes(plan: Any) -> Iterator[Any]:
+    """A plan and all plans below it."""
+    yield plan
+    for each in elements(plan.children()):
+        yield from nodes(each)
+
+
 def parts(expression: Any) -> Iterator[Any]:
     """An expression and all expressions in it, the inner ones last."""
     yield expression
