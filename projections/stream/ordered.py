@@ -12,7 +12,7 @@ from projections.stream.durations import duration
 from projections.stream.early import EarlySteps
 from projections.stream.steps import Step, Steps
 from projections.table.expressions import identifier, literal
-from projections.table.types import SPARK_TYPES, ColumnType
+from projections.table.types import SPARK_TYPES, ColumnType, finite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -169,7 +169,7 @@ def _plain(name: str, kind: ColumnType) -> str:
     if kind is ColumnType.TIME:
         return f"unix_micros({column})"
     if kind is ColumnType.FLOAT:
-        return f"if(isnan({column}) or abs({column}) = double('infinity'), null, double({column}))"
+        return finite(column)
     return column
 
 

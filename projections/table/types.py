@@ -110,6 +110,11 @@ def within_years(column: str) -> str:
     return f"if({column} between {_FIRST} and {_LAST}, {column}, null)"
 
 
+def finite(column: str) -> str:
+    """Spark SQL of a number as a double that is null if it is infinite or NaN, which JSON does not have."""
+    return f"if(isnan({column}) or abs({column}) = double('infinity'), null, double({column}))"
+
+
 def is_outside_years(column: str) -> str:
     """Spark SQL of whether a time is outside these years; false if it is null."""
     return f"coalesce({column} not between {_FIRST} and {_LAST}, false)"

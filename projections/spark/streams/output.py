@@ -12,10 +12,11 @@ from eventlog.topics import PATCHES
 from projections.errors import ViewDeclarationError
 from projections.loading.decoding import BATCH as BATCH_MEMBER
 from projections.spark.patch_sql import partition_sql, sendable
+from projections.spark.streams.failures import reason
 from projections.stream.view import BATCH, StreamView
 from projections.table.expressions import identifier, literal
 from projections.table.shown import DELETED
-from projections.table.types import SPARK_TYPES, ColumnType
+from projections.table.types import SPARK_TYPES, ColumnType, finite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,8 +39,21 @@ NULL_KEY: Final = "%"
 """Of one of several key columns if it is null; no text is encoded like this."""
 
 
-def check_output(view: StreamView, rows: DataFrame, *, streaming: bool = True) -> None:
-    """Raise ViewDeclarationError if these are not rows of `view`. streaming: its query was given streams."""
+def returned(view: StreamView, frames: Mapping[str, DataFrame], *, streaming: bool = True) -> DataFrame:
+    """The rows that the query of `view` returns for these sources, with the columns of the view.
+
+    streaming: whether the sources are streams. Raises ViewDeclarationError.
+    """
+    try:
+        rows = view.query(**frames)
+    except Exception as error:  # a user's function may raise anything
+        raise ViewDeclarationError(view.name, f"its query fails: {reason(error)}") from error
+    check_output(view, rows, streaming=streaming)
+    return rows
+
+
+def check_output(view: StreamView, rows: DataFrame, *, streaming: bool) -> None:
+    """Raise ViewDeclarationError if these are not rows of `view`. streaming: whether they must be a stream."""
     if streaming and not rows.isStreaming:
         raise ViewDeclarationError(view.name, "its query returns no stream: compute the rows from its arguments")
     found = dict(rows.dtypes)
@@ -116,7 +130,7 @@ def fields_of(view: StreamView, order: str) -> str:
 def _value(name: str, kind: ColumnType) -> str:
     column = identifier(name)
     if kind is ColumnType.FLOAT:
-        return f"if(isnan({column}) or abs({column}) = double('infinity'), null, double({column}))"
+        return finite(column)
     return f"cast({column} as {SPARK_TYPES[kind]})"
 
 

@@ -16,7 +16,7 @@ from projections.spark.live import SINK
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.failures import reason
 from projections.spark.streams.frames import source_frame
-from projections.spark.streams.output import check_output, numbered, row_texts
+from projections.spark.streams.output import numbered, returned, row_texts
 from projections.spark.streams.progress import ProgressSender
 from projections.spark.streams.repeatable import check_repeatable
 from projections.stream.completeness import early_declared
@@ -109,12 +109,8 @@ def computed(view: StreamView, read: Read) -> DataFrame:
         name: source_frame(read(name, source), name, source, view.admitted(source))
         for name, source in view.sources.items()
     }
-    try:
-        with early_declared() as early_keys:
-            rows = view.query(**frames)
-    except Exception as error:  # a user's function may raise anything
-        raise ViewDeclarationError(view.name, f"its query fails: {type(error).__name__}: {error}") from error
-    check_output(view, rows)
+    with early_declared() as early_keys:
+        rows = returned(view, frames)
     _check_early(view, early_keys)
     check_repeatable(view, rows)
     _check_supported(view, rows)

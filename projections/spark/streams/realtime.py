@@ -20,7 +20,7 @@ from projections.spark.patch_sql import exploded, output_record, partition_sql, 
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.failures import reason
 from projections.spark.streams.frames import HEARTBEAT, OFFSET, PLACED, placed_frame
-from projections.spark.streams.output import check_output, fields_of, key_text
+from projections.spark.streams.output import fields_of, key_text, returned
 from projections.spark.streams.passing import passing
 from projections.spark.streams.repeatable import check_repeatable
 from projections.stream.view import StreamView
@@ -91,11 +91,7 @@ def placed_rows(records: DataFrame, view: StreamView) -> DataFrame:
     """
     ((name, source),) = view.sources.items()
     given = placed_frame(records, name, source)
-    try:
-        rows = view.query(**{name: given.select(*source.columns)})
-    except Exception as error:  # a user's function may raise anything
-        raise ViewDeclarationError(view.name, f"its query fails: {type(error).__name__}: {error}") from error
-    check_output(view, rows, streaming=records.isStreaming)
+    rows = returned(view, {name: given.select(*source.columns)}, streaming=records.isStreaming)
     check_repeatable(view, rows)
     try:
         passed = passing(rows, given, hidden=PLACED, keeping=HEARTBEAT, identity=source.ordering)

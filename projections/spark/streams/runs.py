@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,8 +23,6 @@ from projections.stream.view import stream_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.1
 STOP_S: Final = 10.0
@@ -53,21 +50,29 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
             )
         with _named(target.tag), progress_sender(settings) as progress, ExitStack() as heartbeats:
             heartbeats.enter_context(beating(settings, view.beaten, partitions=1))
-            before = checkpoint.committed()
+            until = checkpoint.committed() + BATCHES
             own = stream_session(session, without_heartbeats=not view.beaten)
             query = StreamQuery(own, progress, view, target.tag, settings, checkpoint).start(TRIGGER_S)
             watched = Watched(query, settings, target.tag)
-            idle = None if view.beaten else watched.when_idle()
             try:
-                while checkpoint.committed() < before + BATCHES and not (idle and idle.is_set()):
-                    if (cause := watched.failure()) is not None:
-                        raise StreamQueryFailed(target.tag, cause)
-                    time.sleep(LOOK_S)
+                _wait(watched, target, checkpoint, until)
                 yield
             finally:
                 heartbeats.close()  # with a batch per second, a slow machine is never between two batches
                 watched.look()
                 watched.stop(STOP_S)
+
+
+def _wait(watched: Watched, target: Target, checkpoint: Checkpoint, until: int) -> None:
+    """Wait until the batch with this number has ended, or without heartbeats, until nothing is left to do.
+
+    Raises StreamQueryFailed if the query fails before.
+    """
+    idle = None if stream_view(target.view).beaten else watched.when_idle()
+    while checkpoint.committed() < until and not (idle and idle.is_set()):
+        if (cause := watched.failure()) is not None:
+            raise StreamQueryFailed(target.tag, cause)
+        time.sleep(LOOK_S)
 
 
 @contextmanager

@@ -392,7 +392,7 @@ def test_the_column_that_deletes_rows_is_a_boolean_of_the_query(query: Any, prob
             has_another_type,
             'column "number" is declared INTEGER, but its query returns decimal(2,1): add .cast("bigint")',
         ),
-        (unknown_column, "its query fails: AnalysisException"),
+        (unknown_column, "its query fails: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column"),
         (no_stream, "its query returns no stream"),
         (sorts, "Spark cannot run its query as a stream"),
     ],
