@@ -24,7 +24,7 @@ class StreamReport:
     state: of the query, in the last batch.
     watermark: as Spark writes it; empty if there is none.
     starting: since the start of the query or its process, no batch has ended.
-    failure: why the query stopped, or could not start; empty if a batch has ended since.
+    failure: why the query stopped, or could not start; empty once a later attempt has held (see Watched.has_held).
     """
 
     batch: int = -1
