@@ -13,6 +13,8 @@ from eventlog.source_positions import topic_and_partition
 
 COUNTED_RECORDS: Final = 20_000
 """Events are counted in so many offsets before the end of a source; before these, offsets are counted."""
+READ_RECORDS: Final = 500
+"""So many offsets are read at once to find the first event after a position before these."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,16 @@ def read_tails(log: EventLog, positions: Mapping[str, Collection[int]], ends: Ma
 def _read(log: EventLog, source: str, positions: Collection[int], end: int) -> Tail:
     start = max(min(positions, default=end), end - COUNTED_RECORDS)
     counted = list(_events(log, source, start, end))
-    older_ms = {
-        each: next((at_ms for _, at_ms in _events(log, source, each, start)), None)
-        for each in set(positions)
-        if each < start
-    }
+    older_ms = {each: _first_ms(log, source, each, start) for each in set(positions) if each < start}
     return Tail(start, end, [offset for offset, _ in counted], [at_ms for _, at_ms in counted], older_ms)
+
+
+def _first_ms(log: EventLog, source: str, start: int, end: int) -> int | None:
+    """The time of the first event; a read that is broken off would cost a connection."""
+    for each in range(start, end, READ_RECORDS):
+        if found := list(_events(log, source, each, min(each + READ_RECORDS, end))):
+            return found[0][1]
+    return None
 
 
 def _events(log: EventLog, source: str, start: int, end: int) -> Iterator[tuple[int, int]]:
