@@ -1,1 +1,1 @@
-"""The engine of stream views: a Structured Streaming query per generation, in micro-batches."""
+"""The engine of stream views: queries of Structured Streaming, in batches per generation, or in real time."""
