@@ -73,8 +73,14 @@ class Builder:
 
         Afterwards it is dropped, unless it was made live. source: the view that a view made with --as is made from.
         noted: ends of the log, as of a moment ago; None: those now.
+
+        Raises RebuildFailed for every error, also one before the context begins, except NotPublished.
         """
-        with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
+        with (
+            named_failures(view.name, lambda: "start"),
+            self.generations.rebuilding(view.name) as lock,
+            opened(view, self.stores) as stores,
+        ):
             drop_unfinished(view, self.generations, self.stores)
             patch_starts, every_end = noted or self.noted([view])
             bulk_ends = {each: every_end[each] for each in sources([view], self.settings)}
@@ -85,11 +91,8 @@ class Builder:
             result = Rebuilt(view.name, target.generation)
             build = self.new_build(target, stores, lock, bulk_ends, patch_starts, on_step, result, options, source)
             try:
-                yield build
-            except (NotPublished, RebuildFailed):
-                raise
-            except Exception as error:
-                raise failed(view.name, build.doing, error) from error
+                with named_failures(view.name, lambda: build.doing):
+                    yield build
             finally:
                 self.drop_if_possible(drop_unfinished, view)
 
@@ -245,6 +248,17 @@ class Builder:
             log.warning('could not drop old generations of "%s", the next rebuild drops them: %s', view.name, error)
         except Exception:  # it neither undoes a swap, nor hides why a rebuild failed
             log.exception('could not drop old generations of "%s", the next rebuild drops them', view.name)
+
+
+@contextmanager
+def named_failures(view: str, phase: Callable[[], str]) -> Iterator[None]:
+    """Raise RebuildFailed, with the view and the phase at that time, for every error that does not name them."""
+    try:
+        yield
+    except (NotPublished, RebuildFailed):
+        raise
+    except Exception as error:
+        raise failed(view, phase(), error) from error
 
 
 def wait_for_loaders() -> None:

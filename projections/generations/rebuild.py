@@ -8,13 +8,12 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from eventlog.errors import EventLogError
 from eventlog.topics import PATCHES
-from projections.errors import NotPublished, ProjectionError, RebuildFailed
-from projections.generations.builder import Builder, Noted, wait_for_loaders
+from projections.errors import NotPublished, RebuildFailed
+from projections.generations.builder import Builder, Noted, named_failures, wait_for_loaders
 from projections.generations.building import Build, Loaded, Options, Rebuilt, Step
 from projections.generations.dropping import drop_old
-from projections.generations.engine import FAILURES, failed
+from projections.generations.engine import failed
 from projections.generations.kept import missed, missed_since
 from projections.generations.registry import Generation
 from projections.generations.stream_report import read_report
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 
 MAX_TOGETHER = 16
 """Views that are rebuilt in one pass: each has loaders of its own until the running ones take over."""
-Ended = Rebuilt | ProjectionError | EventLogError
+Ended = Rebuilt | RebuildFailed | NotPublished
 """The result of a rebuild, or why it failed."""
 
 
@@ -52,8 +51,8 @@ class _Run:
             self.build = self.steps.send(self.loaded)
         except StopIteration as end:
             self.outcome = end.value
-        except Exception as error:  # noqa: BLE001 (it stops no other view)
-            self.outcome = _failure(self.view, error)
+        except (NotPublished, RebuildFailed) as error:
+            self.outcome = error
         self.loaded = None
 
 
@@ -113,8 +112,8 @@ class Rebuilder(Builder):
                 build.result.events, build.result.rows = report.records if report else 0, None
                 self.drop_if_possible(drop_old, view)
             return build.result
-        except Exception as error:  # noqa: BLE001 (it stops no other view)
-            return _failure(view, error)
+        except (NotPublished, RebuildFailed) as error:
+            return error
 
     def _rebuild_realtime(self, view: View, on_step: Callable[[Step], None]) -> Ended:
         """Rebuild a view by its query over the log; afterwards it takes the patches of the running query."""
@@ -126,8 +125,8 @@ class Rebuilder(Builder):
                     wait_for_loaders()
                 self.drop_if_possible(drop_old, view)
             return build.result
-        except Exception as error:  # noqa: BLE001 (it stops no other view)
-            return _failure(view, error)
+        except (NotPublished, RebuildFailed) as error:
+            return error
 
     def _rebuild_together(
         self, views: Sequence[View], on_step: Callable[[Step], None], skip_poison: bool
@@ -212,12 +211,16 @@ class Rebuilder(Builder):
         of captured rows that the log no longer has.
         """
         began = time.monotonic()
-        with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
+        with (
+            named_failures(view.name, lambda: "start"),
+            self.generations.rebuilding(view.name) as lock,
+            opened(view, self.stores) as stores,
+        ):
             before = self._before(view)
             target, result = Target(view, before.generation), Rebuilt(view.name, before.generation)
             self._check_deletions(before, target, stores)
             build = self.new_build(target, stores, lock, {}, {}, on_step, result, Options(allow_older=True))
-            try:
+            with named_failures(view.name, lambda: build.doing):
                 if has_state(view):
                     self._check_continues(target, stores)
                     with self.streaming(build, anew=False), build.phase("swap"):
@@ -230,10 +233,6 @@ class Rebuilder(Builder):
                     result.seconds = time.monotonic() - began
                     with build.phase("hand-over"):
                         wait_for_loaders()
-            except (NotPublished, RebuildFailed):
-                raise
-            except FAILURES as error:
-                raise RebuildFailed(view.name, build.doing, str(error)) from error
         return result
 
     def _check_deletions(self, before: Generation, target: Target, stores: Sequence[ViewStore]) -> None:
@@ -272,8 +271,3 @@ class Rebuilder(Builder):
                 "run the code of that version",
             )
         return last
-
-
-def _failure(view: View, error: Exception) -> ProjectionError | EventLogError:
-    """Why a view has no result; an error outside of a build has no phase."""
-    return error if isinstance(error, ProjectionError | EventLogError) else failed(view.name, "start", error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 from projections.settings import StoreSettings
 from projections.stores.row_reader import RowReader
@@ -39,12 +39,8 @@ def open_store(name: str, settings: StoreSettings) -> ViewStore:
 @contextmanager
 def opened(view: View, settings: StoreSettings) -> Iterator[list[ViewStore]]:
     """The stores of a view."""
-    stores = [open_store(each.name, settings) for each in view.stores]
-    try:
-        yield stores
-    finally:
-        for store in stores:
-            store.close()
+    with ExitStack() as closing_all:
+        yield [closing_all.enter_context(closing(open_store(each.name, settings))) for each in view.stores]
 
 
 def open_reader(name: str, settings: StoreSettings) -> RowReader:

@@ -315,6 +315,67 @@ def test_a_query_with_a_defect_fails_its_own_view(
         assert f'rebuild of "{name}" failed during bulk: NotImplementedError: by this engine' in str(outcomes[name])
 
 
+KINDS: dict[str, View] = {
+    "folded": views("failing")[0],
+    "stream": replace(gate_view(), name="failing"),
+    "realtime": replace(gate_view(realtime=True), name="failing"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("error", [AWAY, KeyError("a bug")], ids=["away", "a bug"])
+@pytest.mark.parametrize("at", ["lock", "open", "drop", "registry", "create"])
+def test_a_view_that_fails_before_its_build_begins_is_named_and_stops_no_other(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    error: Exception,
+    at: str,
+) -> None:
+    stage = staged({"failing": (at, error)})
+    broken = {"lock": (stage.registry, "rebuilding"), "registry": (stage.registry, "begin")}
+    if at in broken:
+        fail_for("failing", *broken[at], error, monkeypatch)
+    if at == "open":
+        fail_for("failing", builder, "opened", error, monkeypatch)
+    if at == "drop":  # what an interrupted rebuild has left
+        stage.registry.states = {("failing", 0): "building"}
+    before = dict(stage.registry.states)
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all([KINDS[kind], *views("a"), gate_view()])}
+    assert isinstance(outcomes["failing"], RebuildFailed)
+    assert f'rebuild of "failing" failed during {"create" if at == "create" else "start"}: ' in str(outcomes["failing"])
+    assert {name for name, each in outcomes.items() if isinstance(each, Rebuilt)} == {"a", "gates"}
+    assert stage.registry.states == before | {("a", 1): "live", ("gates", 1): "live"}
+    assert stage.registry.held == set()
+
+
+def fail_for(view: str, owner: Any, method: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a method that takes a view, or its name, first raise `error` for this one."""
+    works = getattr(owner, method)
+
+    def fails(of: View | str, *more: object) -> Any:
+        if view in (of, getattr(of, "name", None)):
+            raise error
+        return works(of, *more)
+
+    monkeypatch.setattr(owner, method, fails)
+
+
+def test_a_query_that_cannot_begin_elsewhere_fails_its_own_view(
+    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(target: Target) -> None:
+        if target.view.name == "gates":
+            raise PermissionError("the folder of checkpoints")
+
+    stage = staged({})
+    monkeypatch.setattr(stage.queries, "begin", begin)
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all([gate_view(), gate_view(name="doors")])}
+    assert 'rebuild of "gates" failed during index: the folder of checkpoints' in str(outcomes["gates"])
+    assert isinstance(outcomes["doors"], Rebuilt)
+    assert stage.registry.states == {("doors", 1): "live"}
+
+
 @pytest.mark.parametrize(("rows", "refused", "fails"), [
     (0, 10, False), (0, 11, True), (1, 11, False), (0, 10_001, True), (89_999, 10_001, True), (90_010, 10_001, False),
 ])  # fmt: skip
