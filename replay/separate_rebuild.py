@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eventlog.topics import PATCHES
+from projections.errors import RebuildFailed
 from projections.generations.building import Build, Options, Step
 from projections.generations.rebuild import Rebuilder
 from projections.stores.ledgers import position
@@ -49,7 +50,8 @@ def verify(
 
     skip_poison: see Options.
 
-    Raises RebuildFailed if the rebuild fails; it wraps CannotVerify if the live generation cannot be compared.
+    Raises RebuildFailed if the rebuild fails, or the live generation stays behind it; CannotVerify if there is no live
+    generation with this declaration.
     """
     live = rebuilder.generations.serving([view]).get(view.name)
     if live is None:
@@ -92,8 +94,9 @@ def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[st
     while behind := _uncovered(store, current, bulk_ends):
         if time.monotonic() > deadline:
             listed = ", ".join(map(str, behind))
-            raise CannotVerify(
+            raise RebuildFailed(
                 current.view.name,
+                "compare",
                 f"{store.name} has not applied all of source {listed}: see `replay status`; without new events, "
                 "it needs the heartbeats of a running `python -m commands`",
             )

@@ -71,6 +71,9 @@ class Registry:
     def live(self) -> dict[str, Generation]:
         return {name: self.of(name)[-1] for (name, _), state in self.states.items() if state == "live"}
 
+    def serving(self, _: Iterable[View]) -> dict[str, Generation]:
+        return self.live()
+
     def begin(self, view: TableView, *_: object) -> Any:
         self.states[view.name, 1] = "building"
         return SimpleNamespace(generation=1)
@@ -175,8 +178,10 @@ class Stage:
     log: MemoryLog = field(default_factory=lambda: MemoryLog(partitions=2))
     engine: Folded = field(init=False)
     queries: Queried = field(default_factory=Queried)
+    store: Store = field(init=False)
 
     def __post_init__(self) -> None:
+        self.store = Store(self.failing)
         loads = {view: error for view, (phase, error) in self.failing.items() if phase == "load"}
         self.engine = Folded(loads)
 
@@ -197,9 +202,9 @@ def staged(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> Stage:
     def no_loaders(*_: object) -> Iterator[list[Any]]:
         yield []
 
-    made, store = Stage(failing), Store(failing)
+    made = Stage(failing)
     for module in (dropping, store_open):
-        monkeypatch.setattr(module, "open_store", lambda *_: store)
+        monkeypatch.setattr(module, "open_store", lambda *_: made.store)
     monkeypatch.setattr(builder, "loading", no_loaders)
     monkeypatch.setattr(builder, "HAND_OVER_S", 0.0)
     monkeypatch.setattr(building, "INDEX_AWAY_S", 0.05)
