@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
-from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading
+from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step
+from projections.generations.catching_up import loading
 from projections.generations.dropping import Drop, drop_unfinished
 from projections.generations.engine import (
     BulkResult,

@@ -15,7 +15,7 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
 from projections.errors import StoreUnavailable
-from projections.generations import builder, building, dropping
+from projections.generations import builder, building, dropping, patience
 from projections.generations.building import Build
 from projections.generations.engine import BulkResult, Load, Ranges
 from projections.generations.rebuild import Rebuilder
@@ -208,7 +208,7 @@ def staged(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> Stage:
     monkeypatch.setattr(builder, "loading", no_loaders)
     monkeypatch.setattr(builder, "HAND_OVER_S", 0.0)
     monkeypatch.setattr(building, "INDEX_AWAY_S", 0.05)
-    monkeypatch.setattr(building, "RETRY_S", 0.0)
+    monkeypatch.setattr(patience, "RETRY_S", 0.0)
     monkeypatch.setattr(Build, "catch_up", lambda *_: None)
     monkeypatch.setattr(Build, "bulk", _load)
     return made

@@ -17,8 +17,8 @@ from projections.folding.compiled import compiled
 from projections.folding.program import Program
 from projections.folding.tasks import groups, share_of, write
 from projections.folding.writing import Written
-from projections.generations import building, refused
-from projections.generations.building import _patiently
+from projections.generations import patience, refused
+from projections.generations.patience import patiently
 from projections.generations.refused import CHUNK_BYTES, CHUNK_PATCHES, _Rows, add_rows
 from projections.stores import ledgers
 from projections.stores.memory import Memory, MemoryStore
@@ -122,7 +122,7 @@ def adding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tup
         monkeypatch.setattr(refused, "DeadLetters", lambda _: letters)
         store.create(TARGET, {"0": 10, "1": 10}, {0: 5})
         settings = LogSettings(state=tmp_path)
-        number = add_rows(store, TARGET, iter(patches), settings, _patiently(1.0), tag=VIEW.tag, skip=skip)
+        number = add_rows(store, TARGET, iter(patches), settings, patiently(1.0), tag=VIEW.tag, skip=skip)
         assert store.ledgers(TARGET)[0].next_offset == 5
         return number, {key: row["cents"] for key, row in store.rows(TARGET).items()}, letters.keys
 
@@ -159,7 +159,7 @@ def test_patches_with_long_values_are_applied_a_few_at_a_time(monkeypatch: pytes
     monkeypatch.setattr(_Rows, "check", lambda *_: None)
     long = [Patch("a", "1", Place(number, 0), {"texts": {"x": ["y" * (CHUNK_BYTES // 4)]}}) for number in range(10)]
     settings = LogSettings(state=tmp_path)
-    add_rows(Noting(Memory()), TARGET, long, settings, _patiently(1.0), tag=VIEW.tag, skip=True)
+    add_rows(Noting(Memory()), TARGET, long, settings, patiently(1.0), tag=VIEW.tag, skip=True)
     assert parts == [4, 4, 2]
 
 
@@ -192,19 +192,19 @@ class Crashing(MemoryStore):
 def test_a_store_that_loses_applied_patches_fails_the_build(
     before: int, noticed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(building, "RETRY_S", 0.0)
+    monkeypatch.setattr(patience, "RETRY_S", 0.0)
     store, settings = Crashing(before, noticed=noticed), LogSettings(state=tmp_path)
     store.create(TARGET, {}, {0: 5})
     patches = deposits(*[1] * (3 * CHUNK_PATCHES))
     with pytest.raises(BulkLoadFailed, match='"owners" failed: memory lost what it had written last'):
-        add_rows(store, TARGET, patches, settings, _patiently(1.0), tag=VIEW.tag, skip=True)
+        add_rows(store, TARGET, patches, settings, patiently(1.0), tag=VIEW.tag, skip=True)
 
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_store_that_does_not_answer_for_a_moment_fails_no_build(
     applied: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(building, "RETRY_S", 0.0)
+    monkeypatch.setattr(patience, "RETRY_S", 0.0)
     left = [StoreUnavailable("memory", "the connection broke")] * 3
 
     class Away(MemoryStore):
@@ -218,8 +218,8 @@ def test_a_store_that_does_not_answer_for_a_moment_fails_no_build(
     store = Away(Memory())
     store.create(TARGET, {}, {0: 5})
     number, settings = 2 * CHUNK_PATCHES + 1, LogSettings(state=tmp_path)
-    assert add_rows(store, TARGET, deposits(*[1] * number), settings, _patiently(1.0), tag=VIEW.tag, skip=True) == 0
+    assert add_rows(store, TARGET, deposits(*[1] * number), settings, patiently(1.0), tag=VIEW.tag, skip=True) == 0
     assert store.rows(TARGET)["a"]["cents"] == number
     store.drop(TARGET)
     with pytest.raises(GenerationMissing):
-        add_rows(store, TARGET, deposits(1), settings, _patiently(1.0), tag=VIEW.tag, skip=True)
+        add_rows(store, TARGET, deposits(1), settings, patiently(1.0), tag=VIEW.tag, skip=True)
