@@ -12,6 +12,7 @@ import typer
 
 from projections.engines import EngineChoice
 from projections.generations.building import Options, Rebuilt
+from projections.generations.rollback import roll_back
 from projections.generations.selection import Point, Selection
 from projections.view import View
 from replay.deployment import Deployment, open_deployment, start_spark
@@ -95,7 +96,7 @@ def rollback(views: Views = None, everything: Everything = False, as_json: AsJso
         rebuilder = deployment.rebuilder()
         on_each(
             declared,
-            lambda name, on_step: rebuilder.roll_back(declared[name], on_step),
+            lambda name, on_step: roll_back(rebuilder, declared[name], on_step),
             lambda outcome: _report_rollback(outcome, as_json),
         ).exit()
 

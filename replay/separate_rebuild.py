@@ -68,7 +68,7 @@ def verify(
 
 
 def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Comparison:
-    _wait_until_covered(store, current, build.bulk_ends)
+    _wait_until_covered(store, current, build.noted.bulk_ends)
 
     def in_motion() -> Callable[[], Set[str]]:
         both = [store.ledgers(current), store.ledgers(build.target)]

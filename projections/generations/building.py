@@ -9,15 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
-from typing import Final
+from typing import Final, NamedTuple
 
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
 from projections.generations.catching_up import catch_up
-from projections.generations.engine import BulkResult, Engine, Failure, Load, holds_events, offsets_in
-from projections.generations.patience import AWAY_S, patiently
+from projections.generations.engine import BulkResult, Failure, Load, holds_events, offsets_in
+from projections.generations.patience import patiently
 from projections.generations.refused import add_rows, check_few
-from projections.generations.registry import RebuildLock
+from projections.generations.resources import Resources
 from projections.generations.selection import ALL, Selection
 from projections.generations.sources import patch_ends, read_by
 from projections.loading.loader import Loader
@@ -70,9 +68,8 @@ class Rebuilt:
 class Options:
     """Options of a build.
 
-    selection: of the events. skip_poison: skip unreadable records, and patches that a store refuses,
-    instead of failing. allow_older: let the plain names
-    lead to it even if they lead to a later version.
+    selection: of the events. skip_poison: leave out unreadable records, and patches that a store refuses.
+    allow_older: let the plain names lead to it even if they lead to a later version.
     """
 
     selection: Selection = ALL
@@ -87,50 +84,60 @@ Loaded = BulkResult | Failure | None
 """The result of a bulk load, or why it failed; None if there was nothing to load."""
 
 
+class Noted(NamedTuple):
+    """Ends of the log: bulk loads events below `bulk_ends`, by source, and patches from `patch_starts` follow."""
+
+    patch_starts: Mapping[int, int]
+    bulk_ends: Mapping[str, int]
+
+
 @dataclass
 class Build:
     """A generation that is being built, and its progress.
 
-    lock: held while the view is rebuilt. stores: the opened stores of the view. doing: the current phase. bulk_ends: by
-    source, the offset after the last event of bulk. patch_starts: by partition of `patches`, the offset
-    from which it catches up. source: the view that a view made with --as is made from. refused: by store, the rows that
-    bulk did not write.
+    began: seconds of the monotonic clock. source: the view that a view made with --as is made from. doing: the current
+    phase. refused: by store, the rows that bulk did not write.
     """
 
-    settings: LogSettings
-    log: EventLog
-    engine: Engine
-    lock: RebuildLock
     target: Target
-    stores: Sequence[ViewStore]
-    bulk_ends: Mapping[str, int]
-    patch_starts: Mapping[int, int]
+    using: Resources
+    noted: Noted
     on_step: Callable[[Step], None]
-    measured: Callable[[int, float], None]
-    result: Rebuilt
     options: Options
+    began: float
     source: str | None = None
     doing: str = "start"
     refused: list[Set[str]] = field(default_factory=list)
+    result: Rebuilt = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.result = Rebuilt(self.target.view.name, self.target.generation)
+
+    @property
+    def stores(self) -> Sequence[ViewStore]:
+        """Those of the view."""
+        return self.using.stores
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
         """The offsets that bulk reads: by source, the first offset and the one after the last."""
-        return read_by(self.target.view, self.options.selection.ranges(self.bulk_ends))
+        return read_by(self.target.view, self.options.selection.ranges(self.noted.bulk_ends))
 
     def create(self, covered: Mapping[str, int] | None = None) -> None:
         """Create the generation in its stores.
 
-        covered: by source, the offset below which it has everything before it reads a patch; None: `bulk_ends`.
+        covered: by source, the offset below which it has everything before it reads a patch; None: all that bulk reads.
         """
+        if covered is None:
+            covered = self.noted.bulk_ends
         with self.phase("create"):
             for store in self.stores:
-                store.create(self.target, self.bulk_ends if covered is None else covered, self.patch_starts)
+                store.create(self.target, covered, self.noted.patch_starts)
 
     def bulk(self) -> Load[View] | None:
         """The load of all events below `bulk_ends`; None if there are none."""
         # if there is little to read, checking it is faster than starting Spark
-        if offsets_in(self.ranges) <= FEW_RECORDS and not holds_events(self.log, self.ranges):
+        if offsets_in(self.ranges) <= FEW_RECORDS and not holds_events(self.using.log, self.ranges):
             return None
         name = self.target.view.name
         return Load(
@@ -151,7 +158,11 @@ class Build:
         check_few(self.target.view.name, [each.name for each in self.stores], result.rows, result.refused)
         self.result.events, self.result.rows, self.result.skipped = result.events, result.rows, result.skipped
         self.refused = list(result.refused)
-        self.measured(result.events, result.seconds)
+        self.note_bulk(result.seconds)
+
+    def note_bulk(self, seconds: float) -> None:
+        """Record how much bulk has read, and how long it took."""
+        self.using.generations.note_bulk(*self.target.id, self.result.events, seconds)
 
     def finish(self) -> None:
         """Build the indexes, then add the rows that bulk did not write."""
@@ -169,9 +180,8 @@ class Build:
         return add_rows(
             store,
             self.target,
-            self.engine.row_patches(Load(view, self.ranges, [], selection=options.selection), keys),
-            self.settings,
-            patiently(AWAY_S),
+            self.using.engine.row_patches(Load(view, self.ranges, [], selection=options.selection), keys),
+            self.using.letters,
             tag=view.tag if self.source is None else f"{self.source}@{view.version}",
             skip=options.skip_poison,
         )
@@ -183,7 +193,7 @@ class Build:
                 self.target,
                 self.stores,
                 loaders,
-                partial(patch_ends, self.log, self.settings),
+                partial(patch_ends, self.using.log, self.using.settings),
                 lambda done, total: self.on_step(Step(self.target.view.name, "catch-up", done, total)),
             )
 

@@ -8,6 +8,7 @@ from eventlog.ports import Entry
 from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed
 from projections.generations.building import Rebuilt
+from projections.generations.rollback import roll_back
 from tests.observed import gate_view
 from tests.unit.projections.rebuild_stage import Stage, Staged
 
@@ -22,7 +23,7 @@ def two_generations(stage: Stage) -> None:
 def test_a_stream_view_is_rolled_back_by_its_query(staged: Staged) -> None:
     stage = staged({})
     two_generations(stage)
-    assert stage.rebuilder.roll_back(gate_view()).generation == 1
+    assert roll_back(stage.rebuilder, gate_view()).generation == 1
     assert stage.queries.ran == [("gates@1.g1", False)]
     assert stage.registry.states == {("gates", 1): "live", ("gates", 2): "retired"}
 
@@ -32,7 +33,7 @@ def test_a_stream_view_is_not_rolled_back_without_its_state(staged: Staged) -> N
     two_generations(stage)
     stage.queries.lost = "is older than its rows"
     with pytest.raises(RebuildFailed) as failed:
-        stage.rebuilder.roll_back(gate_view())
+        roll_back(stage.rebuilder, gate_view())
     assert str(failed.value) == (
         'rebuild of "gates" failed during start: its state is older than its rows: run `replay rebuild gates`; '
         "the live generation is untouched"
@@ -50,6 +51,6 @@ def test_a_stream_view_is_not_rolled_back_if_patches_that_it_needs_are_gone(stag
     with pytest.raises(
         RebuildFailed, match="during start: the patches that it needs are gone: run `replay rebuild gates`"
     ):
-        stage.rebuilder.roll_back(gate_view())
+        roll_back(stage.rebuilder, gate_view())
     assert stage.queries.ran == [], "it would wait for loaders that leave the generation out"
     assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
