@@ -220,8 +220,12 @@ class Builder:
             return
         places = 1 + len(build.stores)
         build.on_step(Step(name, "swap", 1, places))
-        publish_everywhere(build.target, build.stores, lambda done: build.on_step(Step(name, "swap", 1 + done, places)))
-        self.generations.note_published(name, generation)
+        publish_everywhere(
+            build.target,
+            build.stores,
+            self.generations,
+            lambda done: build.on_step(Step(name, "swap", 1 + done, places)),
+        )
 
     def drop_if_possible(self, drop: Drop, view: View) -> None:
         """Drop what is no longer needed; if a store is unavailable, the next rebuild does it."""
