@@ -234,7 +234,7 @@ def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters
     letters.flush()
     told = replay("dead-letters", "retry", "--all")
     retried = ["patches/postgres/by_thing@1/0/5", "process-inbox/0/3"]
-    assert told.document == {"retried": retried, "rebuilt": ["by_thing"], "commands": []}, told.complaint
+    assert told.document == {"retried": retried, "rebuilt": ["by_thing"], "commands": [], "failed": []}, told.complaint
     sent = [record for p in range(2) for record in deployed.log.read(INBOX, p, 0)]
     assert [(record.key, record.value) for record in sent] == [("p/O", b"an event")]
     told = replay("dead-letters", "retry", "commands/0/3")
