@@ -111,7 +111,7 @@ class Build:
     result: Rebuilt = field(init=False)
 
     def __post_init__(self) -> None:
-        self.result = Rebuilt(self.target.view.name, self.target.generation)
+        self.result = Rebuilt(*self.target.id)
 
     @property
     def stores(self) -> Sequence[ViewStore]:
@@ -205,4 +205,4 @@ class Build:
         began = time.monotonic()
         yield
         taken = self.result.phases[name] = time.monotonic() - began
-        log.info("%s g%d: %s took %.2f s", self.target.view.name, self.target.generation, name, taken)
+        log.info("%s g%d: %s took %.2f s", *self.target.id, name, taken)

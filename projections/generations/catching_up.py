@@ -79,7 +79,7 @@ def catch_up(
         if behind < closest:
             closest, reached = behind, at
         elif at - reached > NO_CLOSER_S:
-            raise CannotCatchUp(target.view.name, target.generation, behind, NO_CLOSER_S / 60)
+            raise CannotCatchUp(*target.id, behind, NO_CLOSER_S / 60)
         if at - looked > LEDGERS_EVERY_S:
             _check(target, stores, loaders)
             looked = time.monotonic()
@@ -95,8 +95,8 @@ def _check(target: Target, stores: Sequence[ViewStore], loaders: Sequence[Loader
     """Loaders wait for a store forever, and leave out what they cannot load; a rebuild must fail instead."""
     for store in stores:
         if not patiently(AWAY_S)(store.ledgers, target):
-            raise GenerationMissing(target.view.name, target.generation)
+            raise GenerationMissing(*target.id)
     for loader in loaders:
-        left_out = loader.left_out.get((target.view.name, target.generation))
+        left_out = loader.left_out.get(target.id)
         if left_out is not None:
             raise left_out

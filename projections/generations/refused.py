@@ -76,7 +76,7 @@ def add_rows(
                     refused += 1
     patiently(AWAY_S)(rows.check)
     if refused:
-        log.warning("%s g%d: %s refused %d patches", target.view.name, target.generation, store.name, refused)
+        log.warning("%s g%d: %s refused %d patches", *target.id, store.name, refused)
     return refused
 
 

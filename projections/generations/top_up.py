@@ -52,7 +52,7 @@ def _missing(target: Target, using: Resources, ends: Mapping[str, int]) -> dict[
     for store in using.stores:
         ledgers = store.ledgers(target)
         if len(ledgers) < using.settings.patch_partitions:
-            raise GenerationMissing(target.view.name, target.generation)
+            raise GenerationMissing(*target.id)
         reached.append(position(ledgers, ends))
     return {each: (min(at[each] for at in reached), end) for each, end in ends.items()}
 

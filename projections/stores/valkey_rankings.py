@@ -29,7 +29,7 @@ class ValkeyRankings:
 
     def rows(self, target: Target) -> Rows:
         ranked = {each.name: each for each in self._rankings(target).ranked}
-        prefix = cache_ranking(self._settings.environment, target.view.name, target.generation, "", "")
+        prefix = cache_ranking(self._settings.environment, *target.id, "", "")
         with translated(), closing(connect(self._settings.valkey)) as client:
             for name in set(client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)):
                 ranking, _, group = name.decode().removeprefix(prefix).partition(":")
