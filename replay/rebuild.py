@@ -70,18 +70,24 @@ def rebuild(
         if name in deployment.views.views:
             raise NameTaken(name)
         options = Options(_selection(since, until, where, deployment.settings.partitions), skip_poison)
-        if name and declared[0].has_own_query:
-            raise typer.BadParameter(f'"{declared[0].name}" is a stream view, which is only built from all records')
-        if declared[0].tables and not options.selection.is_all:
-            raise typer.BadParameter(
-                f'"{declared[0].name}" reads captured tables, of which only current rows are known: --from, --until '
-                "and --where need a view of events"
-            )
+        if name:
+            _check_source(declared[0], options.selection)
         deployment.generations.prepare()
         if dry_run:
             _report_estimates([estimate(deployment, view, options.selection, engine) for view in declared], as_json)
             return
         _run(deployment, declared, name, options, engine, as_json)
+
+
+def _check_source(view: View, selection: Selection) -> None:
+    """Raise BadParameter if no view can be made from this one, or not from these events of it."""
+    if view.has_own_query:
+        raise typer.BadParameter(f'"{view.name}" is a stream view, which is only built from all records')
+    if view.tables and not selection.is_all:
+        raise typer.BadParameter(
+            f'"{view.name}" reads captured tables, of which only current rows are known: --from, --until and --where '
+            "need a view of events"
+        )
 
 
 def rollback(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
