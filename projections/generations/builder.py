@@ -95,7 +95,7 @@ class Builder:
             target = Target(view, self._begun(view, ends, options.selection, source).generation)
             build = Build(target, using, ends, on_step, options, began, source)
             try:
-                with named_failures(view.name, lambda: build.doing):
+                with failures_of(build):
                     yield build
             finally:
                 self.drop_if_possible(drop_unfinished, view)
@@ -211,7 +211,9 @@ class Builder:
         """Update the registry, which is the swap, then the plain names if they lead to this version."""
         name, generation = build.target.view.name, build.target.generation
         build.using.lock.check_held()
-        if not self.generations.swap(name, generation, allow_older=build.options.allow_older):
+        is_current = self.generations.swap(name, generation, allow_older=build.options.allow_older)
+        build.is_live = True
+        if not is_current:
             log.warning(
                 '%s g%d is live for this code, but a later version of "%s" is current and keeps the plain names; '
                 "`replay rollback %s` moves them back",
@@ -246,6 +248,19 @@ def named_failures(view: str, phase: Callable[[], str]) -> Iterator[None]:
         raise
     except Exception as error:
         raise failed(view, phase(), error) from error
+
+
+@contextmanager
+def failures_of(build: Build) -> Iterator[None]:
+    """Likewise for a build. An error after the swap is only logged, because the generation is live."""
+    try:
+        with named_failures(build.target.view.name, lambda: build.doing):
+            yield
+    except RebuildFailed as error:
+        if not build.is_live:
+            raise
+        view, generation = build.target.id
+        log.error('generation %d of "%s" is live; an error came after that: %s', generation, view, error.cause)
 
 
 def wait_for_loaders() -> None:

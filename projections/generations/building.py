@@ -96,7 +96,7 @@ class Build:
     """A generation that is being built, and its progress.
 
     began: seconds of the monotonic clock. source: the view that a view made with --as is made from. doing: the current
-    phase. refused: by store, the rows that bulk did not write.
+    phase. is_live: whether it was swapped. refused: by store, the rows that bulk did not write.
     """
 
     target: Target
@@ -107,6 +107,7 @@ class Build:
     began: float
     source: str | None = None
     doing: str = "start"
+    is_live: bool = False
     refused: list[Set[str]] = field(default_factory=list)
     result: Rebuilt = field(init=False)
 

@@ -7,7 +7,7 @@ from time import monotonic
 
 from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed
-from projections.generations.builder import Builder, named_failures, wait_for_loaders
+from projections.generations.builder import Builder, failures_of, wait_for_loaders
 from projections.generations.building import Build, Noted, Options, Rebuilt, Step
 from projections.generations.kept import missed, missed_since
 from projections.generations.registry import Generation, Generations
@@ -29,7 +29,7 @@ def roll_back(builder: Builder, view: View, on_step: Callable[[Step], None] = la
         before = _previous(view, using.generations)
         build = Build(Target(view, before.generation), using, Noted({}, {}), on_step, Options(allow_older=True), began)
         _check_deletions(before, build.target, using)
-        with named_failures(view.name, lambda: build.doing):
+        with failures_of(build):
             if has_state(view):
                 _continue(builder, build)
             else:

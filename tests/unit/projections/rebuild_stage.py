@@ -148,11 +148,15 @@ class Folded:
 
 @dataclass
 class Queried:
-    """Queries of stream views. begun, ran: their generations. error: why they cannot run. lost: so is their state."""
+    """Queries of stream views.
+
+    begun, ran: their generations. error: why they cannot run. last: an error of their end. lost: so is their state.
+    """
 
     begun: list[str] = field(default_factory=list)
     ran: list[tuple[str, bool]] = field(default_factory=list)
     error: Exception | None = None
+    last: Exception | None = None
     lost: str | None = None
 
     def why_lost(self, *_: object) -> str | None:
@@ -167,6 +171,8 @@ class Queried:
             raise self.error
         self.ran.append((target.tag, anew))
         yield
+        if self.last is not None:
+            raise self.last
 
 
 @dataclass

@@ -214,6 +214,21 @@ def test_a_store_that_refuses_most_rows_fails_the_view(
         assert added == [refused]
 
 
+def test_an_error_after_the_swap_is_told_and_the_rebuild_has_been_made(
+    staged: Staged, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = staged({})
+    observed(stage, "passed/s1/1")
+    stage.queries.last = StreamQueryFailed("gates@1.g1", "Spark does not answer")
+    stage.registry.states = {("gates", 0): "live"}
+    ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])
+    assert isinstance(outcome, Rebuilt)
+    assert stage.registry.states == {("gates", 0): "retired", ("gates", 1): "live"}
+    assert 'generation 1 of "gates" is live; an error came after that: ' in caplog.text
+    assert "Spark does not answer" in caplog.text
+    assert "untouched" not in caplog.text
+
+
 def test_a_store_that_is_slow_to_build_indexes_is_asked_again_and_the_log_is_read_once(
     staged: Staged,
     monkeypatch: pytest.MonkeyPatch,
