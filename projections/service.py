@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 from eventlog.admin import prepare
 from eventlog.capturing.declaring import Captured
@@ -76,30 +77,38 @@ class Service:
         self.generations.prepare()
         drop_leftovers(self.generations, self.stores)
         remove_left(self.settings)
-        missing, unpublished, current = [], [], self.generations.live()
-        for view in self.views.views.values():
-            own, now = self.generations.of_this_code(view), current.get(view.name)
-            if own is None or own.version != view.version or now is None or now.version < own.version:
-                missing.append(view)
-            elif (lost := self._why_lost_if_known(view, own)) is not None:
-                log.warning("the state of %s g%d %s: computing it again", view.tag, own.generation, lost)
-                missing.append(view)
-            elif now.version > own.version:
-                log.warning(
-                    "the plain names of %s lead to %s, but this code uses %s: `replay rollback %s` moves them back",
-                    view.name, now.tag, own.tag, view.name,
-                )  # fmt: skip
-            elif not own.published:  # a rebuild was killed right after the swap
-                unpublished.append(view)
+        views, current = self.views.views.values(), self.generations.live()
+        lacks = {view.name: self._lack(view, current.get(view.name)) for view in views}
+        missing = [view for view in views if lacks[view.name] == "rows"]
         others = [view for view in missing if only_folded and view.has_own_query]
         unbuilt = self._build([view for view in missing if view not in others])
-        for view in unpublished:
-            try:
-                publish_live(view, self.generations, self.stores)
-                log.info("the plain names of %s lead to its live generation again", view.name)
-            except NotPublished as error:  # the API reads it anyway
-                log.error("%s", error)
+        for view in views:
+            if lacks[view.name] == "names":
+                self._publish(view)
         return [*unbuilt, *others]
+
+    def _lack(self, view: View, current: Generation | None) -> Literal["rows", "names"] | None:
+        """What a view lacks: rows of its version, or the plain names that lead to them."""
+        own = self.generations.of_this_code(view)
+        if own is None or own.version != view.version or current is None or current.version < own.version:
+            return "rows"
+        if (lost := self._why_lost_if_known(view, own)) is not None:
+            log.warning("the state of %s g%d %s: computing it again", view.tag, own.generation, lost)
+            return "rows"
+        if current.version > own.version:
+            log.warning(
+                "the plain names of %s lead to %s, but this code uses %s: `replay rollback %s` moves them back",
+                view.name, current.tag, own.tag, view.name,
+            )  # fmt: skip
+            return None
+        return None if own.published else "names"  # a rebuild was killed right after the swap
+
+    def _publish(self, view: View) -> None:
+        try:
+            publish_live(view, self.generations, self.stores)
+            log.info("the plain names of %s lead to its live generation again", view.name)
+        except NotPublished as error:  # the API reads it anyway
+            log.error("%s", error)
 
     def _build(self, views: Sequence[View]) -> list[View]:
         """Build views, and return those that failed.

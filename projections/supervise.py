@@ -42,13 +42,12 @@ def supervise(service: Service, stop: threading.Event) -> None:
     everything.unlink(missing_ok=True)
     service.prepare()
     unbuilt = service.build_missing(only_folded=True)
-    loaders = {name: _loader_parts(service, name) for name in STORES if service.views.in_store(name)}
-    live = _live_part(service, replaying)
-    queries = {LIVE: [live]} | ({STREAMS: [_stream_part(service)]} if service.views.of_kind(StreamView) else {})
+    queries, loaders = _query_parts(service, replaying), _loader_parts(service)
     supervisor = Supervisor([*chain(*queries.values()), *chain(*loaders.values())], RETRY_FOREVER)
     parts = SupervisedParts(
         {part: [each.name for each in specs] for part, specs in (queries | loaders).items()}, supervisor
     )
+    tried = threading.Event()
 
     def keep(upkeep: Upkeep) -> None:
         # Spark's session starts beside the replay; the query need not make patches of replayed events
@@ -62,14 +61,11 @@ def supervise(service: Service, stop: threading.Event) -> None:
         tried.set()
         upkeep.run(stop)
 
-    tried = threading.Event()
     replaying.touch()
     with service.upkeep(parts, unbuilt) as upkeep:
-        keeper = threading.Thread(target=keep, args=[upkeep], name="upkeep", daemon=True)
-        keeper.start()
+        threading.Thread(target=keep, args=[upkeep], name="upkeep", daemon=True).start()
         try:
-            while not (tried.is_set() and supervisor.is_healthy) and not stop.wait(HEALTH_LOOK_S):
-                pass
+            _wait_until_up(supervisor, tried, stop)
             if not stop.is_set():
                 everything.touch()
                 log.info("projections are up: %s", ", ".join(each.name for each in supervisor.status()))
@@ -79,11 +75,28 @@ def supervise(service: Service, stop: threading.Event) -> None:
             supervisor.stop()
 
 
-def _loader_parts(service: Service, store: str) -> list[ProcessSpec]:
-    return [
-        _part(service, f"load-{store}" + (f"-{number}" if number else ""), ("load", store))
-        for number in range(service.stores.loaders)
-    ]
+def _wait_until_up(supervisor: Supervisor, tried: threading.Event, stop: threading.Event) -> None:
+    """Wait until every part is healthy, and each view was tried to be built, or until `stop` is set."""
+    while not (tried.is_set() and supervisor.is_healthy) and not stop.wait(HEALTH_LOOK_S):
+        pass
+
+
+def _query_parts(service: Service, replaying: Path) -> dict[str, list[ProcessSpec]]:
+    """The queries, by part. replaying: exists while the live query need not make patches."""
+    live = {LIVE: [_live_part(service, replaying)]}
+    return live | ({STREAMS: [_stream_part(service)]} if service.views.of_kind(StreamView) else {})
+
+
+def _loader_parts(service: Service) -> dict[str, list[ProcessSpec]]:
+    """The loaders of each store that a view is in."""
+    return {
+        store: [
+            _part(service, f"load-{store}" + (f"-{number}" if number else ""), ("load", store))
+            for number in range(service.stores.loaders)
+        ]
+        for store in STORES
+        if service.views.in_store(store)
+    }
 
 
 def _live_part(service: Service, held_by: Path) -> ProcessSpec:

@@ -58,13 +58,18 @@ class Comparison:
 
 
 def compare(
-    reader: RowReader, store: str, left: Target, right: Target, in_motion: Callable[[], Callable[[], Set[str]]]
+    reader: RowReader,
+    store: str,
+    left: Target,
+    right: Target,
+    in_motion: Callable[[], Callable[[], Set[str]]],
+    row_of: Callable[[str], str] = str,
 ) -> Comparison:
-    """Compare every row of `left` and `right`.
+    """Compare every row of `left` and `right`, or what else the reader reads as rows.
 
     in_motion: called before rows are read; it returns a function that, called afterwards, returns the keys of rows that
     may have changed in between. A differing row that may have changed is read again; only other rows count as
-    different.
+    different. row_of: the key of the row that a key of the reader is about.
     """
     result, ignored = Comparison(store), _ignored(left)
     if left.view.has_own_query:
@@ -78,9 +83,9 @@ def compare(
     for _ in range(ROUNDS):
         changed = moving() if differing else frozenset()
         for each in differing:
-            if each.key not in changed:
+            if row_of(each.key) not in changed:
                 result.add(each)
-        again = [each.key for each in differing if each.key in changed]
+        again = [each.key for each in differing if row_of(each.key) in changed]
         if not again:
             return result
         moving = in_motion()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Annotated, Final
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,8 +18,9 @@ from eventlog.topics import CAPTURED, COMMANDS, DEAD_LETTERS, EVENTS, PATCHES
 from projections.loading.dead_letters import DeadLetters
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
-from replay.errors import NoSuchLetter
-from replay.output import AsJson, one_line, output, print_json, say, show_table
+from replay.errors import CannotRetry, NoSuchLetter
+from replay.outcome import FAILED_EXIT
+from replay.output import AsJson, complain, one_line, output, print_json, say, show_table
 from replay.progress import steps
 from replay.retry import Resender, is_loss_notice, is_resent
 from replay.view_arguments import check_choice
@@ -78,62 +79,106 @@ def retry(
     - A command: its body is sent as a new command; `/retry` is appended to its command id. The client knows that the
       command failed, so only retry it if the client has not sent it again.
 
-    The command stops at the first record that still cannot be read. A dead letter is removed after its retry.
+    A record that still cannot be read, or whose view cannot be rebuilt, stops no other: it is reported at the end, and
+    the exit code is 1. A dead letter is removed after its retry.
     """
     check_choice(keys, everything, "letters")
     with open_deployment(os.environ) as deployment:
         letters = _letters(deployment)
-        chosen = _chosen(letters, keys)
-        receipts = _resend(deployment, {each: letters[each] for each in chosen if is_resent(each)})
-        views = _rebuild(deployment, {each: letters[each] for each in chosen if not is_resent(each)})
-    if as_json:
-        answers = [
-            {
-                "key": key,
-                "command_id": each.command_id,
-                "outcome": each.outcome,
-                "error": each.error and each.error.message,
-            }
-            for key, each in receipts.items()
-        ]
-        print_json({"retried": chosen, "rebuilt": views, "commands": answers})
+        chosen = {key: letters[key] for key in _chosen(letters, keys)}
+        outcome = Retried(list(chosen))
+        try:
+            _resend(deployment, {key: each for key, each in chosen.items() if is_resent(key)}, outcome)
+            _rebuild(deployment, {key: each for key, each in chosen.items() if not is_resent(key)}, outcome)
+        finally:
+            outcome.report(as_json)
+    if outcome.failed:
+        raise typer.Exit(FAILED_EXIT)
+
+
+@dataclass
+class Retried:
+    """What became of dead letters.
+
+    chosen: their keys. removed: those that were retried. failed: by key, why others were not. receipts: of commands, by
+    key. views: those that were rebuilt.
+    """
+
+    chosen: Sequence[str]
+    removed: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    views: list[str] = field(default_factory=list)
+
+    def report(self, as_json: bool) -> None:
+        """Print it; the reasons go to standard error."""
+        retried = [key for key in self.chosen if key in self.removed]
+        if as_json:
+            failed = [{"key": key, "error": error} for key, error in self.failed.items()]
+            commands = [_command_to_json(key, receipt) for key, receipt in self.receipts.items()]
+            print_json({"retried": retried, "rebuilt": self.views, "commands": commands, "failed": failed})
+        else:
+            for key, receipt in self.receipts.items():
+                problem = receipt.error.message if receipt.error else ""
+                say(one_line(f"{key}: {receipt.command_id} is {receipt.outcome} {problem}".rstrip()))
+            say(f"{len(retried)} dead letters retried; rebuilt: {', '.join(self.views) or 'nothing'}")
+        for error in dict.fromkeys(self.failed.values()):
+            complain(one_line(error))
+        if self.failed:
+            complain(f"{len(self.failed)} dead letters not retried: {', '.join(map(one_line, self.failed))}")
+
+
+def _command_to_json(key: str, receipt: Receipt) -> dict[str, Any]:
+    return {
+        "key": key,
+        "command_id": receipt.command_id,
+        "outcome": receipt.outcome,
+        "error": receipt.error and receipt.error.message,
+    }
+
+
+def _resend(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retried) -> None:
+    """Send the records of these letters again."""
+    if not letters:
         return
-    for key, each in receipts.items():
-        say(one_line(f"{key}: {each.command_id} is {each.outcome} {each.error.message if each.error else ''}".rstrip()))
-    say(f"{len(chosen)} dead letters retried; rebuilt: {', '.join(views) or 'nothing'}")
-
-
-def _resend(deployment: Deployment, letters: Mapping[str, Letter]) -> dict[str, Receipt]:
-    """Send the records of these letters again; returns the receipts of commands by the letter's key."""
-    if not letters:
-        return {}
     resender, writer = Resender(deployment.settings, deployment.log), DeadLetters(deployment.settings)
-    receipts = {}
     for key, letter in letters.items():
-        receipt = resender.resend(key, letter)
+        try:
+            receipt = resender.resend(key, letter)
+        except CannotRetry as error:
+            outcome.failed[key] = str(error)
+            continue
         if receipt is not None:
-            receipts[key] = receipt
-        # immediately, so that nothing is sent twice if a later one fails
-        writer.put(key, None)
-        writer.flush()
-    return receipts
+            outcome.receipts[key] = receipt
+        # immediately, so that nothing is sent twice if the command ends early
+        _remove(writer, [key], outcome)
 
 
-def _rebuild(deployment: Deployment, letters: Mapping[str, Letter]) -> list[str]:
-    """Rebuild the views that these letters affect, then remove the letters; returns the views' names."""
+def _rebuild(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retried) -> None:
+    """Rebuild the views that these letters affect, then remove those whose views were all rebuilt."""
     if not letters:
-        return []
+        return
     deployment.generations.prepare()
-    views = {view.name: view for key, each in letters.items() for view in _concerned(deployment, key, each)}
-    rebuilder = deployment.rebuilder()
+    concerned = {key: list(_concerned(deployment, key, each)) for key, each in letters.items()}
+    views = {view.name: view for found in concerned.values() for view in found}
+    failed: dict[str, str] = {}
     with steps() as on_step:
-        for view in views.values():
-            rebuilder.rebuild(view, on_step)
-    writer = DeadLetters(deployment.settings)
-    for key in letters:
+        for view, result in deployment.rebuilder().rebuild_all(list(views.values()), on_step):
+            if isinstance(result, Exception):
+                failed[view.name] = str(result)
+            else:
+                outcome.views.append(view.name)
+    for key, found in concerned.items():
+        if problems := [failed[view.name] for view in found if view.name in failed]:
+            outcome.failed[key] = "; ".join(problems)
+    _remove(DeadLetters(deployment.settings), [key for key in letters if key not in outcome.failed], outcome)
+
+
+def _remove(writer: DeadLetters, keys: Sequence[str], outcome: Retried) -> None:
+    for key in keys:
         writer.put(key, None)
     writer.flush()
-    return list(views)
+    outcome.removed |= set(keys)
 
 
 def _letters(deployment: Deployment) -> dict[str, Letter]:

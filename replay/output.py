@@ -106,13 +106,8 @@ def one_line(cell: Cell, digits: str = "") -> str:
             return format(cell, f"{digits}.1f")
 
 
-def confirm(question: str, yes: bool) -> None:
-    """Return if the user confirms; `yes`: they already confirmed with --yes.
-
-    Exits with code 1 if they do not, and raises NoTerminal if there is no terminal.
-    """
-    if yes:
-        return
+def confirm(question: str) -> None:
+    """Return if the user confirms; exits with code 1 if they do not, and raises NoTerminal if there is no terminal."""
     if not sys.stdin.isatty():
         raise NoTerminal
     # typer's prompt would write to standard output, which may be piped into a program

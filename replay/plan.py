@@ -11,6 +11,7 @@ import typer
 
 from eventlog.source_positions import topic_and_partition
 from projections.engines import EngineChoice, why_spark
+from projections.generations.rates import last_bulk_rate
 from projections.generations.registry import Generation
 from projections.generations.selection import ALL, Selection
 from projections.generations.sources import ends_of, sources
@@ -131,11 +132,6 @@ def estimate(
     firsts = {each: deployment.log.first(*topic_and_partition(each)) for each in ends}
     ranges = selection.ranges(ends)
     offsets = sum(max(0, stop - max(start, firsts[each])) for each, (start, stop) in ranges.items())
-    measured = [each for each in deployment.generations.all() if each.events and each.seconds]
-    own = [each for each in measured if each.view == view.name] or measured
+    rate = last_bulk_rate(view.name, deployment.generations.all())
     why = why_spark(view, offsets, selection, choice)
-    engine = "local" if why is None else "spark"
-    if not own:
-        return Estimate(view.name, offsets, None, engine, why)
-    last = max(own, key=lambda each: each.created_at)
-    return Estimate(view.name, offsets, offsets / ((last.events or 1) / (last.seconds or 1.0)), engine, why)
+    return Estimate(view.name, offsets, offsets / rate if rate else None, "local" if why is None else "spark", why)

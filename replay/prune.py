@@ -120,20 +120,10 @@ def _drop(
     refused = {} if withdraw else _refused(deployment, by_view)
     droppable = [each for each in generations if each.view not in refused]
     if dry_run:
-        if as_json:
-            print_json({"would_drop": [_to_json(each) for each in droppable]})
-        else:
-            _say_each("would drop", droppable, nothing=not refused)
-        for error in refused.values():
-            complain(str(error))
-        if refused:
-            raise typer.Exit(FAILED_EXIT)
+        _report_droppable(droppable, refused, as_json)
         return
     if droppable and not yes:
-        errors().print(f"{len(droppable)} to drop:")
-        for each in droppable:
-            errors().print(f"  {_text(each)}", soft_wrap=True)
-        confirm("Drop them?", yes)
+        _confirm(droppable)
 
     def act(view: str, _: OnStep) -> list[Generation]:
         if view in refused:
@@ -141,6 +131,25 @@ def _drop(
         return _drop_of(deployment, view, {each.generation for each in by_view[view]}, withdraw)
 
     on_each(by_view, act, lambda outcome: _report_dropped(outcome, as_json)).exit()
+
+
+def _report_droppable(droppable: Sequence[Generation], refused: Mapping[str, StillNamed], as_json: bool) -> None:
+    if as_json:
+        print_json({"would_drop": [_to_json(each) for each in droppable]})
+    else:
+        _say_each("would drop", droppable, nothing=not refused)
+    for error in refused.values():
+        complain(str(error))
+    if refused:
+        raise typer.Exit(FAILED_EXIT)
+
+
+def _confirm(droppable: Sequence[Generation]) -> None:
+    """Return if the user confirms: see `confirm`."""
+    errors().print(f"{len(droppable)} to drop:")
+    for each in droppable:
+        errors().print(f"  {_text(each)}", soft_wrap=True)
+    confirm("Drop them?")
 
 
 def _refused(deployment: Deployment, by_view: Mapping[str, Sequence[Generation]]) -> dict[str, StillNamed]:

@@ -12,6 +12,7 @@ import typer
 
 from projections.engines import EngineChoice
 from projections.generations.building import Options, Rebuilt
+from projections.generations.rollback import roll_back
 from projections.generations.selection import Point, Selection
 from projections.view import View
 from replay.deployment import Deployment, open_deployment, start_spark
@@ -69,18 +70,24 @@ def rebuild(
         if name in deployment.views.views:
             raise NameTaken(name)
         options = Options(_selection(since, until, where, deployment.settings.partitions), skip_poison)
-        if name and declared[0].has_own_query:
-            raise typer.BadParameter(f'"{declared[0].name}" is a stream view, which is only built from all records')
-        if declared[0].tables and not options.selection.is_all:
-            raise typer.BadParameter(
-                f'"{declared[0].name}" reads captured tables, of which only current rows are known: --from, --until '
-                "and --where need a view of events"
-            )
+        if name:
+            _check_source(declared[0], options.selection)
         deployment.generations.prepare()
         if dry_run:
             _report_estimates([estimate(deployment, view, options.selection, engine) for view in declared], as_json)
             return
         _run(deployment, declared, name, options, engine, as_json)
+
+
+def _check_source(view: View, selection: Selection) -> None:
+    """Raise BadParameter if no view can be made from this one, or not from these events of it."""
+    if view.has_own_query:
+        raise typer.BadParameter(f'"{view.name}" is a stream view, which is only built from all records')
+    if view.tables and not selection.is_all:
+        raise typer.BadParameter(
+            f'"{view.name}" reads captured tables, of which only current rows are known: --from, --until and --where '
+            "need a view of events"
+        )
 
 
 def rollback(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
@@ -95,7 +102,7 @@ def rollback(views: Views = None, everything: Everything = False, as_json: AsJso
         rebuilder = deployment.rebuilder()
         on_each(
             declared,
-            lambda name, on_step: rebuilder.roll_back(declared[name], on_step),
+            lambda name, on_step: roll_back(rebuilder, declared[name], on_step),
             lambda outcome: _report_rollback(outcome, as_json),
         ).exit()
 

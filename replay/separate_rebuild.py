@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
 from eventlog.topics import PATCHES
+from projections.errors import RebuildFailed
 from projections.generations.building import Build, Options, Step
 from projections.generations.rebuild import Rebuilder
 from projections.stores.ledgers import position
-from projections.stores.open import open_reader
+from projections.stores.open import compared_of
 from projections.stores.store import Target, ViewStore
 from projections.view import View
 from replay.comparison import Comparison, compare
@@ -45,11 +46,12 @@ class Verified:
 def verify(
     rebuilder: Rebuilder, view: View, on_step: Callable[[Step], None] = lambda _: None, *, skip_poison: bool = False
 ) -> Verified:
-    """Rebuild `view` separately, let it catch up, compare every row in every store, and drop the rebuild.
+    """Rebuild `view` separately, let it catch up, compare every row and ranking in every store, and drop the rebuild.
 
     skip_poison: see Options.
 
-    Raises RebuildFailed if the rebuild fails; it wraps CannotVerify if the live generation cannot be compared.
+    Raises RebuildFailed if the rebuild fails, or the live generation stays behind it; CannotVerify if there is no live
+    generation with this declaration.
     """
     live = rebuilder.generations.serving([view]).get(view.name)
     if live is None:
@@ -61,19 +63,21 @@ def verify(
     current = Target(view, live.generation)
     with rebuilder.building(view, on_step, Options(skip_poison=skip_poison)) as build:
         with rebuilder.filled(build), build.phase("compare"):
-            found = [_compare(rebuilder, build, store, current) for store in build.stores]
+            found = [each for store in build.stores for each in _compare(rebuilder, build, store, current)]
         return Verified(view.name, live.generation, build.result.events, found)
 
 
-def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Comparison:
-    _wait_until_covered(store, current, build.bulk_ends)
+def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Iterator[Comparison]:
+    """Of what the store has: its rows, and in Valkey the entries of its rankings."""
+    _wait_until_covered(store, current, build.noted.bulk_ends)
 
     def in_motion() -> Callable[[], Set[str]]:
         both = [store.ledgers(current), store.ledgers(build.target)]
         starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
         return lambda: _touched(rebuilder, {current.tag, build.target.tag}, starts)
 
-    return compare(open_reader(store.name, rebuilder.stores), store.name, current, build.target, in_motion)
+    for name, (reader, row_of) in compared_of(store.name, current.view, rebuilder.stores).items():
+        yield compare(reader, name, current, build.target, in_motion, row_of)
 
 
 def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) -> Set[str]:
@@ -92,8 +96,9 @@ def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[st
     while behind := _uncovered(store, current, bulk_ends):
         if time.monotonic() > deadline:
             listed = ", ".join(map(str, behind))
-            raise CannotVerify(
+            raise RebuildFailed(
                 current.view.name,
+                "compare",
                 f"{store.name} has not applied all of source {listed}: see `replay status`; without new events, "
                 "it needs the heartbeats of a running `python -m commands`",
             )

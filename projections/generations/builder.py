@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
-from projections.generations.building import DEFAULT, Build, Loaded, Options, Rebuilt, Step, loading
+from projections.generations.building import DEFAULT, Build, Loaded, Noted, Options, Step
+from projections.generations.catching_up import loading
 from projections.generations.dropping import Drop, drop_unfinished
 from projections.generations.engine import (
     BulkResult,
@@ -25,25 +26,21 @@ from projections.generations.engine import (
     offsets_in,
 )
 from projections.generations.publishing import publish_everywhere
-from projections.generations.registry import Generations, RebuildLock
+from projections.generations.registry import Generation, Generations
+from projections.generations.resources import Resources
+from projections.generations.selection import Selection
 from projections.generations.sources import ends_of, patch_ends, sources
 from projections.generations.top_up import top_up
+from projections.loading.dead_letters import DeadLetters
 from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
 from projections.stores.open import opened
-from projections.stores.store import Target, ViewStore
+from projections.stores.store import Target
 from projections.view import View, has_state
 
 log = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 4 * REFRESH_S
-
-
-class Noted(NamedTuple):
-    """Ends of the log: bulk loads events below `bulk_ends`, by source, and patches from `patch_starts` follow."""
-
-    patch_starts: Mapping[int, int]
-    bulk_ends: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -61,6 +58,20 @@ class Builder:
     queries: StreamQueries
 
     @contextmanager
+    def resources(self, view: View) -> Iterator[Resources]:
+        """What a rebuild of `view` works with, under its rebuild lock.
+
+        Raises RebuildFailed for every error that does not name the view yet, except NotPublished.
+        """
+        with (
+            named_failures(view.name, lambda: "start"),
+            self.generations.rebuilding(view.name) as lock,
+            opened(view, self.stores) as stores,
+        ):
+            letters = DeadLetters(self.settings)
+            yield Resources(self.settings, self.log, self.generations, self.engine, lock, stores, letters)
+
+    @contextmanager
     def building(
         self,
         view: View,
@@ -73,57 +84,28 @@ class Builder:
 
         Afterwards it is dropped, unless it was made live. source: the view that a view made with --as is made from.
         noted: ends of the log, as of a moment ago; None: those now.
+
+        Raises RebuildFailed for every error, also one before the context begins, except NotPublished.
         """
-        with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
+        began = time.monotonic()
+        with self.resources(view) as using:
             drop_unfinished(view, self.generations, self.stores)
             patch_starts, every_end = noted or self.noted([view])
-            bulk_ends = {each: every_end[each] for each in sources([view], self.settings)}
-            selection = None if options.selection.is_all else str(options.selection)
-            covered = {each: end for each, (_, end) in options.selection.ranges(bulk_ends).items()}
-            base = {} if view.has_own_query else covered
-            target = Target(view, self.generations.begin(view, base, patch_starts, source, selection).generation)
-            result = Rebuilt(view.name, target.generation)
-            build = self.new_build(target, stores, lock, bulk_ends, patch_starts, on_step, result, options, source)
+            ends = Noted(patch_starts, {each: every_end[each] for each in sources([view], self.settings)})
+            target = Target(view, self._begun(view, ends, options.selection, source).generation)
+            build = Build(target, using, ends, on_step, options, began, source)
             try:
-                yield build
-            except (NotPublished, RebuildFailed):
-                raise
-            except Exception as error:
-                raise failed(view.name, build.doing, error) from error
+                with failures_of(build):
+                    yield build
             finally:
                 self.drop_if_possible(drop_unfinished, view)
 
-    def new_build(
-        self,
-        target: Target,
-        stores: Sequence[ViewStore],
-        lock: RebuildLock,
-        bulk_ends: Mapping[str, int],
-        patch_starts: Mapping[int, int],
-        on_step: Callable[[Step], None],
-        result: Rebuilt,
-        options: Options,
-        source: str | None = None,
-    ) -> Build:
-        """One generation's build, with what the deployment has."""
-
-        def measured(events: int, seconds: float) -> None:
-            self.generations.note_bulk(target.view.name, target.generation, events, seconds)
-
-        return Build(
-            self.settings,
-            self.log,
-            self.engine,
-            lock,
-            target,
-            stores,
-            bulk_ends,
-            patch_starts,
-            on_step,
-            measured,
-            result,
-            options,
-            source,
+    def _begun(self, view: View, ends: Noted, selection: Selection, source: str | None) -> Generation:
+        """The next generation, in the registry."""
+        covered = {each: end for each, (_, end) in selection.ranges(ends.bulk_ends).items()}
+        base = {} if view.has_own_query else covered
+        return self.generations.begin(
+            view, base, ends.patch_starts, source, None if selection.is_all else str(selection)
         )
 
     def noted(self, views: Sequence[View]) -> Noted:
@@ -141,7 +123,7 @@ class Builder:
                 build.catch_up(loaders)
                 yield
             return
-        if holds_events(self.log, {each: (0, end) for each, end in build.bulk_ends.items()}):
+        if holds_events(self.log, {each: (0, end) for each, end in build.noted.bulk_ends.items()}):
             build.create(covered={})  # its own query says how far it has read
             build.finish()
             with self.streaming(build, anew=True):
@@ -179,9 +161,9 @@ class Builder:
         build.finish()  # first: patches need the keys of tables
         with build.phase("bulk"):
             began = time.monotonic()
-            build.result.rows = top_up(build.target, build.stores, self.settings, self.log, self.engine)
+            build.result.rows = top_up(build.target, build.using)
             build.result.events = offsets_in(build.ranges)
-            build.measured(build.result.events, time.monotonic() - began)
+            build.note_bulk(time.monotonic() - began)
 
     @contextmanager
     def streaming(self, build: Build, *, anew: bool) -> Iterator[None]:
@@ -206,8 +188,7 @@ class Builder:
         """
         with loading(build.target, self.settings, self.stores) as loaders:
             build.catch_up(loaders)
-            with build.phase("swap"):
-                self.swap(build)
+            self.swap(build)
             yield
 
     def go_live_from_log(self, build: Build) -> None:
@@ -217,15 +198,22 @@ class Builder:
         """
         with build.phase("top-up"):
             for _ in range(2):  # what came during bulk, then what came during that
-                top_up(build.target, build.stores, self.settings, self.log, self.engine)
-        with build.phase("swap"):
-            self.swap(build)
+                top_up(build.target, build.using)
+        self.swap(build)
 
     def swap(self, build: Build) -> None:
+        """Make the generation live: its result has the seconds until then."""
+        with build.phase("swap"):
+            self._swap(build)
+        build.result.seconds = time.monotonic() - build.began
+
+    def _swap(self, build: Build) -> None:
         """Update the registry, which is the swap, then the plain names if they lead to this version."""
         name, generation = build.target.view.name, build.target.generation
-        build.lock.check_held()
-        if not self.generations.swap(name, generation, allow_older=build.options.allow_older):
+        build.using.lock.check_held()
+        is_current = self.generations.swap(name, generation, allow_older=build.options.allow_older)
+        build.is_live = True
+        if not is_current:
             log.warning(
                 '%s g%d is live for this code, but a later version of "%s" is current and keeps the plain names; '
                 "`replay rollback %s` moves them back",
@@ -234,8 +222,12 @@ class Builder:
             return
         places = 1 + len(build.stores)
         build.on_step(Step(name, "swap", 1, places))
-        publish_everywhere(build.target, build.stores, lambda done: build.on_step(Step(name, "swap", 1 + done, places)))
-        self.generations.note_published(name, generation)
+        publish_everywhere(
+            build.target,
+            build.stores,
+            self.generations,
+            lambda done: build.on_step(Step(name, "swap", 1 + done, places)),
+        )
 
     def drop_if_possible(self, drop: Drop, view: View) -> None:
         """Drop what is no longer needed; if a store is unavailable, the next rebuild does it."""
@@ -245,6 +237,30 @@ class Builder:
             log.warning('could not drop old generations of "%s", the next rebuild drops them: %s', view.name, error)
         except Exception:  # it neither undoes a swap, nor hides why a rebuild failed
             log.exception('could not drop old generations of "%s", the next rebuild drops them', view.name)
+
+
+@contextmanager
+def named_failures(view: str, phase: Callable[[], str]) -> Iterator[None]:
+    """Raise RebuildFailed, with the view and the phase at that time, for every error that does not name them."""
+    try:
+        yield
+    except (NotPublished, RebuildFailed):
+        raise
+    except Exception as error:
+        raise failed(view, phase(), error) from error
+
+
+@contextmanager
+def failures_of(build: Build) -> Iterator[None]:
+    """Likewise for a build. An error after the swap is only logged, because the generation is live."""
+    try:
+        with named_failures(build.target.view.name, lambda: build.doing):
+            yield
+    except RebuildFailed as error:
+        if not build.is_live:
+            raise
+        view, generation = build.target.id
+        log.error('generation %d of "%s" is live; an error came after that: %s', generation, view, error.cause)
 
 
 def wait_for_loaders() -> None:

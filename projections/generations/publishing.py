@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from projections.errors import CannotPublish, GenerationMissing, NotPublished, StoreUnavailable, ViewDeclarationError
@@ -11,11 +12,16 @@ from projections.stores.open import opened
 from projections.stores.store import Target, ViewStore
 from projections.view import View
 
+log = logging.getLogger(__name__)
+
 
 def publish_everywhere(
-    target: Target, stores: Sequence[ViewStore], on_done: Callable[[int], None] = lambda _: None
+    target: Target,
+    stores: Sequence[ViewStore],
+    generations: Generations,
+    on_done: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Point the plain name in each store at `target`. A failing store does not stop the others.
+    """Point the plain name in each store at `target`, and record that. A failing store does not stop the others.
 
     on_done: called with the number of finished stores. Raises NotPublished with the errors of the others.
     """
@@ -25,10 +31,18 @@ def publish_everywhere(
             store.publish(target)
         except (StoreUnavailable, CannotPublish) as error:
             problems.append(str(error))
+        except Exception as error:
+            log.exception('unexpected error while %s publishes "%s"', store.name, target.view.name)
+            problems.append(f"{store.name}: {type(error).__name__}: {error}")
         else:
             on_done(done)
+    if not problems:
+        try:
+            generations.note_published(*target.id)
+        except StoreUnavailable as error:
+            problems.append(str(error))
     if problems:
-        raise NotPublished(target.view.name, target.generation, "; ".join(problems))
+        raise NotPublished(*target.id, "; ".join(problems))
 
 
 def publish_live(view: View, generations: Generations, settings: StoreSettings) -> Generation:
@@ -44,6 +58,5 @@ def publish_live(view: View, generations: Generations, settings: StoreSettings) 
             view.name, f"its plain names lead to {live.tag}: run `replay publish` with the code of that version"
         )
     with opened(view, settings) as stores:
-        publish_everywhere(Target(view, live.generation), stores)
-    generations.note_published(view.name, live.generation)
+        publish_everywhere(Target(view, live.generation), stores, generations)
     return live

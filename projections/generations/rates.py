@@ -81,13 +81,16 @@ class Rates:
 
 
 def bulk_rate(view: str, generations: Iterable[Generation], expected: float) -> float:
-    """Events per second that a replay of a view folds: measured in its last replay, else in that of any view."""
-    measured = [each for each in generations if each.seconds and (each.events or 0) >= BULK_MEASURED_EVENTS]
+    """Events per second that a replay of a view is expected to fold: as the last large one, else `expected`."""
+    return last_bulk_rate(view, generations, BULK_MEASURED_EVENTS) or expected
+
+
+def last_bulk_rate(view: str, generations: Iterable[Generation], min_events: int = 1) -> float | None:
+    """Events per second of the last replay of a view, else of any view; None if none has folded so many events."""
+    measured = [each for each in generations if each.seconds and (each.events or 0) >= min_events]
     own = [each for each in measured if each.view == view] or measured
-    if not own:
-        return expected
-    last = max(own, key=lambda each: each.created_at)
-    return (last.events or 0) / (last.seconds or 1.0)
+    last = max(own, key=lambda each: each.created_at, default=None)
+    return None if last is None else (last.events or 0) / (last.seconds or 1.0)
 
 
 def quicker_in_bulk(behind: int, log_size: int, live_per_s: float, bulk: Bulk, arriving_per_s: float = 0.0) -> bool:

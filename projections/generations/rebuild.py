@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from eventlog.errors import EventLogError
-from eventlog.topics import PATCHES
-from projections.errors import NotPublished, ProjectionError, RebuildFailed
-from projections.generations.builder import Builder, Noted, wait_for_loaders
-from projections.generations.building import Build, Loaded, Options, Rebuilt, Step
+from projections.errors import NotPublished, RebuildFailed
+from projections.generations.builder import Builder, wait_for_loaders
+from projections.generations.building import Build, Loaded, Noted, Options, Rebuilt, Step
 from projections.generations.dropping import drop_old
-from projections.generations.engine import FAILURES, failed
-from projections.generations.kept import missed, missed_since
-from projections.generations.registry import Generation
+from projections.generations.engine import failed
 from projections.generations.stream_report import read_report
-from projections.generations.top_up import top_up
-from projections.stores.ledgers import gap
-from projections.stores.open import opened
-from projections.stores.store import Target, ViewStore
-from projections.view import View, has_state
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
 MAX_TOGETHER = 16
 """Views that are rebuilt in one pass: each has loaders of its own until the running ones take over."""
-Ended = Rebuilt | ProjectionError | EventLogError
+Ended = Rebuilt | RebuildFailed | NotPublished
 """The result of a rebuild, or why it failed."""
 
 
@@ -52,8 +43,8 @@ class _Run:
             self.build = self.steps.send(self.loaded)
         except StopIteration as end:
             self.outcome = end.value
-        except Exception as error:  # noqa: BLE001 (it stops no other view)
-            self.outcome = _failure(self.view, error)
+        except (NotPublished, RebuildFailed) as error:
+            self.outcome = error
         self.loaded = None
 
 
@@ -95,39 +86,34 @@ class Rebuilder(Builder):
         for first in range(0, len(folded), MAX_TOGETHER):
             yield from self._rebuild_together(folded[first : first + MAX_TOGETHER], on_step, skip_poison)
         for view in views:
-            if view.is_realtime:
-                yield view, self._rebuild_realtime(view, on_step)
-            elif view.has_own_query:
-                yield view, self._rebuild_stream(view, on_step)
+            if view.has_own_query:
+                yield view, self._rebuild_alone(view, on_step)
 
-    def _rebuild_stream(self, view: View, on_step: Callable[[Step], None]) -> Ended:
-        """Rebuild a view by its own query, which afterwards continues elsewhere from where it stopped here."""
-        began = time.monotonic()
+    def _rebuild_alone(self, view: View, on_step: Callable[[Step], None]) -> Ended:
+        """Rebuild a view by its own query."""
         try:
             with self.building(view, on_step) as build:
-                with self.filled(build):
-                    with build.phase("swap"):
-                        self.swap(build)
-                    build.result.seconds = time.monotonic() - began
-                report = read_report(self.settings, build.target.tag)
-                build.result.events, build.result.rows = report.records if report else 0, None
+                if view.is_realtime:
+                    self._take_over(build)
+                else:
+                    self._hand_over(build)
                 self.drop_if_possible(drop_old, view)
-            return build.result
-        except Exception as error:  # noqa: BLE001 (it stops no other view)
-            return _failure(view, error)
+        except (NotPublished, RebuildFailed) as error:
+            return error
+        return build.result
 
-    def _rebuild_realtime(self, view: View, on_step: Callable[[Step], None]) -> Ended:
-        """Rebuild a view by its query over the log; afterwards it takes the patches of the running query."""
-        began = time.monotonic()
-        try:
-            with self.building(view, on_step) as build:
-                self.compute(build)
-                for _ in self._go_live(build, began):
-                    wait_for_loaders()
-                self.drop_if_possible(drop_old, view)
-            return build.result
-        except Exception as error:  # noqa: BLE001 (it stops no other view)
-            return _failure(view, error)
+    def _hand_over(self, build: Build) -> None:
+        """Make a generation live by its own query, which afterwards continues elsewhere from where it stopped here."""
+        with self.filled(build):
+            self.swap(build)
+        report = read_report(self.settings, build.target.tag)
+        build.result.events, build.result.rows = report.records if report else 0, None
+
+    def _take_over(self, build: Build) -> None:
+        """Make a generation live by its query over the log; afterwards it takes the patches of the running query."""
+        self.compute(build)
+        for _ in self._go_live(build):
+            wait_for_loaders()
 
     def _rebuild_together(
         self, views: Sequence[View], on_step: Callable[[Step], None], skip_poison: bool
@@ -163,25 +149,22 @@ class Rebuilder(Builder):
         self, view: View, noted: Noted, on_step: Callable[[Step], None], options: Options
     ) -> Generator[Build, Loaded, Rebuilt]:
         """Rebuild a view; waits twice for others: until its rows are written, and until running loaders take over."""
-        began = time.monotonic()
         with self.building(view, on_step, options, noted=noted) as build:
             build.create()
             build.loaded((yield build))
             build.finish()
-            yield from self._go_live(build, began)
+            yield from self._go_live(build)
             self.drop_if_possible(drop_old, view)
         return build.result
 
-    def _go_live(self, build: Build, began: float) -> Generator[Build, Loaded, None]:
+    def _go_live(self, build: Build) -> Generator[Build, Loaded, None]:
         """Catch up and swap; if loaders take over, it yields once, so that they have time for it."""
         view = build.target.view
         current = self.generations.live().get(view.name)
         if current is not None and current.tag != view.tag:
             self.go_live_from_log(build)
-            build.result.seconds = time.monotonic() - began
             return
         with self.going_live(build):
-            build.result.seconds = time.monotonic() - began
             if current is not None and self.taken_over(view):
                 with build.phase("hand-over"):
                     yield build
@@ -194,86 +177,10 @@ class Rebuilder(Builder):
         on_step: Callable[[Step], None] = lambda _: None,
     ) -> Rebuilt:
         """Build a separate view, `name`, from selected events of `view`; it never changes afterwards."""
-        began = time.monotonic()
         if view.has_own_query:
             raise RebuildFailed(name, "start", f'"{view.name}" is a stream view, which is only built from all records')
         with self.building(view.named(name), on_step, options, source=view.name) as build:
             self.load(build)
-            with build.phase("swap"):
-                self.swap(build)
-            build.result.seconds = time.monotonic() - began
+            self.swap(build)
             self.drop_if_possible(drop_old, build.target.view)
         return build.result
-
-    def roll_back(self, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
-        """Make the previous generation live again, once it has caught up.
-
-        Raises RebuildFailed if there is none, if this code declares another version, or if it may have missed deletions
-        of captured rows that the log no longer has.
-        """
-        began = time.monotonic()
-        with self.generations.rebuilding(view.name) as lock, opened(view, self.stores) as stores:
-            before = self._before(view)
-            target, result = Target(view, before.generation), Rebuilt(view.name, before.generation)
-            self._check_deletions(before, target, stores)
-            build = self.new_build(target, stores, lock, {}, {}, on_step, result, Options(allow_older=True))
-            try:
-                if has_state(view):
-                    self._check_continues(target, stores)
-                    with self.streaming(build, anew=False), build.phase("swap"):
-                        self.swap(build)
-                    result.seconds = time.monotonic() - began
-                    return result
-                with build.phase("top-up"):
-                    result.events = top_up(target, stores, self.settings, self.log, self.engine)
-                with self.going_live(build):
-                    result.seconds = time.monotonic() - began
-                    with build.phase("hand-over"):
-                        wait_for_loaders()
-            except (NotPublished, RebuildFailed):
-                raise
-            except FAILURES as error:
-                raise RebuildFailed(view.name, build.doing, str(error)) from error
-        return result
-
-    def _check_deletions(self, before: Generation, target: Target, stores: Sequence[ViewStore]) -> None:
-        view = target.view
-        for store in stores:
-            since = missed_since(view, before, store.name, store.ledgers(target), self.log)
-            if since is not None:
-                raise RebuildFailed(view.name, "start", f"generation {before.generation}: {missed(since, view.name)}")
-
-    def _check_continues(self, target: Target, stores: Sequence[ViewStore]) -> None:
-        """Raise RebuildFailed if a generation with state cannot continue from where it was."""
-        name, ledgers = target.view.name, [store.ledgers(target) for store in stores]
-        first = {each: self.log.first(PATCHES, each) for each in range(self.settings.patch_partitions)}
-        if any(gap(found, first, first.__getitem__) for found in ledgers):
-            raise RebuildFailed(name, "start", f"the patches that it needs are gone: run `replay rebuild {name}`")
-        if (lost := self.queries.why_lost(target, ledgers, self.log)) is not None:
-            raise RebuildFailed(name, "start", f"its state {lost}: run `replay rebuild {name}`")
-
-    def _before(self, view: View) -> Generation:
-        """The generation to roll back to: the one with this declaration that was live last."""
-        current = self.generations.live().get(view.name)
-        others = [
-            each
-            for each in self.generations.of(view.name)
-            if each.state != "building" and (current is None or each.generation != current.generation)
-        ]
-        if not others:
-            raise RebuildFailed(view.name, "start", "there is no previous generation")
-        own = [each for each in others if each.fingerprint == view.fingerprint]
-        last = max(own or others, key=lambda each: each.live_at or each.created_at)
-        if not own:
-            raise RebuildFailed(
-                view.name,
-                "start",
-                f"generation {last.generation} is {last.tag}, but this code has another declaration, {view.tag}: "
-                "run the code of that version",
-            )
-        return last
-
-
-def _failure(view: View, error: Exception) -> ProjectionError | EventLogError:
-    """Why a view has no result; an error outside of a build has no phase."""
-    return error if isinstance(error, ProjectionError | EventLogError) else failed(view.name, "start", error)

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from tenacity import Retrying
-
-from eventlog.settings import LogSettings
 from projections.errors import BulkLoadFailed, GenerationMissing, RefusedPatch, Unloadable
+from projections.generations.patience import AWAY_S, patiently
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.refused_patches import add_letter
 from projections.stores.store import Batch, Target, ViewStore
@@ -48,8 +46,7 @@ def add_rows(
     store: ViewStore,
     target: Target,
     patches: Iterable[Patch],
-    settings: LogSettings,
-    patiently: Retrying,
+    letters: DeadLetters,
     *,
     tag: str,
     skip: bool,
@@ -61,7 +58,7 @@ def add_rows(
 
     Raises BulkLoadFailed if the store loses patches that it had applied.
     """
-    letters, refused, numbers, rows = DeadLetters(settings), 0, count(), _Rows(store, target, patiently)
+    refused, numbers, rows = 0, count(), _Rows(store, target)
     for some in _chunks(patches):
         placed = [patch._replace(source=BULK, place=Place(next(numbers), 0)) for patch in some]
         rows.is_sure = False
@@ -77,9 +74,9 @@ def add_rows(
                         raise RefusedPatch(target.view.name, store.name, own.key, position, error.cause) from error
                     add_letter(letters, store.name, tag, own, error)
                     refused += 1
-    patiently(rows.check)
+    patiently(AWAY_S)(rows.check)
     if refused:
-        log.warning("%s g%d: %s refused %d patches", target.view.name, target.generation, store.name, refused)
+        log.warning("%s g%d: %s refused %d patches", *target.id, store.name, refused)
     return refused
 
 
@@ -93,13 +90,12 @@ class _Rows:
 
     store: ViewStore
     target: Target
-    patiently: Retrying
     last: Place | None = None
     is_sure: bool = False
 
     def apply(self, patches: Sequence[Patch]) -> None:
         """Apply patches together, as soon as the store answers; raises Unloadable."""
-        self.patiently(self._apply, patches)
+        patiently(AWAY_S)(self._apply, patches)
         self.last, self.is_sure = patches[-1].place, True
 
     def _apply(self, patches: Sequence[Patch]) -> None:

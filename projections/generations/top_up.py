@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.errors import GenerationMissing
-from projections.generations.engine import Engine, holds_events
+from projections.generations.engine import holds_events
+from projections.generations.resources import Resources
 from projections.generations.sources import ends_of, patch_ends, read_by, sources
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.refused_patches import apply_fitting
 from projections.stores.ledgers import position
-from projections.stores.store import Batch, Target, ViewStore
+from projections.stores.store import Batch, Target
 
 log = logging.getLogger(__name__)
 
 CHUNK_PATCHES: Final = 5_000
 
 
-def top_up(
-    target: Target,
-    stores: Sequence[ViewStore],
-    settings: LogSettings,
-    log: EventLog,
-    engine: Engine,
-) -> int:
+def top_up(target: Target, using: Resources) -> int:
     """Apply every missing event, in log order, to a generation that nobody loads; returns the number of patches.
 
     A patch that a store refuses, or that cannot be read, becomes a dead letter, as if a loader had applied it.
@@ -38,27 +31,30 @@ def top_up(
     Afterwards its ledgers continue at the end that `patches` had before. Raises GenerationMissing if a ledger is gone,
     StoreUnavailable and LogUnavailable.
     """
-    patch_starts = patch_ends(log, settings)  # before the ends of sources
-    ends = ends_of(log, sources([target.view], settings))
-    reached = []
-    for store in stores:
-        ledgers = store.ledgers(target)
-        if len(ledgers) < settings.patch_partitions:
-            raise GenerationMissing(target.view.name, target.generation)
-        reached.append(position(ledgers, ends))
-    ranges = {each: (min(at[each] for at in reached), end) for each, end in ends.items()}
-    made, letters = 0, DeadLetters(settings)
-    read = read_by(target.view, ranges)
-    if holds_events(log, read):
-        for batches in _batches(engine.patches(target.view, read), letters):
-            for store in stores:
-                apply_fitting(partial(store.apply, [target]), batches, store.name, letters)
+    patch_starts = patch_ends(using.log, using.settings)  # before the ends of sources
+    ends = ends_of(using.log, sources([target.view], using.settings))
+    made, read = 0, read_by(target.view, _missing(target, using, ends))
+    if holds_events(using.log, read):
+        for batches in _batches(using.engine.patches(target.view, read), using.letters):
+            for store in using.stores:
+                apply_fitting(partial(store.apply, [target]), batches, store.name, using.letters)
             made += sum(len(found) for batch in batches.values() for found in batch.patches.values())
     progress = {target.tag: {each: end - 1 for each, end in ends.items() if end}}
-    for store in stores:
+    for store in using.stores:
         store.apply([target], {each: Batch(offset, {}, progress) for each, offset in patch_starts.items()})
         store.settle(now=True)
     return made
+
+
+def _missing(target: Target, using: Resources, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """By source, what at least one store has not applied; raises GenerationMissing."""
+    reached = []
+    for store in using.stores:
+        ledgers = store.ledgers(target)
+        if len(ledgers) < using.settings.patch_partitions:
+            raise GenerationMissing(*target.id)
+        reached.append(position(ledgers, ends))
+    return {each: (min(at[each] for at in reached), end) for each, end in ends.items()}
 
 
 def _batches(patches: Iterable[tuple[str, str, int]], letters: DeadLetters) -> Iterable[dict[int, Batch]]:

@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,6 +21,7 @@ from projections.generations.kept_notes import KeptNotes
 from projections.generations.lag import QUERIES, Lag
 from projections.generations.lags import Lags
 from projections.generations.rates import LOCAL, Bulk, Rates, bulk_rate, quicker_in_bulk
+from projections.generations.registry import Generation
 from projections.generations.repeats import Repeats
 from projections.generations.stalls import Stalls
 from projections.generations.tails import COUNTED_RECORDS
@@ -57,15 +58,16 @@ class Upkeep:
     parts: Parts = field(default_factory=NoParts)
     bulk: Callable[[View, int], Bulk] = lambda _view, _offsets: LOCAL
     unbuilt: Callable[[], Sequence[View]] = tuple
-    _arrivals: Arrivals = field(default_factory=Arrivals)
-    _before: list[Lag] = field(default_factory=list)
-    _looked: float | None = None
+    _last: _Look = field(default_factory=lambda: _Look({}, 0.0, {}))
+    _replayed: bool = False
+    """Since the last check: that takes the processors, so what comes meanwhile says nothing about the rates."""
     _looks: int = 0
     _not_before: dict[str, float] = field(default_factory=dict)
+    _others: list[str] = field(default_factory=list)
+    _arrivals: Arrivals = field(default_factory=Arrivals)
     _stalls: Stalls = field(default_factory=Stalls)
     _repeats: Repeats = field(default_factory=Repeats)
     _kept: KeptNotes = field(default_factory=KeptNotes)
-    _others: list[str] = field(default_factory=list)
 
     def run(self, stop: threading.Event) -> None:
         """Check until `stop` is set; errors are logged, and the check is repeated."""
@@ -92,45 +94,47 @@ class Upkeep:
 
         Returns the state of the views.
         """
-        ends, before = self.lags.ends(), {(each.view, each.store): each for each in self._before}
-        looked = time.monotonic()
-        found = [
-            each.since(before[each.view, each.store], ends) if (each.view, each.store) in before else each
-            for each in self.lags.look()
-        ]
-        for each in found:
-            last = before.get((each.view, each.store))
-            if last is not None and self._looked is not None:
-                self.rates.note(last, each, looked - self._looked)
-            self._report(each, last)
+        is_first, last = not self._looks, self._last
+        now = self._last = self._see(last)
+        self._learn(last, now)
+        self._report(last, now)
         self._looks += 1
-        self._before, self._looked = found, looked
-        self._arrivals.note(ends, looked)
-        self._restart(self._stalls.due(found, ends, self.parts))
-        now = time.monotonic()
-        for noted in self._kept.due(found, self.lags.views.views, now):
-            self.lags.generations.note_kept(*noted)
-        self._repeats.forget_helped(found)
-        unbuilt = [view.name for view in self.unbuilt()]
-        others = {view.name for view in self.lags.views.views.values() if only_folded and view.has_own_query}
-        if self._looks == 1:
-            self._not_before |= dict.fromkeys((name for name in unbuilt if name not in others), now + FIRST_RETRY_S)
-        due = [
-            name
-            for name in dict.fromkeys([*unbuilt, *self._to_replay(found)])
-            if now > self._not_before.get(name, -math.inf) and self._repeats.may_replay(name, now)
-        ]
+        self._restart(self._stalls.due(now.lags, now.ends, self.parts))
+        self._note_kept(now)
+        self._repeats.forget_helped(now.lags)
+        others = {name for name, view in self._views.items() if only_folded and view.has_own_query}
+        due = self._due(now, just_tried=self._views.keys() - others if is_first else frozenset())
         self._others = [name for name in due if name in others]
         if due := [name for name in due if name not in others]:
-            self._looked = None  # a replay takes the processors, so what comes meanwhile says nothing about the rates
             self._replay(due)
-        return found
+        return now.lags
 
-    def _report(self, each: Lag, last: Lag | None) -> None:
-        if each.standing not in ("caught up", "behind") and (last is None or last.standing != each.standing):
-            log.warning("%s in %s is %s: %s", each.view, each.store, each.standing, each.problem)
-        elif self._looks % REPORT_EVERY == 0 or (last is not None and last.problem and not each.problem):
-            log.info(*_line(each))
+    @property
+    def _views(self) -> Mapping[str, View]:
+        return self.lags.views.views
+
+    def _see(self, last: _Look) -> _Look:
+        """The state of all views, compared with that of the last check."""
+        ends, at = self.lags.ends(), time.monotonic()
+        found = [each.since(before, ends) if (before := last.of(each)) else each for each in self.lags.look()]
+        return _Look(ends, at, {(each.view, each.store): each for each in found})
+
+    def _learn(self, last: _Look, now: _Look) -> None:
+        """Measure how fast views are brought up to date, and how fast the sources grow."""
+        for each in now.lags:
+            if not self._replayed and (before := last.of(each)):
+                self.rates.note(before, each, now.at - last.at)
+        self._replayed = False
+        self._arrivals.note(now.ends, now.at)
+
+    def _report(self, last: _Look, now: _Look) -> None:
+        """Log what is worse or better than before, and everything once in a while."""
+        for each in now.lags:
+            before = last.of(each)
+            if each.standing not in ("caught up", "behind") and (before is None or before.standing != each.standing):
+                log.warning("%s in %s is %s: %s", each.view, each.store, each.standing, each.problem)
+            elif self._looks % REPORT_EVERY == 0 or (before is not None and before.problem and not each.problem):
+                log.info(*_line(each))
 
     def _restart(self, due: Mapping[str, Lag]) -> None:
         for part, lag in due.items():
@@ -141,28 +145,42 @@ class Upkeep:
             )  # fmt: skip
             self.parts.restart(part)
 
+    def _note_kept(self, now: _Look) -> None:
+        for noted in self._kept.due(now.lags, self._views, time.monotonic()):
+            self.lags.generations.note_kept(*noted)
+
+    def _due(self, now: _Look, just_tried: Set[str]) -> list[str]:
+        """The views to replay now. just_tried: those that the start may have tried to build a moment ago."""
+        unbuilt, at = [view.name for view in self.unbuilt()], time.monotonic()
+        self._not_before |= dict.fromkeys(just_tried & set(unbuilt), at + FIRST_RETRY_S)
+        return [
+            name
+            for name in dict.fromkeys([*unbuilt, *self._to_replay(now.lags)])
+            if at > self._not_before.get(name, -math.inf) and self._repeats.may_replay(name, at)
+        ]
+
     def _to_replay(self, found: Sequence[Lag]) -> list[str]:
+        """The views that are lost, or that a replay brings up to date sooner."""
         # at these rates most checks rule out a replay without asking the registry
         if all(each.standing != "lost" and (each.lag_events or 0) < COUNTED_RECORDS for each in found):
             return []
         generations = self.lags.generations.all()
+        return to_replay(found, lambda lag: self._is_quicker_in_bulk(lag, generations))
 
-        def quicker(lag: Lag) -> bool:
-            view = self.lags.views.view(lag.view)
-            if view.has_own_query:  # it reads only what is missing, and a rebuild reads all by the same query
-                return False
-            size = self._arrivals.size(lag.position)
-            expected = self.bulk(view, size)
-            bulk = expected._replace(events_per_s=bulk_rate(lag.view, generations, expected.events_per_s))
-            live, arriving = self.rates.live(lag.view, lag.store), self._arrivals.per_s(lag.position)
-            return quicker_in_bulk(lag.lag_events or 0, size, live, bulk, arriving)
-
-        return to_replay(found, quicker)
+    def _is_quicker_in_bulk(self, lag: Lag, generations: Sequence[Generation]) -> bool:
+        view = self.lags.views.view(lag.view)
+        if view.has_own_query:  # it reads only what is missing, and a rebuild reads all by the same query
+            return False
+        size = self._arrivals.size(lag.position)
+        expected = self.bulk(view, size)
+        bulk = expected._replace(events_per_s=bulk_rate(lag.view, generations, expected.events_per_s))
+        live, arriving = self.rates.live(lag.view, lag.store), self._arrivals.per_s(lag.position)
+        return quicker_in_bulk(lag.lag_events or 0, size, live, bulk, arriving)
 
     def _replay(self, names: Sequence[str]) -> None:
         for name in names:
             log.warning("replaying %s: it is not built, or too far behind to catch up with patches", name)
-        left = dict.fromkeys(names)
+        left, self._replayed = dict.fromkeys(names), True
         try:
             with self.replaying() as replay:
                 for view, outcome in replay([self.lags.views.view(name) for name in names]):
@@ -185,6 +203,24 @@ class Upkeep:
                 name, in_a_row, pause_s,
             )  # fmt: skip
             self.lags.generations.note_pause(self.lags.views.view(name), in_a_row, pause_s)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What a check has found: the ends of sources, and views by name and store. at: seconds of the monotonic clock."""
+
+    ends: Mapping[str, int]
+    at: float
+    found: Mapping[tuple[str, str], Lag]
+
+    @property
+    def lags(self) -> list[Lag]:
+        """The state of all views."""
+        return list(self.found.values())
+
+    def of(self, lag: Lag) -> Lag | None:
+        """The state of the same view in the same store."""
+        return self.found.get((lag.view, lag.store))
 
 
 def to_replay(lags: Iterable[Lag], quicker: Callable[[Lag], bool]) -> list[str]:

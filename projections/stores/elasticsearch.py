@@ -129,7 +129,7 @@ class ElasticsearchStore:
                 continue
             except IndexGone as error:
                 self._ledgers.forget(target)
-                raise GenerationMissing(target.view.name, target.generation) from error
+                raise GenerationMissing(*target.id) from error
             for partition, ledger in advanced.items():
                 known[partition].ledger, known[partition].dirty = ledger, True
             return bool(fresh)
@@ -189,4 +189,4 @@ class ElasticsearchStore:
         return self._opened
 
     def _index(self, target: Target) -> str:
-        return index_name(self._settings.environment, target.view.name, target.generation)
+        return index_name(self._settings.environment, *target.id)

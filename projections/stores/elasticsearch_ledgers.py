@@ -186,7 +186,7 @@ def version_of(found: Mapping[str, Any]) -> Version:
 
 
 def _id(target: Target, partition: int) -> str:
-    return ledger_document(target.view.name, target.generation, partition)
+    return ledger_document(*target.id, partition)
 
 
 def _source(target: Target, partition: int, ledger: Ledger) -> dict[str, Any]:

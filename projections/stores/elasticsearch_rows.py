@@ -24,32 +24,32 @@ class ElasticsearchRows:
         self._settings = settings
 
     def rows(self, target: Target) -> Rows:
-        index = index_name(self._settings.environment, target.view.name, target.generation)
+        index = index_name(self._settings.environment, *target.id)
         with translated(), Elasticsearch(self._settings.elasticsearch, request_timeout=60) as client:
             try:
                 client.indices.refresh(index=index)
             except NotFoundError as error:
-                raise GenerationMissing(target.view.name, target.generation) from error
+                raise GenerationMissing(*target.id) from error
             for hit in helpers.scan(client, index=index, size=CHUNK_ROWS):
                 yield _of_document(target, hit["_source"])
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        index = index_name(self._settings.environment, target.view.name, target.generation)
+        index = index_name(self._settings.environment, *target.id)
         with translated(), Elasticsearch(self._settings.elasticsearch, request_timeout=60) as client:
             answer = client.mget(index=index, ids=[document_id(key) for key in keys])
         try:
             found = documents(answer.body)
         except IndexGone as error:
-            raise GenerationMissing(target.view.name, target.generation) from error
+            raise GenerationMissing(*target.id) from error
         return dict(_of_document(target, each["_source"]) for each in found if each["found"])
 
     def size(self, target: Target) -> Size:
-        index = index_name(self._settings.environment, target.view.name, target.generation)
+        index = index_name(self._settings.environment, *target.id)
         with translated(), Elasticsearch(self._settings.elasticsearch, request_timeout=60) as client:
             try:
                 stats = client.indices.stats(index=index, metric=["docs", "store"])["_all"]
             except NotFoundError as error:
-                raise GenerationMissing(target.view.name, target.generation) from error
+                raise GenerationMissing(*target.id) from error
         return Size(stats["primaries"]["docs"]["count"], stats["total"]["store"]["size_in_bytes"])
 
 

@@ -56,7 +56,7 @@ def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapp
     for partition, batch in batches.items():
         ledger = found.get(partition)
         if ledger is None:
-            raise GenerationMissing(target.view.name, target.generation)
+            raise GenerationMissing(*target.id)
         if ledger.next_offset < batch.first_offset:
             raise LedgerWentBack(store, target.view.name, partition, batch.first_offset, ledger.next_offset)
 

@@ -72,7 +72,7 @@ class MemoryStore:
         for target in targets:
             held = self._memory.generations.get(target.id)
             if held is None:
-                raise GenerationMissing(target.view.name, target.generation)
+                raise GenerationMissing(*target.id)
             ledgers.check(self.name, target, held.ledgers, batches)
             held = held.copy()
             for partition, batch in batches.items():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 from projections.settings import StoreSettings
-from projections.stores.row_reader import RowReader
+from projections.stores.rankings import ranked_of
+from projections.stores.row_reader import Compared, RowReader
 from projections.stores.store import ViewStore
 from projections.view import View
 
@@ -39,12 +40,8 @@ def open_store(name: str, settings: StoreSettings) -> ViewStore:
 @contextmanager
 def opened(view: View, settings: StoreSettings) -> Iterator[list[ViewStore]]:
     """The stores of a view."""
-    stores = [open_store(each.name, settings) for each in view.stores]
-    try:
-        yield stores
-    finally:
-        for store in stores:
-            store.close()
+    with ExitStack() as closing_all:
+        yield [closing_all.enter_context(closing(open_store(each.name, settings))) for each in view.stores]
 
 
 def open_reader(name: str, settings: StoreSettings) -> RowReader:
@@ -68,6 +65,16 @@ def open_reader(name: str, settings: StoreSettings) -> RowReader:
             return TopicRows(settings)
         case _:
             raise _unknown(name)
+
+
+def compared_of(name: str, view: View, settings: StoreSettings) -> dict[str, Compared]:
+    """What can be compared of a view in the store with this name: rows, and in Valkey the entries of rankings."""
+    found = {name: Compared(open_reader(name, settings))}
+    if name == "valkey" and ranked_of(view):
+        from projections.stores.valkey_rankings import ValkeyRankings, row_of  # noqa: PLC0415
+
+        found["valkey rankings"] = Compared(ValkeyRankings(settings), row_of)
+    return found
 
 
 def _unknown(name: str) -> ValueError:

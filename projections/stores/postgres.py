@@ -58,13 +58,13 @@ class PostgresStore:
             connection.execute(_raw(postgres_ddl.create_table(self._settings.environment, target)))
             for partition, offset in patch_starts.items():
                 applied = Jsonb(places_to_json(ledgers.initial_ledger(bulk_ends, offset).applied))
-                values = (target.view.name, target.generation, partition, offset, applied)
+                values = (*target.id, partition, offset, applied)
                 connection.execute(self._sql(postgres_ddl.CREATE_LEDGER), values)
 
     def bulk_writer(self, target: Target) -> BulkWriter:
         from projections.stores.postgres_bulk import PostgresWriter  # noqa: PLC0415 - with Arrow, for rebuilds only
 
-        table = table_name(target.view.name, target.generation)
+        table = table_name(*target.id)
         view = target.view
         kinds = {field.name: field.type for field in view.layout.fields}
         derived = {name: (shown, view.types[name]) for name, shown in view.layout.derived.items()}
@@ -98,13 +98,13 @@ class PostgresStore:
         with self._transaction() as connection:
             ledger = connection.execute("SELECT to_regclass(%s)", [f"{self._settings.environment}.ledger"]).fetchone()
             if ledger is not None and ledger[0] is not None:
-                values = (target.view.name, target.generation)
+                values = target.id
                 connection.execute(self._sql(postgres_ddl.DROP_LEDGER), values)
             PlainName(connection, self._settings.environment, target).drop()
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        table = sql.Identifier(self._settings.environment, table_name(target.view.name, target.generation))
-        values = (target.view.name, target.generation, table.as_string())
+        table = sql.Identifier(self._settings.environment, table_name(*target.id))
+        values = (*target.id, table.as_string())
         try:
             with self._transaction() as connection:
                 rows = connection.execute(self._sql(postgres_ddl.READ_LEDGERS), values).fetchall()
@@ -122,11 +122,11 @@ class PostgresStore:
         except psycopg.errors.UndefinedTable as error:
             for target in targets:
                 if not self.ledgers(target):
-                    raise GenerationMissing(target.view.name, target.generation) from error
+                    raise GenerationMissing(*target.id) from error
             raise
 
     def _apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
-        by_name = {(target.view.name, target.generation): target for target in targets}
+        by_name = {target.id: target for target in targets}
         # two round trips: one to lock and read the ledgers and read the rows, one for all writes; and if the rows are
         # large, one per further group of rows
         with self._transaction(pipelined=True) as connection:

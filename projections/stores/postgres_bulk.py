@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import adbc_driver_manager as adbc  # not its `dbapi`, which imports pandas where it is installed
@@ -13,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from projections.errors import StoreUnavailable, Unloadable
+from projections.errors import ProjectionError, StoreUnavailable, Unloadable
 from projections.stores.arrow import ARROW_TYPES, arrow_array
 from projections.stores.ledgers import loadable
 from projections.stores.names import NUL, REPLACEMENT
@@ -47,46 +48,31 @@ class PostgresWriter:
         first = next(rows, None)
         if first is None:
             return 0
-        written, refused = 0, list[Unloadable]()
-
-        def counted() -> Iterator[pa.RecordBatch]:
-            nonlocal written
-            batch: pa.RecordBatch | None = first
-            while batch is not None:
-                written += batch.num_rows
-                try:
-                    stored = self._stored(batch)
-                except Unloadable as error:
-                    refused.append(error)  # of an error in here, ADBC keeps the text only
-                    raise
-                yield stored
-                batch = next(rows, None)
-
-        reader = pa.RecordBatchReader.from_batches(self._stored(first).schema, counted())
+        stored = _Stored(self._stored, chain([first], rows))
         try:
-            with (
-                adbc_driver_postgresql.connect(self.url) as database,
-                adbc.AdbcConnection(database) as connection,
-                adbc.AdbcStatement(connection) as statement,
-            ):
-                statement.set_options(
-                    **{
-                        adbc.StatementOptions.INGEST_TARGET_TABLE.value: self.table,
-                        adbc.StatementOptions.INGEST_TARGET_DB_SCHEMA.value: self.schema,
-                        adbc.StatementOptions.INGEST_MODE.value: adbc.INGEST_OPTION_MODE_APPEND,
-                    }
-                )
-                statement.bind_stream(reader)
-                statement.execute_update()
+            self._copy(pa.RecordBatchReader.from_batches(self._stored(first).schema, iter(stored)))
         except adbc.Error as error:
-            if refused:
-                raise refused[0] from error
-            if of_data(error.sqlstate):
-                raise Unloadable(NAME, str(error)) from error
-            if isinstance(error, adbc.OperationalError):
-                raise StoreUnavailable(NAME, str(error)) from error
-            raise
-        return written
+            problem = stored.refused or _meaning(error)
+            if problem is None:
+                raise
+            raise problem from error
+        return stored.written
+
+    def _copy(self, rows: pa.RecordBatchReader) -> None:
+        with (
+            adbc_driver_postgresql.connect(self.url) as database,
+            adbc.AdbcConnection(database) as connection,
+            adbc.AdbcStatement(connection) as statement,
+        ):
+            statement.set_options(
+                **{
+                    adbc.StatementOptions.INGEST_TARGET_TABLE.value: self.table,
+                    adbc.StatementOptions.INGEST_TARGET_DB_SCHEMA.value: self.schema,
+                    adbc.StatementOptions.INGEST_MODE.value: adbc.INGEST_OPTION_MODE_APPEND,
+                }
+            )
+            statement.bind_stream(rows)
+            statement.execute_update()
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the table's form: derived columns, tallies as JSON text, points binary, no NUL in text."""
@@ -121,6 +107,31 @@ class PostgresWriter:
             else:
                 columns[name] = arrow_array(values, ARROW_TYPES[kind])
         return columns
+
+
+@dataclass
+class _Stored:
+    """Batches in the form that `form` gives them. refused: its error, of which ADBC keeps the text only."""
+
+    form: Callable[[pa.RecordBatch], pa.RecordBatch]
+    batches: Iterable[pa.RecordBatch]
+    written: int = 0
+    refused: Unloadable | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self.batches:
+            self.written += batch.num_rows
+            try:
+                yield self.form(batch)
+            except Unloadable as error:
+                self.refused = error
+                raise
+
+
+def _meaning(error: adbc.Error) -> ProjectionError | None:
+    if of_data(error.sqlstate):
+        return Unloadable(NAME, str(error))
+    return StoreUnavailable(NAME, str(error)) if isinstance(error, adbc.OperationalError) else None
 
 
 def _point(place: dict[str, Any] | None) -> bytes | None:

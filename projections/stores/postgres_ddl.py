@@ -71,7 +71,7 @@ def create_table(schema: str, target: Target) -> str:
 
 def index_statements(schema: str, target: Target) -> list[str]:
     """The primary key, then the secondary indexes that the view declares."""
-    view, table = target.view, table_name(target.view.name, target.generation)
+    view, table = target.view, table_name(*target.id)
     statements = [f'ALTER TABLE {_table(schema, target)} ADD CONSTRAINT "{table}_pk" PRIMARY KEY ("{view.key_name}")']
     for number, columns in enumerate(_indexes(target)):
         listed = ", ".join(map(_indexed, columns))
@@ -91,7 +91,7 @@ def without_long_rows(schema: str, target: Target) -> list[str]:
         for columns in ((target.view.key_name,), *_indexes(target))
     ]
     long = " OR ".join(f"{size} > {SAFE_INDEX_BYTES}" for size in sizes)
-    table, name = _table(schema, target), f"{table_name(target.view.name, target.generation)}_l"
+    table, name = _table(schema, target), f"{table_name(*target.id)}_l"
     return [
         f'ALTER TABLE {table} RENAME TO "{name}"',
         create_table(schema, target),
@@ -151,4 +151,4 @@ def upsert(schema: str, target: Target) -> str:
 
 
 def _table(schema: str, target: Target) -> str:
-    return f'"{schema}"."{table_name(target.view.name, target.generation)}"'
+    return f'"{schema}"."{table_name(*target.id)}"'

@@ -71,7 +71,7 @@ class PlainName:
     def __init__(self, connection: psycopg.Connection[Any], schema: str, target: Target) -> None:
         self._connection, self._target = connection, target
         self._schema, self._name = schema, sql.Identifier(schema, target.view.name)
-        self._table = sql.Identifier(schema, table_name(target.view.name, target.generation))
+        self._table = sql.Identifier(schema, table_name(*target.id))
 
     def publish(self) -> None:
         """Let the view show the target. Its grants, owner, options and dependent objects stay.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -42,36 +43,25 @@ class PostgresRows:
             return dict(row_of(target, row) for row in found)
 
     def size(self, target: Target) -> Size:
-        table = sql.Identifier(self._settings.environment, table_name(target.view.name, target.generation))
+        table = sql.Identifier(self._settings.environment, table_name(*target.id))
         with self._connected(target) as connection:
             row = connection.execute(SIZE, [table.as_string(connection)]).fetchone()
         if row is None:
-            raise GenerationMissing(target.view.name, target.generation)
+            raise GenerationMissing(*target.id)
         rows, size_bytes = row
         return Size(rows if rows >= 0 else None, size_bytes)
 
-    def _connected(self, target: Target) -> Any:
-        return _Translated(self._settings.postgres, target)
-
-
-class _Translated:
-    """A connection that raises Headwater's errors."""
-
-    def __init__(self, url: str, target: Target) -> None:
-        self._url, self._target = url, target
-
-    def __enter__(self) -> psycopg.Connection[Any]:
+    @contextmanager
+    def _connected(self, target: Target) -> Iterator[psycopg.Connection[Any]]:
+        """A connection that raises Headwater's errors."""
         try:
-            self._connection = psycopg.connect(self._url, connect_timeout=3, options="-c timezone=UTC")
+            with closing(
+                psycopg.connect(self._settings.postgres, connect_timeout=3, options="-c timezone=UTC")
+            ) as connection:
+                yield connection
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+            raise GenerationMissing(*target.id) from error
         except psycopg.OperationalError as error:
-            raise StoreUnavailable(NAME, str(error).strip()) from error
-        return self._connection
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._connection.close()
-        if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
-            raise GenerationMissing(self._target.view.name, self._target.generation) from error
-        if isinstance(error, psycopg.OperationalError):
             raise StoreUnavailable(NAME, str(error).strip()) from error
 
 
@@ -84,7 +74,7 @@ def _select(environment: str, target: Target, condition: sql.SQL | sql.Composed)
     names = (target.view.key_name, *(field.name for field in target.view.layout.fields))
     return sql.SQL("SELECT {} FROM {} WHERE {}").format(
         sql.SQL(", ").join(map(sql.Identifier, names)),
-        sql.Identifier(environment, table_name(target.view.name, target.generation)),
+        sql.Identifier(environment, table_name(*target.id)),
         condition,
     )
 

@@ -36,6 +36,19 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
+class Member(NamedTuple):
+    """A row in a sorted set. exact: the number before its key, if the score is inexact."""
+
+    key: str
+    exact: int | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """As it is stored."""
+        exact = b"" if self.exact is None else (self.exact + 2**64).to_bytes(EXACT_BYTES, "big")
+        return exact + self.key.encode()
+
+
 class Place(NamedTuple):
     """Where a row is in a sorted set."""
 
@@ -67,10 +80,16 @@ class Ranked:
             return Place(math.inf, key.encode())
         if self.ranking.descending:
             score = -score
-        exact = b""
-        if self.exact_bytes and abs(score) >= INEXACT:
-            exact = (int(score) + 2**64).to_bytes(self.exact_bytes, "big")
-        return Place(float(score), exact + key.encode())
+        exact = int(score) if self.exact_bytes and abs(score) >= INEXACT else None
+        return Place(float(score), Member(key, exact).raw)
+
+    def read(self, member: bytes, score: float) -> Member:
+        """The row at a place."""
+        if self.exact_bytes and INEXACT <= abs(score) < math.inf:
+            exact = int.from_bytes(member[: self.exact_bytes], "big") - 2**64
+            if -(2**63) <= exact < 2**63:  # or others than Headwater wrote it
+                return Member(_text(member[self.exact_bytes :]), exact)
+        return Member(_text(member))
 
     def group(self, values: Sequence[Any]) -> str | None:
         """The text of these values of `within`, for the name of their set; None if one is null: then there is none."""
@@ -134,6 +153,10 @@ def changed_places(old: Mapping[str, Place], new: Mapping[str, Place]) -> Iterat
     for name, place in new.items():
         if old.get(name) != place:
             yield name, place.score, place.member
+
+
+def _text(key: bytes) -> str:
+    return key.decode(errors="backslashreplace")  # those that others than Headwater wrote
 
 
 def _canonical(value: Any) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from projections.stores.store import Target
 from projections.table.monoids import State
@@ -36,6 +36,13 @@ class RowReader(Protocol):
 
     def size(self, target: Target) -> Size:
         """The size without reading the rows; of the view, only the name is used."""
+
+
+class Compared(NamedTuple):
+    """What can be compared of a store. row_of: the key of the row that a key of the reader is about."""
+
+    reader: RowReader
+    row_of: Callable[[str], str] = str
 
 
 def without_empty(state: State) -> State:

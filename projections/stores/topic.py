@@ -76,7 +76,7 @@ class TopicStore:
     def publish(self, target: Target) -> None:
         """Returns at once: the loaders then bring the public topic to this generation."""
         with translated():
-            self._publications.publish(target.view.name, target.generation)
+            self._publications.publish(*target.id)
 
     def drop(self, target: Target) -> None:
         with translated():
@@ -94,7 +94,7 @@ class TopicStore:
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         with translated():
-            served = {(target.view.name, target.generation) for target in targets}
+            served = {target.id for target in targets}
             for place in [each for each in self._owned if each[:2] not in served]:
                 self._owned.pop(place).close()
             for target in targets:
@@ -137,7 +137,7 @@ class TopicStore:
         self._owned[place] = owned
 
     def _give_up(self, target: Target) -> None:
-        for place in [each for each in self._owned if each[:2] == (target.view.name, target.generation)]:
+        for place in [each for each in self._owned if each[:2] == target.id]:
             self._owned.pop(place).close()
 
 
@@ -164,4 +164,4 @@ def translated() -> Iterator[None]:
 
 
 def _place(target: Target, partition: int) -> tuple[str, int, int]:
-    return target.view.name, target.generation, partition
+    return *target.id, partition

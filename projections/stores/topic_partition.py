@@ -72,7 +72,7 @@ class OwnedPartition:
         self._topic, self._public = generation_topic(target), public_topic(target.view.name)
         self._rows = PublicRows(target)
         if not log.stored_ends(self._topic):
-            raise GenerationMissing(target.view.name, target.generation)
+            raise GenerationMissing(*target.id)
         published = publications.of(target.view.name, fresh=True)
         self._shows = _shown(published, target)
         self._writer = log.own(partition, building_role(target) if self._shows is None else showing_role(target))
@@ -160,7 +160,7 @@ class OwnedPartition:
     def _read_progress(self) -> Progress:
         value = self._log.last(self._topic, self._partition, LEDGER)
         if value is None:
-            raise GenerationMissing(self._target.view.name, self._target.generation)
+            raise GenerationMissing(*self._target.id)
         return progress_from_json(value)
 
     def _written(self, patch: Patch) -> _Written:
@@ -227,7 +227,7 @@ class OwnedPartition:
         self._write([])
         logger.info(
             "%s g%d: partition %d of its topic got %d changes in %.2f s",
-            self._target.view.name, self._target.generation, self._partition, len(changed), time.monotonic() - began,
+            *self._target.id, self._partition, len(changed), time.monotonic() - began,
         )  # fmt: skip
 
 

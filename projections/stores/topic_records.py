@@ -44,7 +44,7 @@ def public_topic(view: str) -> str:
 
 def generation_topic(target: Target) -> str:
     """The topic with the rows and ledgers of one generation."""
-    return topic_of(target.view.name, target.generation)
+    return topic_of(*target.id)
 
 
 def topic_of(view: str, generation: int) -> str:

@@ -25,7 +25,7 @@ class TopicRows:
     def rows(self, target: Target) -> Rows:
         with translated(), closing(KafkaLog(self._settings)) as log:
             if not read_ledgers(log, target):
-                raise GenerationMissing(target.view.name, target.generation)
+                raise GenerationMissing(*target.id)
             for partition in range(self._settings.patch_partitions):
                 for key, (_, state) in read_rows(log, target, partition).items():
                     yield key, without_empty(state)

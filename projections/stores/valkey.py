@@ -87,7 +87,7 @@ class ValkeyStore:
 
     def bulk_writer(self, target: Target) -> BulkWriter:
         environment = self._settings.environment
-        prefix = cache_key(environment, target.view.name, target.generation, "")
+        prefix = cache_key(environment, *target.id, "")
         rankings = Rankings.of(environment, target.view, target.generation)
         return ValkeyWriter(self._settings.valkey, prefix, DocumentForm.of(target.view), rankings)
 
@@ -100,7 +100,7 @@ class ValkeyStore:
             self._client.set(cache_pointer(self._settings.environment, target.view.name), target.generation)
 
     def drop(self, target: Target) -> None:
-        every = cache_generation(self._settings.environment, target.view.name, target.generation)
+        every = cache_generation(self._settings.environment, *target.id)
         with translated():
             # the ledger first: from here on nothing writes rows, and without the other nothing reads rankings
             self._client.unlink(self._ledgers_key(target), self._rankings_key(target))
@@ -112,9 +112,7 @@ class ValkeyStore:
                 self._client.unlink(*keys)
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        with translated():
-            entries = self._client.hgetall(self._ledgers_key(target))
-        return {int(partition): _ledger_from_json(entry) for partition, entry in entries.items()}
+        return self._look_up([target])[0]
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         advanced: list[tuple[Target, dict[int, Ledger]]] = []
@@ -146,7 +144,7 @@ class ValkeyStore:
 
     def _write_rows(self, target: Target, patches: dict[str, list[Patch]]) -> None:
         rows, environment = _Rows.of(target, self._settings.environment), self._settings.environment
-        names = {key: cache_key(environment, target.view.name, target.generation, key) for key in patches}
+        names = {key: cache_key(environment, *target.id, key) for key in patches}
         for _ in range(ATTEMPTS):
             found = self._read_rows([names[key] for key in patches])
             self._fault("rows read")
@@ -167,7 +165,7 @@ class ValkeyStore:
             self._groups.note(target, len(written), size)
             outcomes = self._run(WRITE_ROW, calls)
             if -1 in outcomes:
-                raise GenerationMissing(target.view.name, target.generation)
+                raise GenerationMissing(*target.id)
             patches = {key: patches[key] for key, outcome in zip(written, outcomes, strict=True) if outcome == 0}
             if not patches:
                 return
@@ -187,7 +185,7 @@ class ValkeyStore:
         ]
         if -1 in self._run(WRITE_LEDGER, calls):
             target = next(target for target, _ in advanced if not self.ledgers(target))
-            raise GenerationMissing(target.view.name, target.generation)
+            raise GenerationMissing(*target.id)
 
     def _run(self, script: str, calls: Sequence[tuple[Any, ...]]) -> list[int]:
         """The results of a script for each of `calls`; a call begins with the number of its keys, and the keys."""
@@ -208,10 +206,10 @@ class ValkeyStore:
             return [int(answer) for answer in pipeline.execute()]
 
     def _ledgers_key(self, target: Target) -> str:
-        return cache_ledger(self._settings.environment, target.view.name, target.generation)
+        return cache_ledger(self._settings.environment, *target.id)
 
     def _rankings_key(self, target: Target) -> str:
-        return cache_rankings(self._settings.environment, target.view.name, target.generation)
+        return cache_rankings(self._settings.environment, *target.id)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class ValkeyRows:
         self._settings = settings
 
     def rows(self, target: Target) -> Rows:
-        prefix = cache_key(self._settings.environment, target.view.name, target.generation, "")
+        prefix = cache_key(self._settings.environment, *target.id, "")
         with translated(), closing(connect(self._settings.valkey)) as client:
             names = client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)
             while chunk := list(islice(names, CHUNK_ROWS)):
@@ -33,7 +33,7 @@ class ValkeyRows:
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         environment = self._settings.environment
-        names = [cache_key(environment, target.view.name, target.generation, key) for key in keys]
+        names = [cache_key(environment, *target.id, key) for key in keys]
         with translated(), closing(connect(self._settings.valkey)) as client:
             return dict(_of_hashes(keys, self._states(client, names)))
 

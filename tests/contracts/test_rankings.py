@@ -29,9 +29,11 @@ from eventlog.envelope import Envelope, Position, encode, partition_of, timestam
 from projections import INTEGER, TEXT
 from projections.errors import Unloadable
 from projections.settings import StoreSettings
-from projections.stores.names import patch_key
+from projections.stores.names import cache_ranking, patch_key
 from projections.stores.rankings import ranked_of
 from projections.stores.store import Batch, Target
+from projections.stores.valkey_rankings import ValkeyRankings, row_of
+from projections.stores.valkey_rows import ValkeyRows
 from projections.stream.view import BATCH
 from projections.table.declared_stores import Cache, Postgres, Ranking
 from projections.table.expressions import Source
@@ -43,6 +45,7 @@ from projections.table.view import TableView
 from projections.testing.contracts import load
 from projections.testing.histories import PARTITIONS, Emission, History
 from projections.view import View
+from replay.comparison import compare
 from tests.contracts.opened_stores import OnPostgres, OnValkey
 from tests.contracts.test_view_stores import START, arrow, crashed_at, order_of
 from tests.contracts.view_histories import Put, Removed, Restored
@@ -261,6 +264,48 @@ def test_writers_that_race_leave_every_row_in_one_place(cache: OnValkey) -> None
         for done in [threads.submit(write, number) for number in range(3)]:
             done.result()
     check(cache, fold(VIEW, told.sources))
+
+
+def entries(cache: OnValkey, target: Target) -> dict[str, dict[str, Any]]:
+    """What `replay verify` compares; each entry is found again by its key."""
+    reader = ValkeyRankings(cache.settings)
+    found = dict(reader.rows(target))
+    assert reader.rows_of(target, list(found)) == found
+    return found
+
+
+def test_the_entries_of_rankings_are_the_places_of_rows(cache: OnValkey) -> None:
+    told, other = happened(31), Target(VIEW, 2)
+    load(cache.open(), TARGET, told, random.Random(1))
+    cache.open().create(other, {}, START)
+    load(cache.open(), other, told, random.Random(2))
+    found = entries(cache, TARGET)
+    assert found == entries(cache, other)
+    assert len(found) == sum(map(len, sets(cache).values()))
+    rows = fold(VIEW, told.sources)
+    assert {row_of(each) for each in found} == rows.keys()
+    large = next(key for key, row in rows.items() if abs(row["number"] or 0) > 2**53)
+    assert f'["-number",[],{orjson.dumps(large).decode()},{-rows[large]["number"]}]' in found
+
+
+def test_a_ranking_that_differs_from_its_rows_differs_from_that_of_another_generation(cache: OnValkey) -> None:
+    told, other = happened(37), Target(VIEW, 2)
+    cache.open().create(other, {}, START)
+    for target in (TARGET, other):
+        load(cache.open(), target, told, random.Random(1))
+    ranking = cache_ranking(cache.settings.environment, VIEW.name, 1, "-real", "")
+    (best, score), (lost, _) = (each for each in sets(cache)["-real"][:2])
+    with valkey.Valkey.from_url(cache.settings.valkey) as client:
+        client.zrem(ranking, lost)
+        client.zadd(ranking.replace("-real", "-number"), {b"huge": 1e30, b"y" * 20: -1e30})
+        client.zadd(ranking, {b"nobody": 5, best: score / 2, b"\xff": 0})
+    assert not compare(ValkeyRows(cache.settings), "rows", TARGET, other, lambda: frozenset).differences
+    found = compare(ValkeyRankings(cache.settings), "rankings", TARGET, other, lambda: frozenset, row_of)
+    differing = {tuple(orjson.loads(each.key)[::2]): (each.left, each.right) for each in found.sample}
+    changed = {("-real", key) for key in (best.decode(), lost.decode(), "nobody", "\\xff")}
+    assert differing.keys() == changed | {("-number", "huge"), ("-number", "y" * 20)}
+    assert differing["-real", best.decode()] == ({"score": score / 2}, {"score": score})
+    assert differing["-real", lost.decode()][0] is differing["-real", "nobody"][1] is None
 
 
 def test_bulk_and_live_make_the_same_sets(cache: OnValkey) -> None:

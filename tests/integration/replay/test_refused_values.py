@@ -19,6 +19,7 @@ from projections.errors import RebuildFailed
 from projections.folding import engine
 from projections.generations.building import Options
 from projections.generations.rebuild import Rebuilder
+from projections.generations.rollback import roll_back
 from projections.stores.open import open_reader
 from projections.stores.row_reader import without_empty
 from projections.stores.store import Target
@@ -182,7 +183,7 @@ def test_a_rollback_leaves_out_what_a_store_refuses(deployed: Deployed) -> None:
     first = rebuilder.rebuild(PLACES).generation
     rebuilder.rebuild(PLACES)
     deployed.append(EVENTS)
-    assert rebuilder.roll_back(PLACES).generation == first
+    assert roll_back(rebuilder, PLACES).generation == first
     assert letters(deployed).keys() == expected_letters(deployed)
     found = {store: rows(deployed, store, first) for store in REFUSED}
     assert {store: each["fine"]["puts"] for store, each in found.items()} == dict.fromkeys(REFUSED, 2)

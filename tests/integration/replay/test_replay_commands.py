@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import valkey
 
 from commands.handling.handler import dead_letter
 from eventlog.ports import Record
@@ -20,6 +21,7 @@ from eventlog.topics import COMMANDS, INBOX
 from projections.generations.building import Step
 from projections.generations.rebuild import Rebuilder
 from projections.loading.dead_letters import DeadLetters
+from projections.stores.names import cache_ranking
 from projections.stores.store import Target
 from projections.table.reference import fold
 from projections.table.view import TableView
@@ -108,7 +110,7 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
         assert (told.code, told.document["failed"]) == (0, []), told.complaint
         assert "by_group: compare" in told.complaint.splitlines(), "progress goes to standard error"
         (verified,) = told.document["views"]
-        assert {each["store"] for each in verified["stores"]} == set(deployed.servers)
+        assert {each["store"] for each in verified["stores"]} == {*deployed.servers, "valkey rankings"}
         assert all(each["rows"] > 0 and not each["differences"] for each in verified["stores"])
         deployed.rows_become_the_references(by_group)
 
@@ -116,6 +118,9 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
         with psycopg.connect(deployed.stores.postgres) as connection:
             connection.execute(f'UPDATE "{schema}".by_group__g1 SET total = total + 1 WHERE "group" = %s', ["a"])
             connection.execute(f'DELETE FROM "{schema}".by_group__g1 WHERE "group" = %s', ["b"])
+        ranking = cache_ranking(schema, "by_group", 1, "-total", "")
+        with valkey.Valkey.from_url(deployed.stores.valkey) as client:
+            ((last, _),) = client.zpopmax(ranking)
         with heartbeats(deployed, [by_group]):
             told = replay("verify", "by_group")
     assert told.code == 3
@@ -125,6 +130,8 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
     assert tampered["left"]["total"] == tampered["right"]["total"] + 1
     assert not found["elasticsearch"]["differences"]
     assert not found["valkey"]["differences"]
+    (unranked,) = found["valkey rankings"]["sample"]
+    assert (unranked["key"], unranked["left"]) == (f'["-total",[],"{last.decode()}"]', None)
 
     deployed.erase(deployed.sources[0])
     with deployed.served([by_group]), heartbeats(deployed, [by_group]):
@@ -227,7 +234,7 @@ def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters
     letters.flush()
     told = replay("dead-letters", "retry", "--all")
     retried = ["patches/postgres/by_thing@1/0/5", "process-inbox/0/3"]
-    assert told.document == {"retried": retried, "rebuilt": ["by_thing"], "commands": []}, told.complaint
+    assert told.document == {"retried": retried, "rebuilt": ["by_thing"], "commands": [], "failed": []}, told.complaint
     sent = [record for p in range(2) for record in deployed.log.read(INBOX, p, 0)]
     assert [(record.key, record.value) for record in sent] == [("p/O", b"an event")]
     told = replay("dead-letters", "retry", "commands/0/3")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Ranking
 from projections.table.expressions import Source
 from projections.testing.histories import history as history_of
 from tests.contracts.view_histories import Put, Removed, Restored, Taken, some_folds
 
 by_thing = some_folds("by_thing", "thing_id")
-by_group = some_folds("by_group", "group")
+by_group = replace(
+    some_folds("by_group", "group"), stores=(Postgres(), Elasticsearch(), Cache(rankings=(Ranking("-total"),)))
+)
 
 
 def things(length: int, seed: int = 1) -> list[Source]:

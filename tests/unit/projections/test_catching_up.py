@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from projections.errors import CannotCatchUp
-from projections.generations import building
-from projections.generations.building import NO_CLOSER_S, catch_up
+from projections.generations import catching_up
+from projections.generations.catching_up import NO_CLOSER_S, catch_up
 from projections.loading.loader import Loader
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target
@@ -55,7 +55,7 @@ def caught_up(load: Load, monkeypatch: pytest.MonkeyPatch) -> float:
     """The seconds until it has caught up."""
     store = MemoryStore(Memory())
     store.create(TARGET, {}, {0: 0})
-    monkeypatch.setattr(building, "time", load)
+    monkeypatch.setattr(catching_up, "time", load)
     catch_up(TARGET, [store], cast("list[Loader]", [Loading(load)]), load.ends, lambda *_: None)
     return load.now
 

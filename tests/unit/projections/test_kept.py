@@ -24,6 +24,7 @@ from projections.generations.lag import Lag
 from projections.generations.lags import Lags
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generation
+from projections.generations.rollback import roll_back
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
@@ -160,17 +161,17 @@ def test_a_generation_that_may_have_missed_deletions_is_not_rolled_back_to(
 ) -> None:
     stored(view, monkeypatch)
     monkeypatch.setattr(Rebuilder, "going_live", lambda self, build: nullcontext())
-    monkeypatch.setattr("projections.generations.rebuild.wait_for_loaders", lambda: None)
+    monkeypatch.setattr("projections.generations.rollback.wait_for_loaders", lambda: None)
     monkeypatch.setattr(Build, "catch_up", lambda *_: None)
     log, engine, queries = patched(), Engine(), None
     log.submit(Entry("events", "k", b"{}", 0), 0)
     registry: Any = Registry([made(view, 90, kept, "retired"), made(view, 1, 0, number=2)])
     rebuilder = Rebuilder(SETTINGS, StoreSettings(), log, registry, engine, queries)  # type: ignore[arg-type]
     if works:
-        assert rebuilder.roll_back(view).generation == 1
+        assert roll_back(rebuilder, view).generation == 1
         return
     with pytest.raises(RebuildFailed) as error:
-        rebuilder.roll_back(view)
+        roll_back(rebuilder, view)
     assert str(error.value).count("rebuild of") == 1
     assert f"run `replay rebuild {view.name}`" in str(error.value)
     assert f"it was last up to date at {ago(kept):%Y-%m-%d}" in str(error.value)

@@ -13,7 +13,7 @@ import pytest
 
 from eventlog.settings import LogSettings
 from projections.errors import CannotLoad, StoreUnavailable
-from projections.generations import building
+from projections.generations import catching_up
 from projections.loading import loader as loader_module
 from projections.loading import patch_reader
 from projections.loading.loader import Loader
@@ -142,10 +142,10 @@ def test_a_rebuild_does_not_wait_for_a_loader_that_has_left_its_generation_out(
     lost: str | None, first: int, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patch_reader, "Consumer", Patches(first))
-    monkeypatch.setattr(building, "LEDGERS_EVERY_S", 0.0)
+    monkeypatch.setattr(catching_up, "LEDGERS_EVERY_S", 0.0)
     target, store = Target(BY_GROUP, 1), Losing(Memory())
     store.create(target, {}, {0: 0, 1: 0})
     store.lost = lost
     loader = Loader(store, lambda: [target], LogSettings(), partitions=[0, 1])
     with running(loader.run), pytest.raises(CannotLoad, match=error):
-        building.catch_up(target, [store], [loader], lambda: {0: 1_000, 1: 0}, lambda *_: None)
+        catching_up.catch_up(target, [store], [loader], lambda: {0: 1_000, 1: 0}, lambda *_: None)

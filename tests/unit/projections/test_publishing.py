@@ -26,12 +26,26 @@ class Named:
     """A store of which only the plain name matters."""
 
     error: Exception | None = None
+    name: str = "a store"
     published: list[int] = field(default_factory=list)
 
     def publish(self, target: Target) -> None:
         if self.error is not None:
             raise self.error
         self.published.append(target.generation)
+
+
+@dataclass
+class Registry:
+    """Notes which generations are published. error: instead."""
+
+    error: Exception | None = None
+    noted: list[tuple[str, int]] = field(default_factory=list)
+
+    def note_published(self, view: str, generation: int) -> None:
+        if self.error is not None:
+            raise self.error
+        self.noted.append((view, generation))
 
 
 def test_every_store_is_tried_and_all_that_failed_are_named() -> None:
@@ -41,11 +55,27 @@ def test_every_store_is_tried_and_all_that_failed_are_named() -> None:
         Named(StoreUnavailable("Valkey", "gone")),
     ]
     done: list[int] = []
+    registry: Any = Registry()
     with pytest.raises(NotPublished, match=r"view mine depends on.*Valkey is unavailable.*replay publish by_thing"):
-        publish_everywhere(Target(BY_THING, 4), stores, done.append)
+        publish_everywhere(Target(BY_THING, 4), stores, registry, done.append)
     assert [each.published for each in stores] == [[], [4], []]
     assert done == [2]
-    publish_everywhere(Target(BY_THING, 5), stores[1:2])
+    assert registry.noted == []
+    publish_everywhere(Target(BY_THING, 5), stores[1:2], registry)
+    assert registry.noted == [(BY_THING.name, 5)]
+
+
+@pytest.mark.parametrize("at", ["store", "registry"])
+def test_any_error_after_the_swap_says_that_the_generation_is_live(at: str, caplog: pytest.LogCaptureFixture) -> None:
+    defect, away = ZeroDivisionError("a bug"), StoreUnavailable("PostgreSQL", "gone")
+    stores: Any = [Named(defect if at == "store" else None), Named()]
+    registry: Any = Registry(away if at == "registry" else None)
+    cause = "ZeroDivisionError: a bug" if at == "store" else "PostgreSQL is unavailable"
+    with pytest.raises(NotPublished, match=f'generation 4 of "by_thing" is live .*{cause}.*replay publish by_thing'):
+        publish_everywhere(Target(BY_THING, 4), stores, registry)
+    assert stores[1].published == [4]
+    told = [record.exc_info[1] for record in caplog.records if record.exc_info]
+    assert told == ([defect] if at == "store" else [])
 
 
 def test_a_plain_name_that_cannot_move_stops_no_start(

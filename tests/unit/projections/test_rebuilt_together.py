@@ -3,225 +3,40 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Set
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from eventlog.errors import LogUnavailable
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import OBSERVATIONS, PATCHES
-from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StoreUnavailable, StreamQueryFailed
-from projections.generations import builder, building, dropping
+from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
+from projections.generations import builder
 from projections.generations.building import Build, Options, Rebuilt
-from projections.generations.engine import BulkResult, Load, Ranges
+from projections.generations.engine import BulkResult
 from projections.generations.rebuild import MAX_TOGETHER, Rebuilder
-from projections.generations.registry import Generation
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
-from projections.stores import open as store_open
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import BulkWriter, Target
-from projections.table.declared_stores import Postgres
-from projections.table.patch import Patch
+from projections.stores.store import Target
 from projections.table.view import TableView
 from projections.view import View
-from tests.contracts.view_histories import BY_GROUP
 from tests.observed import gate_view
+from tests.unit.projections.rebuild_stage import (
+    AWAY,
+    SETTINGS,
+    Failing,
+    Registry,
+    Staged,
+    Store,
+    observed,
+    views,
+)
 
-AWAY = StoreUnavailable("PostgreSQL", "gone")
-SETTINGS = LogSettings(partitions=2, patch_partitions=2)
-
-
-@dataclass
-class Registry:
-    """Generations by view and number: their state."""
-
-    states: dict[tuple[str, int], str] = field(default_factory=dict)
-    held: set[str] = field(default_factory=set)
-
-    @contextmanager
-    def rebuilding(self, view: str) -> Iterator[Any]:
-        self.held.add(view)
-        try:
-            yield SimpleNamespace(check_held=lambda: None)
-        finally:
-            self.held.remove(view)
-
-    def of(self, view: str) -> list[Any]:
-        return [
-            SimpleNamespace(
-                generation=number,
-                state=state,
-                stores=["postgres"],
-                live_at=None,
-                created_at=number,
-                tag=f"{view}@1",
-                published=True,
-                fingerprint=gate_view().fingerprint,
-            )
-            for (name, number), state in self.states.items()
-            if name == view
-        ]
-
-    def live(self) -> dict[str, Generation]:
-        return {name: self.of(name)[-1] for (name, _), state in self.states.items() if state == "live"}
-
-    def begin(self, view: TableView, *_: object) -> Any:
-        self.states[view.name, 1] = "building"
-        return SimpleNamespace(generation=1)
-
-    def swap(self, view: str, generation: int, *, allow_older: bool) -> bool:
-        for name, number in self.states:
-            if name == view and self.states[name, number] == "live":
-                self.states[name, number] = "retired"
-        self.states[view, generation] = "live"
-        return True
-
-    def retire(self, view: str, generations: Sequence[int]) -> None: ...
-
-    def forget(self, view: str, generation: int) -> None:
-        del self.states[view, generation]
-
-    def note_published(self, view: str, generation: int) -> None: ...
-
-    def note_bulk(self, *_: object) -> None: ...
-
-
-class Store(MemoryStore):
-    """failing: by view, the method that fails and its error."""
-
-    def __init__(self, failing: Mapping[str, tuple[str, BaseException]]) -> None:
-        super().__init__(Memory())
-        self._failing = failing
-
-    def _fail(self, target: Target, method: str) -> None:
-        where, error = self._failing.get(target.view.name, ("", None))
-        if error is not None and where == method:
-            raise error
-
-    def create(self, target: Target, *more: Any) -> None:
-        self._fail(target, "create")
-        super().create(target, *more)
-
-    def bulk_writer(self, target: Target) -> BulkWriter:
-        self._fail(target, "bulk_writer")
-        return super().bulk_writer(target)
-
-    def finish(self, target: Target) -> Collection[str]:
-        self._fail(target, "finish")
-        return super().finish(target)
-
-    def publish(self, target: Target) -> None:
-        self._fail(target, "publish")
-        super().publish(target)
-
-    def drop(self, target: Target) -> None:
-        self._fail(target, "drop")
-        super().drop(target)
-
-    def close(self) -> None: ...
-
-
-@dataclass
-class Folded:
-    """An engine. passes: the views of each. failing: by view, why its load fails."""
-
-    failing: Mapping[str, BaseException]
-    passes: list[list[str]] = field(default_factory=list)
-
-    def bulk_load(self, loads: Sequence[Load[View]]) -> list[Any]:
-        self.passes.append([load.view.name for load in loads])
-        return [self.failing.get(load.view.name, BulkResult(1, 1, 0.1)) for load in loads]
-
-    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
-        raise NotImplementedError("by this engine")
-
-    def row_patches(self, load: Load[View], keys: Set[str]) -> Iterable[Patch]:
-        raise NotImplementedError  # nothing is refused here
-
-
-@dataclass
-class Queried:
-    """Queries of stream views. begun, ran: their generations. error: why they cannot run. lost: so is their state."""
-
-    begun: list[str] = field(default_factory=list)
-    ran: list[tuple[str, bool]] = field(default_factory=list)
-    error: Exception | None = None
-    lost: str | None = None
-
-    def why_lost(self, *_: object) -> str | None:
-        return self.lost
-
-    def begin(self, target: Target) -> None:
-        self.begun.append(target.tag)
-
-    @contextmanager
-    def running(self, target: Target, *, anew: bool) -> Iterator[None]:
-        if self.error is not None:
-            raise self.error
-        self.ran.append((target.tag, anew))
-        yield
-
-
-@dataclass
-class Stage:
-    """A deployment in memory. failing: by view, the phase that fails and its error."""
-
-    failing: dict[str, tuple[str, BaseException]] = field(default_factory=dict)
-    registry: Registry = field(default_factory=Registry)
-    log: MemoryLog = field(default_factory=lambda: MemoryLog(partitions=2))
-    engine: Folded = field(init=False)
-    queries: Queried = field(default_factory=Queried)
-
-    def __post_init__(self) -> None:
-        loads = {view: error for view, (phase, error) in self.failing.items() if phase == "load"}
-        self.engine = Folded(loads)
-
-    @property
-    def rebuilder(self) -> Rebuilder:
-        generations: Any = self.registry
-        return Rebuilder(SETTINGS, StoreSettings(), self.log, generations, self.engine, self.queries)
-
-
-@pytest.fixture
-def staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, tuple[str, BaseException]]], Stage]:
-    @contextmanager
-    def no_loaders(*_: object) -> Iterator[list[Any]]:
-        yield []
-
-    def stage(failing: dict[str, tuple[str, BaseException]]) -> Stage:
-        made, store = Stage(failing), Store(failing)
-        for module in (dropping, store_open):
-            monkeypatch.setattr(module, "open_store", lambda *_: store)
-        monkeypatch.setattr(builder, "loading", no_loaders)
-        monkeypatch.setattr(builder, "HAND_OVER_S", 0.0)
-        monkeypatch.setattr(building, "INDEX_AWAY_S", 0.05)
-        monkeypatch.setattr(building, "RETRY_S", 0.0)
-        monkeypatch.setattr(Build, "catch_up", lambda *_: None)
-        monkeypatch.setattr(Build, "bulk", _load)
-        return made
-
-    return stage
-
-
-def _load(build: Build) -> Load[View]:
-    """That of a log with events."""
-    return Load(build.target.view, build.ranges, [each.bulk_writer(build.target) for each in build.stores])
-
-
-def views(*names: str) -> list[TableView]:
-    return [replace(BY_GROUP, name=name, stores=(Postgres(),)) for name in names]
-
-
-FAILING: dict[str, tuple[str, BaseException]] = {
+FAILING: Failing = {
     "at_create": ("create", AWAY),
     "at_bulk": ("bulk_writer", AWAY),
     "at_load": ("load", BulkLoadFailed("at_load", "no space")),
@@ -230,9 +45,7 @@ FAILING: dict[str, tuple[str, BaseException]] = {
 }
 
 
-def test_each_view_that_fails_is_named_and_the_others_go_live(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
-) -> None:
+def test_each_view_that_fails_is_named_and_the_others_go_live(staged: Staged) -> None:
     stage = staged(FAILING)
     stage.registry.states = {("first", 0): "live", ("at_index", 0): "live"}
     outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all(views("first", *FAILING, "last"))}
@@ -252,7 +65,7 @@ def test_each_view_that_fails_is_named_and_the_others_go_live(
     assert stage.registry.held == set()
 
 
-UNFORESEEN: dict[str, tuple[str, BaseException]] = {
+UNFORESEEN: Failing = {
     "at_start": ("begin", KeyError("no such table")),
     "at_create": ("create", KeyError("no such table")),
     "at_bulk": ("bulk_writer", ZeroDivisionError("a bug")),
@@ -262,7 +75,7 @@ UNFORESEEN: dict[str, tuple[str, BaseException]] = {
 
 
 def test_an_error_that_nobody_foresaw_fails_its_own_view(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+    staged: Staged,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -287,9 +100,7 @@ def test_an_error_that_nobody_foresaw_fails_its_own_view(
     assert told == {error for _, error in UNFORESEEN.values()}, "with a traceback"
 
 
-def test_an_engine_with_a_defect_fails_the_views_that_it_folds(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_with_a_defect_fails_the_views_that_it_folds(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
     def dead(*_: object) -> list[Any]:
         raise ZeroDivisionError("a bug")
 
@@ -303,9 +114,7 @@ def test_an_engine_with_a_defect_fails_the_views_that_it_folds(
 
 
 @pytest.mark.parametrize("realtime", [False, True])
-def test_a_query_with_a_defect_fails_its_own_view(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage], realtime: bool
-) -> None:
+def test_a_query_with_a_defect_fails_its_own_view(staged: Staged, realtime: bool) -> None:
     stage = staged({})
     observed(stage, "passed/s1/1")
     stage.queries.error = NotImplementedError("by this engine")
@@ -315,11 +124,72 @@ def test_a_query_with_a_defect_fails_its_own_view(
         assert f'rebuild of "{name}" failed during bulk: NotImplementedError: by this engine' in str(outcomes[name])
 
 
+KINDS: dict[str, View] = {
+    "folded": views("failing")[0],
+    "stream": replace(gate_view(), name="failing"),
+    "realtime": replace(gate_view(realtime=True), name="failing"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("error", [AWAY, KeyError("a bug")], ids=["away", "a bug"])
+@pytest.mark.parametrize("at", ["lock", "open", "drop", "registry", "create"])
+def test_a_view_that_fails_before_its_build_begins_is_named_and_stops_no_other(
+    staged: Staged,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    error: Exception,
+    at: str,
+) -> None:
+    stage = staged({"failing": (at, error)})
+    broken = {"lock": (stage.registry, "rebuilding"), "registry": (stage.registry, "begin")}
+    if at in broken:
+        fail_for("failing", *broken[at], error, monkeypatch)
+    if at == "open":
+        fail_for("failing", builder, "opened", error, monkeypatch)
+    if at == "drop":  # what an interrupted rebuild has left
+        stage.registry.states = {("failing", 0): "building"}
+    before = dict(stage.registry.states)
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all([KINDS[kind], *views("a"), gate_view()])}
+    assert isinstance(outcomes["failing"], RebuildFailed)
+    assert f'rebuild of "failing" failed during {"create" if at == "create" else "start"}: ' in str(outcomes["failing"])
+    assert {name for name, each in outcomes.items() if isinstance(each, Rebuilt)} == {"a", "gates"}
+    assert stage.registry.states == before | {("a", 1): "live", ("gates", 1): "live"}
+    assert stage.registry.held == set()
+
+
+def fail_for(view: str, owner: Any, method: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a method that takes a view, or its name, first raise `error` for this one."""
+    works = getattr(owner, method)
+
+    def fails(of: View | str, *more: object) -> Any:
+        if view in (of, getattr(of, "name", None)):
+            raise error
+        return works(of, *more)
+
+    monkeypatch.setattr(owner, method, fails)
+
+
+def test_a_query_that_cannot_begin_elsewhere_fails_its_own_view(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(target: Target) -> None:
+        if target.view.name == "gates":
+            raise PermissionError("the folder of checkpoints")
+
+    stage = staged({})
+    monkeypatch.setattr(stage.queries, "begin", begin)
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all([gate_view(), gate_view(name="doors")])}
+    assert 'rebuild of "gates" failed during index: the folder of checkpoints' in str(outcomes["gates"])
+    assert isinstance(outcomes["doors"], Rebuilt)
+    assert stage.registry.states == {("doors", 1): "live"}
+
+
 @pytest.mark.parametrize(("rows", "refused", "fails"), [
     (0, 10, False), (0, 11, True), (1, 11, False), (0, 10_001, True), (89_999, 10_001, True), (90_010, 10_001, False),
 ])  # fmt: skip
 def test_a_store_that_refuses_most_rows_fails_the_view(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+    staged: Staged,
     monkeypatch: pytest.MonkeyPatch,
     rows: int,
     refused: int,
@@ -344,8 +214,23 @@ def test_a_store_that_refuses_most_rows_fails_the_view(
         assert added == [refused]
 
 
+def test_an_error_after_the_swap_is_told_and_the_rebuild_has_been_made(
+    staged: Staged, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = staged({})
+    observed(stage, "passed/s1/1")
+    stage.queries.last = StreamQueryFailed("gates@1.g1", "Spark does not answer")
+    stage.registry.states = {("gates", 0): "live"}
+    ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])
+    assert isinstance(outcome, Rebuilt)
+    assert stage.registry.states == {("gates", 0): "retired", ("gates", 1): "live"}
+    assert 'generation 1 of "gates" is live; an error came after that: ' in caplog.text
+    assert "Spark does not answer" in caplog.text
+    assert "untouched" not in caplog.text
+
+
 def test_a_store_that_is_slow_to_build_indexes_is_asked_again_and_the_log_is_read_once(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+    staged: Staged,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -363,9 +248,7 @@ def test_a_store_that_is_slow_to_build_indexes_is_asked_again_and_the_log_is_rea
     assert caplog.text.count("PostgreSQL is unavailable: gone") == 2
 
 
-def test_a_log_that_is_away_fails_every_view_by_name(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_is_away_fails_every_view_by_name(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> int:
         raise LogUnavailable("reading the end", "no broker")
 
@@ -378,9 +261,7 @@ def test_a_log_that_is_away_fails_every_view_by_name(
         assert f'"{view.name}" failed during start: the log is unavailable' in str(outcome)
 
 
-def test_many_views_take_several_passes_and_an_interruption_leaves_nothing(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
-) -> None:
+def test_many_views_take_several_passes_and_an_interruption_leaves_nothing(staged: Staged) -> None:
     stage = staged({"view_17": ("finish", KeyboardInterrupt())})
     names = [f"view_{number}" for number in range(MAX_TOGETHER + 3)]
     done = []
@@ -395,7 +276,7 @@ def test_many_views_take_several_passes_and_an_interruption_leaves_nothing(
 
 
 def test_the_first_start_builds_the_views_that_can_be_built_and_names_the_others(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
+    staged: Staged,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
@@ -437,7 +318,7 @@ class Running:
 
 @pytest.mark.parametrize("running", [{"postgres"}, {"elasticsearch", "live"}])
 def test_a_replay_waits_for_loaders_only_if_they_run(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage], monkeypatch: pytest.MonkeyPatch, running: set[str]
+    staged: Staged, monkeypatch: pytest.MonkeyPatch, running: set[str]
 ) -> None:
     stage = staged({})
     stage.registry.states = {("far", 0): "live", ("lost", 0): "live"}
@@ -450,13 +331,7 @@ def test_a_replay_waits_for_loaders_only_if_they_run(
     assert stage.engine.passes == [["far", "lost"]]
 
 
-def observed(stage: Stage, key: str) -> None:
-    stage.log.submit(Entry(OBSERVATIONS, key, b"{}", 1), 1).result()
-
-
-def test_a_stream_view_is_built_by_its_own_query_after_the_folded_views(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
-) -> None:
+def test_a_stream_view_is_built_by_its_own_query_after_the_folded_views(staged: Staged) -> None:
     stage = staged({})
     observed(stage, "heartbeat/1")
     ((_, first),) = stage.rebuilder.rebuild_all([gate_view()])
@@ -472,9 +347,7 @@ def test_a_stream_view_is_built_by_its_own_query_after_the_folded_views(
     assert list(stage.rebuilder.rebuild_all([])) == []
 
 
-def test_a_stream_view_whose_query_fails_leaves_the_live_generation(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
-) -> None:
+def test_a_stream_view_whose_query_fails_leaves_the_live_generation(staged: Staged) -> None:
     stage = staged({})
     observed(stage, "passed/s1/1")
     stage.registry.states = {("gates", 0): "live"}
@@ -485,52 +358,3 @@ def test_a_stream_view_whose_query_fails_leaves_the_live_generation(
     assert stage.registry.held == set()
     with pytest.raises(RebuildFailed, match='"gates" is a stream view, which is only built from all records'):
         stage.rebuilder.build_part(gate_view(), "part", Options())
-
-
-def two_generations(stage: Stage) -> None:
-    """Of `gates`: the first one can be rolled back to."""
-    ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])
-    assert isinstance(outcome, Rebuilt)
-    stage.registry.states = {("gates", 1): "retired", ("gates", 2): "live"}
-
-
-def test_a_stream_view_is_rolled_back_by_its_query(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
-) -> None:
-    stage = staged({})
-    two_generations(stage)
-    assert stage.rebuilder.roll_back(gate_view()).generation == 1
-    assert stage.queries.ran == [("gates@1.g1", False)]
-    assert stage.registry.states == {("gates", 1): "live", ("gates", 2): "retired"}
-
-
-def test_a_stream_view_is_not_rolled_back_without_its_state(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
-) -> None:
-    stage = staged({})
-    two_generations(stage)
-    stage.queries.lost = "is older than its rows"
-    with pytest.raises(RebuildFailed) as failed:
-        stage.rebuilder.roll_back(gate_view())
-    assert str(failed.value) == (
-        'rebuild of "gates" failed during start: its state is older than its rows: run `replay rebuild gates`; '
-        "the live generation is untouched"
-    )
-    assert stage.queries.ran == []
-    assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
-
-
-def test_a_stream_view_is_not_rolled_back_if_patches_that_it_needs_are_gone(
-    staged: Callable[[dict[str, tuple[str, BaseException]]], Stage],
-) -> None:
-    stage = staged({})
-    two_generations(stage)
-    for _ in range(3):
-        stage.log.submit(Entry(PATCHES, "progress/0", b"{}", 1), 1).result()
-    stage.log.delete(PATCHES, 1, 2)
-    with pytest.raises(
-        RebuildFailed, match="during start: the patches that it needs are gone: run `replay rebuild gates`"
-    ):
-        stage.rebuilder.roll_back(gate_view())
-    assert stage.queries.ran == [], "it would wait for loaders that leave the generation out"
-    assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}

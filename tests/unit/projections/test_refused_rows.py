@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from eventlog.settings import LogSettings
 from projections.errors import BulkLoadFailed, GenerationMissing, RefusedPatch, StoreUnavailable, Unloadable
 from projections.folding import combining, writing
 from projections.folding.compiled import compiled
 from projections.folding.program import Program
 from projections.folding.tasks import groups, share_of, write
 from projections.folding.writing import Written
-from projections.generations import building, refused
-from projections.generations.building import _patiently
+from projections.generations import patience
 from projections.generations.refused import CHUNK_BYTES, CHUNK_PATCHES, _Rows, add_rows
 from projections.stores import ledgers
 from projections.stores.memory import Memory, MemoryStore
@@ -114,15 +111,13 @@ class Letters:
 
 
 @pytest.fixture
-def adding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, dict[str, int], list[str]]]:
+def adding() -> Callable[..., tuple[int, dict[str, int], list[str]]]:
     """Adds rows with these patches; returns how many were refused, the rows, and the dead letters."""
 
     def add(patches: Sequence[Patch], *, skip: bool = True) -> tuple[int, dict[str, int], list[str]]:
         letters, store = Letters(), Bounded(Memory())
-        monkeypatch.setattr(refused, "DeadLetters", lambda _: letters)
         store.create(TARGET, {"0": 10, "1": 10}, {0: 5})
-        settings = LogSettings(state=tmp_path)
-        number = add_rows(store, TARGET, iter(patches), settings, _patiently(1.0), tag=VIEW.tag, skip=skip)
+        number = add_rows(store, TARGET, iter(patches), cast("Any", letters), tag=VIEW.tag, skip=skip)
         assert store.ledgers(TARGET)[0].next_offset == 5
         return number, {key: row["cents"] for key, row in store.rows(TARGET).items()}, letters.keys
 
@@ -149,7 +144,7 @@ def test_many_patches_are_each_applied_once(adding: Callable[..., tuple[int, dic
     assert adding(deposits(MOST, 1, -1))[:2] == (0, {"a": MOST}), "together they fit, as in a loader"
 
 
-def test_patches_with_long_values_are_applied_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_patches_with_long_values_are_applied_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = list[int]()
 
     class Noting(MemoryStore):
@@ -158,8 +153,7 @@ def test_patches_with_long_values_are_applied_a_few_at_a_time(monkeypatch: pytes
 
     monkeypatch.setattr(_Rows, "check", lambda *_: None)
     long = [Patch("a", "1", Place(number, 0), {"texts": {"x": ["y" * (CHUNK_BYTES // 4)]}}) for number in range(10)]
-    settings = LogSettings(state=tmp_path)
-    add_rows(Noting(Memory()), TARGET, long, settings, _patiently(1.0), tag=VIEW.tag, skip=True)
+    add_rows(Noting(Memory()), TARGET, long, cast("Any", Letters()), tag=VIEW.tag, skip=True)
     assert parts == [4, 4, 2]
 
 
@@ -190,21 +184,21 @@ class Crashing(MemoryStore):
 
 @pytest.mark.parametrize(("before", "noticed"), [(2, True), (2, False), (4, False)])
 def test_a_store_that_loses_applied_patches_fails_the_build(
-    before: int, noticed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    before: int, noticed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "RETRY_S", 0.0)
-    store, settings = Crashing(before, noticed=noticed), LogSettings(state=tmp_path)
+    monkeypatch.setattr(patience, "RETRY_S", 0.0)
+    store = Crashing(before, noticed=noticed)
     store.create(TARGET, {}, {0: 5})
     patches = deposits(*[1] * (3 * CHUNK_PATCHES))
     with pytest.raises(BulkLoadFailed, match='"owners" failed: memory lost what it had written last'):
-        add_rows(store, TARGET, patches, settings, _patiently(1.0), tag=VIEW.tag, skip=True)
+        add_rows(store, TARGET, patches, cast("Any", Letters()), tag=VIEW.tag, skip=True)
 
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_store_that_does_not_answer_for_a_moment_fails_no_build(
-    applied: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    applied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "RETRY_S", 0.0)
+    monkeypatch.setattr(patience, "RETRY_S", 0.0)
     left = [StoreUnavailable("memory", "the connection broke")] * 3
 
     class Away(MemoryStore):
@@ -217,9 +211,9 @@ def test_a_store_that_does_not_answer_for_a_moment_fails_no_build(
 
     store = Away(Memory())
     store.create(TARGET, {}, {0: 5})
-    number, settings = 2 * CHUNK_PATCHES + 1, LogSettings(state=tmp_path)
-    assert add_rows(store, TARGET, deposits(*[1] * number), settings, _patiently(1.0), tag=VIEW.tag, skip=True) == 0
+    number, letters = 2 * CHUNK_PATCHES + 1, cast("Any", Letters())
+    assert add_rows(store, TARGET, deposits(*[1] * number), letters, tag=VIEW.tag, skip=True) == 0
     assert store.rows(TARGET)["a"]["cents"] == number
     store.drop(TARGET)
     with pytest.raises(GenerationMissing):
-        add_rows(store, TARGET, deposits(1), settings, _patiently(1.0), tag=VIEW.tag, skip=True)
+        add_rows(store, TARGET, deposits(1), letters, tag=VIEW.tag, skip=True)

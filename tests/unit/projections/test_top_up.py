@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import pytest
+from typing import Any, cast
 
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from projections.generations import top_up as topping
+from projections.generations.resources import Resources
 from projections.generations.top_up import top_up
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target
@@ -34,15 +32,13 @@ class Made:
         yield "puts@1/d", '{"p":0,"o":0,"i":2,"c":{"puts":1}}', 0
 
 
-def test_a_patch_that_cannot_be_read_is_a_dead_letter_and_the_others_are_applied(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_patch_that_cannot_be_read_is_a_dead_letter_and_the_others_are_applied() -> None:
     letters, log, store = KeptLetters(), MemoryLog(partitions=1), MemoryStore(Memory())
-    monkeypatch.setattr(topping, "DeadLetters", lambda _: letters)
     log.submit(Entry(EVENTS, "thing/1", b"{}", 1), 0).result()
     store.create(TARGET, {}, {0: 0})
-    engine: Any = Made()
-    assert top_up(TARGET, [store], LogSettings(partitions=1, patch_partitions=1), log, engine) == 2
+    settings, unused = LogSettings(partitions=1, patch_partitions=1), cast("Any", None)
+    using = Resources(settings, log, unused, cast("Any", Made()), unused, [store], cast("Any", letters))
+    assert top_up(TARGET, using) == 2
     assert store.rows(TARGET).keys() == {"a", "d"}
     ((key, reason, what),) = letters.kept
     assert (key, what) == ("patches/replay/puts@1/b/c", b"puts@1/b/c")

@@ -363,3 +363,23 @@ def test_views_with_a_query_of_their_own_are_replayed_after_the_first_check_if_i
     clock.now += 10
     upkeep.try_to_look()
     assert set(replays.asked[2]) >= {"others", "by_group"}
+
+
+@pytest.mark.parametrize("only_folded", [False, True])
+def test_what_comes_while_a_view_is_replayed_says_nothing_about_the_rates(
+    rates: Rates, monkeypatch: pytest.MonkeyPatch, only_folded: bool
+) -> None:
+    noted: list[str] = []
+    monkeypatch.setattr(rates, "note", lambda before, *_: noted.append(before.view))
+    gates = gate_view()
+    lost = replace(HERE, view=gates.name, standing="lost", problem="its ledger is gone")
+    lags = FakeLags([[lost], [replace(HERE, view=gates.name)], [replace(HERE, view=gates.name)]])
+    lags.views = ViewRegistry([("here", gates)])
+    upkeep = Upkeep(lags, Replays(), rates)  # type: ignore[arg-type]
+    upkeep.look(only_folded=only_folded)
+    upkeep.try_to_replay_others()
+    assert replayed(upkeep) == [["gates"]]
+    upkeep.look()
+    assert noted == []
+    upkeep.look()
+    assert noted == ["gates"]

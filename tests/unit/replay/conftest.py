@@ -24,6 +24,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry) -> Stage:
     monkeypatch.setattr("replay.deployment.KafkaLog", lambda _: made.log)
     monkeypatch.setattr("replay.deployment.Generations", lambda *_: made.registry)
     monkeypatch.setattr("replay.deployment.Rebuilder", lambda *_: made)
+    monkeypatch.setattr("replay.rebuild.roll_back", Stage.roll_back)
     monkeypatch.setattr("replay.rebuild.start_spark", lambda: None)
     monkeypatch.setattr("projections.generations.dropping.open_store", lambda name, _: MemoryStore(Memory()))
     monkeypatch.setattr(status, "Lags", lambda *_: made)

@@ -110,6 +110,21 @@ def test_rows_in_motion_are_no_difference_and_hide_none(number: int) -> None:
     assert (found.differences, found.undecided) == (1, 0)
 
 
+def test_what_is_about_a_row_in_motion_is_no_difference() -> None:
+    """Entries of rankings: the row moves on one side before it does on the other."""
+
+    def moved(stored: dict[int, Rows]) -> None:
+        if reads:
+            stored[2] = dict(stored[1])
+        reads.append(1)
+
+    reads = list[int]()
+    stored = Stored({"new/a": {}, "stray/b": {}}, {"old/a": {}}, moved)
+    found = compare(stored, "memory", LEFT, RIGHT, lambda: lambda: frozenset("a"), lambda key: key.partition("/")[2])
+    assert [(each.key, each.left, each.right) for each in found.sample] == [("stray/b", {}, None)]
+    assert (found.differences, found.undecided) == (1, 0)
+
+
 def test_a_row_that_never_rests_is_undecided() -> None:
     reads = 0
 

@@ -1,16 +1,25 @@
-"""Which views a dead letter affects: they are rebuilt when it is retried."""
+"""Dead letters that are retried: which views are rebuilt, and what becomes of those that still fail."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from eventlog.letters import Letter
+from eventlog.ports import Entry
+from eventlog.topics import DEAD_LETTERS
+from projections.errors import RefusedPatch
 from projections.registry import ViewRegistry
 from projections.views.listings.listing_card import listing_card
+from replay import dead_letters
 from replay.dead_letters import _concerned
+from replay.errors import CannotRetry
 from tests.observed import gate_view
+from tests.unit.projections.kept_letters import KeptLetters
+from tests.unit.replay.played import Stage
 
 VIEWS = ViewRegistry([("here", gate_view()), ("here", gate_view(name="doors")), ("there", listing_card)])
 
@@ -29,3 +38,80 @@ def test_the_views_of_a_letter(key: str, record_key: bytes, names: list[str]) ->
     deployment: Any = SimpleNamespace(views=VIEWS)
     letter: Any = SimpleNamespace(key=record_key, value=b"no event")
     assert [view.name for view in _concerned(deployment, key, letter)] == names
+
+
+class Written(KeptLetters):
+    """Dead letters in the log of a stage. removed: their keys, in order."""
+
+    removed: ClassVar[list[str]] = []
+
+    def __init__(self, _: object) -> None:
+        super().__init__()
+
+    def put(self, key: str, letter: bytes | None) -> None:
+        assert letter is None
+        self.removed.append(key)
+
+    def flush(self) -> None: ...
+
+
+class Sending:
+    """A Resender to which records with the value `bad` cannot be sent."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def resend(self, key: str, letter: Letter) -> None:
+        if letter.value == b"bad":
+            raise CannotRetry(key, "it is still not a valid command")
+
+
+@pytest.fixture
+def letters(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Keys of dead letters, some of which can be retried; those that were."""
+    for key, value in (
+        ("process-inbox/0/1", b"bad"),
+        ("patches/postgres/listings@1/0/5/0", b"{}"),
+        ("patches/postgres/listing_card@1/0/5/0", b"{}"),
+        ("patches/postgres/streams@1/0/5/0", b"{}"),
+        ("process-inbox/0/2", b"good"),
+    ):
+        letter = Letter("refused", "2026-01-02T03:04:05Z", b"a", value).to_json(topic="t")
+        stage.log.submit(Entry(DEAD_LETTERS, key, letter, 0), 0).result()
+    Written.removed.clear()
+    monkeypatch.setattr(dead_letters, "DeadLetters", Written)
+    monkeypatch.setattr(dead_letters, "Resender", Sending)
+    stage.failing["listings"] = RefusedPatch("listings", "postgres", "a", "0:5", "out of range")
+    return Written.removed
+
+
+RETRIED = ["patches/postgres/listing_card@1/0/5/0", "patches/postgres/streams@1/0/5/0", "process-inbox/0/2"]
+FAILED = ["process-inbox/0/1", "patches/postgres/listings@1/0/5/0"]
+
+
+def test_a_letter_that_still_fails_stops_no_other(stage: Stage, letters: list[str]) -> None:
+    done = stage.run("dead-letters", "retry", "--all")
+    assert (done.code, sorted(letters)) == (1, RETRIED)
+    assert done.out == "3 dead letters retried; rebuilt: listing_card, streams\n"
+    complaints = [line for line in done.err.splitlines() if line.startswith("replay: ")]
+    assert len(complaints) == 3
+    assert "it is still not a valid command" in complaints[0]
+    assert "postgres refuses record 0:5" in complaints[1]
+    assert complaints[2] == f"replay: 2 dead letters not retried: {', '.join(FAILED)}"
+
+
+def test_what_became_of_each_letter_is_in_the_document(stage: Stage, letters: list[str]) -> None:
+    told = json.loads(stage.run("dead-letters", "retry", "--all", "--json").out)
+    assert (told["retried"], told["rebuilt"]) == (RETRIED, ["listing_card", "streams"])
+    assert [each["key"] for each in told["failed"]] == FAILED
+    assert "out of range" in told["failed"][1]["error"]
+    stage.failing.clear()
+    done = stage.run("dead-letters", "retry", "patches/postgres/listings@1/0/5/0", "--json")
+    assert (done.code, json.loads(done.out)["failed"], letters[-1]) == (0, [], FAILED[1])
+
+
+def test_an_error_that_ends_the_command_hides_nothing_that_was_done(stage: Stage, letters: list[str]) -> None:
+    stage.failing["streams"] = KeyboardInterrupt()
+    done = stage.run("dead-letters", "retry", "--all", "--json")
+    assert done.code != 0
+    assert (json.loads(done.out)["retried"], json.loads(done.out)["rebuilt"]) == (RETRIED[-1:], ["listing_card"])
+    assert letters == RETRIED[-1:]

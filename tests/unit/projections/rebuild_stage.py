@@ -1,0 +1,233 @@
+"""Rebuilds of a deployment in memory, of which any part may fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import OBSERVATIONS
+from projections.errors import StoreUnavailable
+from projections.generations import builder, building, dropping, patience
+from projections.generations.building import Build
+from projections.generations.engine import BulkResult, Load, Ranges
+from projections.generations.rebuild import Rebuilder
+from projections.generations.registry import Generation
+from projections.settings import StoreSettings
+from projections.stores import open as store_open
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import BulkWriter, Target
+from projections.table.declared_stores import Postgres
+from projections.table.patch import Patch
+from projections.table.view import TableView
+from projections.view import View
+from tests.contracts.view_histories import BY_GROUP
+from tests.observed import gate_view
+
+AWAY = StoreUnavailable("PostgreSQL", "gone")
+Failing = Mapping[str, tuple[str, BaseException]]
+"""By view, the phase, or the method of its store, that fails, and its error."""
+SETTINGS = LogSettings(partitions=2, patch_partitions=2)
+
+
+@dataclass
+class Registry:
+    """Generations by view and number: their state."""
+
+    states: dict[tuple[str, int], str] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def rebuilding(self, view: str) -> Iterator[Any]:
+        self.held.add(view)
+        try:
+            yield SimpleNamespace(check_held=lambda: None)
+        finally:
+            self.held.remove(view)
+
+    def of(self, view: str) -> list[Any]:
+        return [
+            SimpleNamespace(
+                generation=number,
+                state=state,
+                stores=["postgres"],
+                live_at=None,
+                created_at=number,
+                tag=f"{view}@1",
+                published=True,
+                fingerprint=gate_view().fingerprint,
+            )
+            for (name, number), state in self.states.items()
+            if name == view
+        ]
+
+    def live(self) -> dict[str, Generation]:
+        return {name: self.of(name)[-1] for (name, _), state in self.states.items() if state == "live"}
+
+    def serving(self, _: Iterable[View]) -> dict[str, Generation]:
+        return self.live()
+
+    def begin(self, view: TableView, *_: object) -> Any:
+        self.states[view.name, 1] = "building"
+        return SimpleNamespace(generation=1)
+
+    def swap(self, view: str, generation: int, *, allow_older: bool) -> bool:
+        for name, number in self.states:
+            if name == view and self.states[name, number] == "live":
+                self.states[name, number] = "retired"
+        self.states[view, generation] = "live"
+        return True
+
+    def retire(self, view: str, generations: Sequence[int]) -> None: ...
+
+    def forget(self, view: str, generation: int) -> None:
+        del self.states[view, generation]
+
+    def note_published(self, view: str, generation: int) -> None: ...
+
+    def note_bulk(self, *_: object) -> None: ...
+
+
+class Store(MemoryStore):
+    def __init__(self, failing: Failing) -> None:
+        super().__init__(Memory())
+        self._failing = failing
+
+    def _fail(self, target: Target, method: str) -> None:
+        where, error = self._failing.get(target.view.name, ("", None))
+        if error is not None and where == method:
+            raise error
+
+    def create(self, target: Target, *more: Any) -> None:
+        self._fail(target, "create")
+        super().create(target, *more)
+
+    def bulk_writer(self, target: Target) -> BulkWriter:
+        self._fail(target, "bulk_writer")
+        return super().bulk_writer(target)
+
+    def finish(self, target: Target) -> Collection[str]:
+        self._fail(target, "finish")
+        return super().finish(target)
+
+    def publish(self, target: Target) -> None:
+        self._fail(target, "publish")
+        super().publish(target)
+
+    def drop(self, target: Target) -> None:
+        self._fail(target, "drop")
+        super().drop(target)
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Folded:
+    """An engine. passes: the views of each. failing: by view, why its load fails."""
+
+    failing: Mapping[str, BaseException]
+    passes: list[list[str]] = field(default_factory=list)
+
+    def bulk_load(self, loads: Sequence[Load[View]]) -> list[Any]:
+        self.passes.append([load.view.name for load in loads])
+        return [self.failing.get(load.view.name, BulkResult(1, 1, 0.1)) for load in loads]
+
+    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+        raise NotImplementedError("by this engine")
+
+    def row_patches(self, load: Load[View], keys: Set[str]) -> Iterable[Patch]:
+        raise NotImplementedError  # nothing is refused here
+
+
+@dataclass
+class Queried:
+    """Queries of stream views.
+
+    begun, ran: their generations. error: why they cannot run. last: an error of their end. lost: so is their state.
+    """
+
+    begun: list[str] = field(default_factory=list)
+    ran: list[tuple[str, bool]] = field(default_factory=list)
+    error: Exception | None = None
+    last: Exception | None = None
+    lost: str | None = None
+
+    def why_lost(self, *_: object) -> str | None:
+        return self.lost
+
+    def begin(self, target: Target) -> None:
+        self.begun.append(target.tag)
+
+    @contextmanager
+    def running(self, target: Target, *, anew: bool) -> Iterator[None]:
+        if self.error is not None:
+            raise self.error
+        self.ran.append((target.tag, anew))
+        yield
+        if self.last is not None:
+            raise self.last
+
+
+@dataclass
+class Stage:
+    """A deployment in memory."""
+
+    failing: Failing = field(default_factory=dict)
+    registry: Registry = field(default_factory=Registry)
+    log: MemoryLog = field(default_factory=lambda: MemoryLog(partitions=2))
+    engine: Folded = field(init=False)
+    queries: Queried = field(default_factory=Queried)
+    store: Store = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.failing)
+        loads = {view: error for view, (phase, error) in self.failing.items() if phase == "load"}
+        self.engine = Folded(loads)
+
+    @property
+    def rebuilder(self) -> Rebuilder:
+        generations: Any = self.registry
+        return Rebuilder(SETTINGS, StoreSettings(), self.log, generations, self.engine, self.queries)
+
+
+Staged = Callable[[Failing], Stage]
+"""Makes a deployment; the fixture `staged` is one."""
+
+
+def staged(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> Stage:
+    """A deployment whose stores are one in memory; each generation has caught up as soon as it is built."""
+
+    @contextmanager
+    def no_loaders(*_: object) -> Iterator[list[Any]]:
+        yield []
+
+    made = Stage(failing)
+    for module in (dropping, store_open):
+        monkeypatch.setattr(module, "open_store", lambda *_: made.store)
+    monkeypatch.setattr(builder, "loading", no_loaders)
+    monkeypatch.setattr(builder, "HAND_OVER_S", 0.0)
+    monkeypatch.setattr(building, "INDEX_AWAY_S", 0.05)
+    monkeypatch.setattr(patience, "RETRY_S", 0.0)
+    monkeypatch.setattr(Build, "catch_up", lambda *_: None)
+    monkeypatch.setattr(Build, "bulk", _load)
+    return made
+
+
+def _load(build: Build) -> Load[View]:
+    """That of a log with events."""
+    return Load(build.target.view, build.ranges, [each.bulk_writer(build.target) for each in build.stores])
+
+
+def views(*names: str) -> list[TableView]:
+    return [replace(BY_GROUP, name=name, stores=(Postgres(),)) for name in names]
+
+
+def observed(stage: Stage, key: str) -> None:
+    stage.log.submit(Entry(OBSERVATIONS, key, b"{}", 1), 1).result()

@@ -1,0 +1,56 @@
+"""Going back to the previous generation, in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventlog.ports import Entry
+from eventlog.topics import PATCHES
+from projections.errors import RebuildFailed
+from projections.generations.building import Rebuilt
+from projections.generations.rollback import roll_back
+from tests.observed import gate_view
+from tests.unit.projections.rebuild_stage import Stage, Staged
+
+
+def two_generations(stage: Stage) -> None:
+    """Of `gates`: the first one can be rolled back to."""
+    ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])
+    assert isinstance(outcome, Rebuilt)
+    stage.registry.states = {("gates", 1): "retired", ("gates", 2): "live"}
+
+
+def test_a_stream_view_is_rolled_back_by_its_query(staged: Staged) -> None:
+    stage = staged({})
+    two_generations(stage)
+    assert roll_back(stage.rebuilder, gate_view()).generation == 1
+    assert stage.queries.ran == [("gates@1.g1", False)]
+    assert stage.registry.states == {("gates", 1): "live", ("gates", 2): "retired"}
+
+
+def test_a_stream_view_is_not_rolled_back_without_its_state(staged: Staged) -> None:
+    stage = staged({})
+    two_generations(stage)
+    stage.queries.lost = "is older than its rows"
+    with pytest.raises(RebuildFailed) as failed:
+        roll_back(stage.rebuilder, gate_view())
+    assert str(failed.value) == (
+        'rebuild of "gates" failed during start: its state is older than its rows: run `replay rebuild gates`; '
+        "the live generation is untouched"
+    )
+    assert stage.queries.ran == []
+    assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
+
+
+def test_a_stream_view_is_not_rolled_back_if_patches_that_it_needs_are_gone(staged: Staged) -> None:
+    stage = staged({})
+    two_generations(stage)
+    for _ in range(3):
+        stage.log.submit(Entry(PATCHES, "progress/0", b"{}", 1), 1).result()
+    stage.log.delete(PATCHES, 1, 2)
+    with pytest.raises(
+        RebuildFailed, match="during start: the patches that it needs are gone: run `replay rebuild gates`"
+    ):
+        roll_back(stage.rebuilder, gate_view())
+    assert stage.queries.ran == [], "it would wait for loaders that leave the generation out"
+    assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
