@@ -45,9 +45,12 @@ class Lag:
         """This state, compared with `before` some seconds ago: without progress towards `ends`, the view is stalled.
 
         Owners of partitions append a heartbeat every 5 s, so a working view makes progress even without events. The
-        first batch of a query reads all that came in the meantime; if the query has failed, it may fail again.
+        first batch of a query reads all that came in the meantime; if the query has failed, it may fail again. The
+        query of a stream view begins with the first event or observation.
         """
         if self.stream is not None and self.stream.starting and not self.stream.failure:
+            return self
+        if self.query == STREAMS and self.stream is None and not self.lag_events:
             return self
         waiting = [each for each in self.position if before.position.get(each, 0) < ends.get(each, 0)]
         if before.generation != self.generation or self.standing not in ("caught up", "behind") or not waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 from eventlog.settings import LogSettings
 from projections.generations.lag import Lag
 from projections.generations.stream_report import StreamReport, note_start, read_report, write_report
+from projections.parts import STREAMS
 from projections.spark.streams.watched import HELD_S, Watched
 
 TAG = "gates@1.g2"
@@ -190,6 +192,15 @@ def test_a_view_whose_query_starts_is_not_stalled(settings: LogSettings) -> None
     report = read_report(settings, TAG)
     assert report is not None
     assert (report.starting, report.records) == (True, 10), "what was counted stays"
+
+
+def test_a_view_without_anything_to_read_waits_for_its_query() -> None:
+    """In `events` there are heartbeats, which nobody reads before."""
+    quiet = Lag("gates", "postgres", 1, 2, "caught up", {"0": 3}, 0, 0, 0.0, query=STREAMS)
+    assert quiet.since(quiet, {"0": 9}).standing == "caught up"
+    has_come = replace(quiet, standing="behind", lag_events=1)
+    assert has_come.since(quiet, {"0": 9}).standing == "stalled"
+    assert replace(quiet, stream=StreamReport(batch=3)).since(quiet, {"0": 9}).standing == "stalled"
 
 
 @pytest.mark.parametrize(("within_s", "at"), [(60.0, 3), (0.0, 0)])
