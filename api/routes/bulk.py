@@ -45,8 +45,7 @@ def bulk_routes(service: Service) -> APIRouter:
     async def submit_many(request: Request) -> Response:
         requests.check_no_query(request)
         requests.check_media(request, MEDIA_TYPE)
-        bulk = _Bulk(service, request)
-        return DuplexResponse(bulk.exchange, service.limits.stall_s)
+        return DuplexResponse(_Bulk(service, request).exchange)
 
     router.add_api_route(
         PATH,
