@@ -234,6 +234,26 @@ def test_a_slow_reader_slows_the_reading_of_the_request() -> None:
     asyncio.run(scenario())
 
 
+def test_large_commands_of_all_requests_wait_for_each_other() -> None:
+    async def scenario() -> None:
+        service, gateway = held(in_flight_bytes=1)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield ndjson(*(sell("L1") for _ in range(5)))
+
+        wire = WholeWire(chunks())
+        wire.read.set()
+        call = asyncio.create_task(wire.call(service))
+        await settled()
+        assert gateway.waiting == 1
+        gateway.released.set()
+        await call
+        assert wire.answer.count(b"\n") == 5
+        assert service.in_flight._free_bytes == 1
+
+    asyncio.run(scenario())
+
+
 def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
     async def scenario() -> None:
         service, gateway = held()
