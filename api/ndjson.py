@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -115,15 +114,15 @@ async def read_lines(
 class DuplexResponse(Response):
     """An NDJSON answer that is written while the request is read.
 
-    exchange: reads the request and calls `write`, which waits if the client reads slowly. A client that reads nothing
-    for `stall_s` seconds is disconnected; if the client disconnects, the exchange ends silently.
+    exchange: reads the request and calls `write`, which waits if the client reads slowly. If the client disconnects, it
+    ends silently.
     """
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, exchange: Callable[[Write], Awaitable[None]], stall_s: float) -> None:
+    def __init__(self, exchange: Callable[[Write], Awaitable[None]]) -> None:
         super().__init__()
-        self._exchange, self._stall_s = exchange, stall_s
+        self._exchange = exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer as ASGI."""
@@ -132,15 +131,12 @@ class DuplexResponse(Response):
         waiting: list[Message] = [{"type": "http.response.start", "status": 200, "headers": self.raw_headers}]
 
         async def write(content: bytes, more: bool = True) -> None:
-            async with asyncio.timeout(self._stall_s):
-                while waiting:
-                    await send(waiting.pop())
-                await send({"type": "http.response.body", "body": content, "more_body": more})
+            while waiting:
+                await send(waiting.pop())
+            await send({"type": "http.response.body", "body": content, "more_body": more})
 
         try:
             await self._exchange(write)
             await write(b"", more=False)
         except ClientDisconnect:
             logger.info("%s: the client disconnected", scope["path"])
-        except TimeoutError:
-            logger.warning("%s: disconnected a client that read nothing for %g s", scope["path"], self._stall_s)

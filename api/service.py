@@ -47,5 +47,5 @@ class Service:
 
     @cached_property
     def in_flight(self) -> Capacity:
-        """Has a place for each command of a request with many lines that waits for its receipt."""
-        return Capacity(self.limits.in_flight_in_all)
+        """Has room for each command of a request with many lines that waits for its receipt."""
+        return Capacity(self.limits.in_flight_in_all, self.limits.in_flight_bytes)

@@ -25,7 +25,8 @@ class Limits:
 
     body_bytes: of a body, or of a line of NDJSON. in_flight: lines of one request that are in progress at once.
     in_flight_in_all: commands of all such requests that wait for their receipts; more would only wait in the log.
-    stall_s: how long a client may read nothing of a streamed answer. heartbeat_s: time between comments to a follower.
+    in_flight_bytes: of their records; a larger one waits until it is alone.
+    stall_s: how long a client may read nothing of an answer. heartbeat_s: time between comments to a follower.
     followers: clients that follow changes at once.
     """
 
@@ -35,7 +36,8 @@ class Limits:
     max_wait_ms: int = 30_000
     in_flight: int = 1_000
     in_flight_in_all: int = 4_000
-    stall_s: float = 30.0
+    in_flight_bytes: int = 64 * 1024 * 1024
+    stall_s: float = 60.0
     heartbeat_s: float = 15.0
     followers: int = 1_000
 

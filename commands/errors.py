@@ -116,12 +116,10 @@ class UnreadableCommand(CommandError):
 
 
 class TooLarge(CommandError):
-    """A command's body, or its record (`what`), is larger than one record of the log may be."""
+    """The body of a request, or the record made of it (`what`), is larger than is allowed."""
 
     def __init__(self, size_bytes: int, limit_bytes: int, what: str = "the body") -> None:
-        super().__init__(
-            f"{what} has {size_bytes} bytes, but at most {limit_bytes} are allowed: send a smaller command"
-        )
+        super().__init__(f"{what} has {size_bytes} bytes, but at most {limit_bytes} are allowed: send a smaller one")
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 

@@ -45,8 +45,7 @@ def bulk_routes(service: Service) -> APIRouter:
     async def submit_many(request: Request) -> Response:
         requests.check_no_query(request)
         requests.check_media(request, MEDIA_TYPE)
-        bulk = _Bulk(service, request)
-        return DuplexResponse(bulk.exchange, service.limits.stall_s)
+        return DuplexResponse(_Bulk(service, request).exchange)
 
     router.add_api_route(
         PATH,
@@ -106,14 +105,14 @@ class _Bulk:
         async for lines in read_lines(self._request, self._service.limits.body_bytes, self._service.reading):
             async for some in self._capacity.portions(lines):
                 self._open += len(some)
-                async for commands in self._service.in_flight.portions(self._prepare(some)):
+                async for commands in self._service.in_flight.portions(self._prepare(some), _size_bytes):
                     self._send(commands)
 
     def _send(self, commands: Sequence[tuple[int, Outgoing]]) -> None:
         answers = self._service.gateway.send([command for _, command in commands], linger=True)
         for (number, command), answer in zip(commands, answers, strict=True):
             self._waiting.add(answer)
-            answer.add_done_callback(partial(self._answer, number, command.command_id))
+            answer.add_done_callback(partial(self._answer, number, command))
 
     async def _write(self, write: Write) -> None:
         if self._answers:
@@ -153,8 +152,8 @@ class _Bulk:
             self._finish(self._refusal(line.number, command_id, error, document, within))
             return None
 
-    def _answer(self, number: int, command_id: str, answer: asyncio.Future[Receipt]) -> None:
-        self._service.in_flight.give_back(1)
+    def _answer(self, number: int, command: Outgoing, answer: asyncio.Future[Receipt]) -> None:
+        self._service.in_flight.give_back(1, _size_bytes((number, command)))
         self._waiting.discard(answer)
         if answer.cancelled():
             return
@@ -162,9 +161,9 @@ class _Bulk:
             receipt = answer.result()
             raise_refusal(receipt)
             status = 201 if receipt.events else 200
-            self._finish({"line": number, "id": command_id, "status": status, "accepted": accepted(receipt)})
+            self._finish({"line": number, "id": command.command_id, "status": status, "accepted": accepted(receipt)})
         except Exception as error:  # noqa: BLE001 - as above
-            self._finish(self._refusal(number, command_id, error))
+            self._finish(self._refusal(number, command.command_id, error))
 
     def _refusal(
         self,
@@ -180,6 +179,11 @@ class _Bulk:
     def _finish(self, answer: CommandAnswer) -> None:
         self._answers.append(orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE))
         self._changed.set()
+
+
+def _size_bytes(command: tuple[int, Outgoing]) -> int:
+    """Of the record of a command with its number."""
+    return len(command[1].entry.value or b"")
 
 
 def _read(line: Line, document: dict[str, Any]) -> CommandLine:

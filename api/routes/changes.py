@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -43,8 +42,6 @@ To receive the changes missed during a disconnection, send the id of the last ev
 automatically, other clients can use `from`.
 """
 
-logger = logging.getLogger(__name__)
-
 
 def following(service: Service, view: View) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint of one view."""
@@ -60,7 +57,7 @@ def following(service: Service, view: View) -> Callable[[Request], Awaitable[Res
         if "from" in plain and read_position(plain["from"], service.feeds.partitions) is None:
             raise BadParameter("from", "is not the position of a change: use the `id` of the last event")
         subscription = await service.feeds.follow(view, keys or None, since)
-        return _EventStream(service, view, subscription, since, None if for_ms is None else for_ms / 1000)
+        return _EventStream(service, subscription, since, None if for_ms is None else for_ms / 1000)
 
     return follow
 
@@ -70,12 +67,10 @@ class _EventStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(
-        self, service: Service, view: View, subscription: Subscription, since: str | None, for_s: float | None
-    ) -> None:
+    def __init__(self, service: Service, subscription: Subscription, since: str | None, for_s: float | None) -> None:
         # else proxies that buffer answers would delay events
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        self._service, self._view, self._subscription, self._since = service, view, subscription, since
+        self._service, self._subscription, self._since = service, subscription, since
         self._for_s = for_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,31 +95,27 @@ class _EventStream(Response):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _write(self, send: Send) -> None:
-        limits = self._service.limits
+        heartbeat_s = self._service.limits.heartbeat_s
         ends = None if self._for_s is None else time.monotonic() + self._for_s
 
         async def write(content: bytes, more: bool = True) -> None:
-            async with asyncio.timeout(limits.stall_s):
-                await send({"type": "http.response.body", "body": content, "more_body": more})
+            await send({"type": "http.response.body", "body": content, "more_body": more})
 
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await write(self._opening())
-            over, ended = False, False
-            while not (over or ended):
-                left_s = limits.heartbeat_s if ends is None else min(limits.heartbeat_s, ends - time.monotonic())
-                delivery = await _taken(self._subscription, max(left_s, 0))
-                over = ends is not None and time.monotonic() >= ends
-                if delivery is not None:
-                    await write(_text(delivery))
-                    ended = delivery.ended is not None
-                elif not over:
-                    await write(_beat(self._subscription))
-            if not ended:
-                await write(_place(self._subscription) + _event("end", {"reason": TIME_IS_UP}))
-            await write(b"", more=False)
-        except TimeoutError:
-            logger.warning("%s: disconnected a client that read nothing for %g s", self._view.name, limits.stall_s)
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await write(self._opening())
+        over, ended = False, False
+        while not (over or ended):
+            left_s = heartbeat_s if ends is None else min(heartbeat_s, ends - time.monotonic())
+            delivery = await _taken(self._subscription, max(left_s, 0))
+            over = ends is not None and time.monotonic() >= ends
+            if delivery is not None:
+                await write(_text(delivery))
+                ended = delivery.ended is not None
+            elif not over:
+                await write(_beat(self._subscription))
+        if not ended:
+            await write(_place(self._subscription) + _event("end", {"reason": TIME_IS_UP}))
+        await write(b"", more=False)
 
     def _opening(self) -> bytes:
         position = self._subscription.position

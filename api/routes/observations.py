@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -14,6 +14,7 @@ from api.ndjson import MEDIA_TYPE, Line, read_lines
 from api.problems import documented, problem_of
 from api.routes.under import RoutesUnder
 from api.service import Service
+from commands.declaring.observation import Report
 from commands.errors import TooLarge
 from commands.sending.pipeline import run_each
 from eventlog.source_positions import SourcePosition
@@ -112,17 +113,29 @@ class _Lines:
         return Response(orjson.dumps(document), media_type="application/json")
 
     async def _take(self, lines: Sequence[Line]) -> _Taken:
-        reports, problems = [], list[LineProblem]()
+        reports, problems = list[tuple[Line, Report[Any]]](), list[LineProblem]()
         for line in lines:
             try:
                 if line.content is None:
                     raise TooLarge(line.size_bytes, self._service.limits.body_bytes)
-                reports.append(self._service.observations.read(self._name, line.content))
+                reports.append((line, self._service.observations.read(self._name, line.content)))
             except Exception as error:  # noqa: BLE001 - a line must not end the others; `problem_of` logs what is a bug
-                problem = problem_of(error, self._request, line.document())
-                problems.append({"line": line.number, "problem": problem})
-        await self._service.recorder.record(reports, **self._options)
-        return _Taken(len(reports), problems)
+                problems.append(self._problem(line, error))
+        problems += await self._record(reports)
+        return _Taken(len(lines) - len(problems), problems)
+
+    async def _record(self, reports: Sequence[tuple[Line, Report[Any]]]) -> list[LineProblem]:
+        """Store the reports, except those whose records are too large, which are returned; raises LogUnavailable."""
+        try:
+            await self._service.recorder.record([report for _, report in reports], **self._options)
+        except TooLarge as error:
+            if len(reports) == 1:
+                return [self._problem(reports[0][0], error)]
+            return [problem for each in reports for problem in await self._record([each])]
+        return []
+
+    def _problem(self, line: Line, error: Exception) -> LineProblem:
+        return {"line": line.number, "problem": problem_of(error, self._request, line.document())}
 
     async def _count(self, batches: Sequence[_Taken]) -> None:
         for batch in batches:

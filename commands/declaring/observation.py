@@ -14,7 +14,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from commands.declaring.json_body import NUL, too_large
 from commands.declaring.times import may_hold_times, unfit_times
-from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
+from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
 from eventlog.modules import DEFAULT_MODULES, by_name, find
@@ -30,6 +30,8 @@ ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 LARGE = re.compile(rb"[0-9]{19}")
 """May be an integer of more than 64 bits."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_ENTRY_BYTES = topics.MAX_RECORD_BYTES - 64 * 1024
+"""Of an observation's record, without what Kafka adds."""
 MAX_AHEAD = timedelta(seconds=60)
 """How far the clock of who reports may be ahead of this machine's."""
 
@@ -129,7 +131,10 @@ def stream_of(report: Report[Any]) -> str:
 
 
 def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, traceparent: str | None) -> Entry:
-    """The record of a report accepted at `now`; its key is `type/source/id`, so compaction removes duplicates."""
+    """The record of a report accepted at `now`; its key is `type/source/id`, so compaction removes duplicates.
+
+    Raises TooLarge.
+    """
     data, stream, time = report.data, stream_of(report), report.time or now
     envelope = Envelope(
         id=f"{stream}/{report.id}",
@@ -144,4 +149,6 @@ def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, tra
         recorded_time=now,
     )
     value = encode(envelope, data.__pydantic_serializer__.to_json(data))
+    if len(value) > MAX_ENTRY_BYTES:
+        raise TooLarge(len(value), MAX_ENTRY_BYTES, f'the record of observation "{envelope.id}"')
     return Entry(topics.OBSERVATIONS, envelope.id, value, timestamp_ms(time))

@@ -25,16 +25,18 @@ class ObservationRecorder:
     ) -> list[Position]:
         """Append all of `reports` and return their positions, once all are stored.
 
-        Raises LogUnavailable: then any of them may be stored, and all can be sent again.
+        Raises TooLarge if the record of one is: then none is stored. Raises LogUnavailable: then any of them may be
+        stored, and all can be sent again.
         """
         if not reports:
             return []
         now, partitions = datetime.now(UTC), self._log.partitions
+        entries = [to_entry(report, now, correlation_id, traceparent) for report in reports]
         countdown = _Countdown(len(reports))
         placed = []
-        for report in reports:
+        for report, entry in zip(reports, entries, strict=True):
             partition = partition_of(stream_of(report), partitions)
-            stored = self._log.submit(to_entry(report, now, correlation_id, traceparent), partition)
+            stored = self._log.submit(entry, partition)
             stored.add_done_callback(countdown.count)
             placed.append((partition, stored))
         await countdown.done

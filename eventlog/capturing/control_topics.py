@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from eventlog.settings import LogSettings
 ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 RECENT: Final = 500
 """How many records from the end of a topic are read."""
+ALL: Final = sys.maxsize
+"""How many are read to find tables that were noted, however long ago."""
 SCANS: Final = 50_000
 """How many are read to find tables that were not read: a snapshot reports each of its chunks."""
 
@@ -96,7 +99,7 @@ def note_unread(settings: LogSettings, names: SourceNames, tables: Sequence[str]
 def unread_tables(settings: LogSettings, names: SourceNames) -> set[str]:
     """The tables that were noted, and for which SNAPSHOT was not sent since; raises LogUnavailable."""
     tables: set[str] = set()
-    for value in _recent(settings, names.topic(SIGNALS)):
+    for value in _recent(settings, names.topic(SIGNALS), ALL):
         sent = _decoded(_SIGNAL, value)
         if sent is None or "additional-conditions" in sent.data:  # it reads some of the rows
             continue

@@ -56,10 +56,11 @@ def source_topics(source: Source, settings: LogSettings) -> tuple[TopicSpec, ...
 
     A table's topic is compacted: it keeps the last change of each row. The others are about the source itself: commits
     of transactions, messages and heartbeats of the connector, signals to it and its notifications, each in order. A
-    source with a binary log has the history of its schema instead of messages, which must be kept for ever.
+    source with a binary log has the history of its schema instead of messages, which must be kept for ever. So must
+    signals, because a connector that is stopped may read them much later.
     """
     tables = [table_topic(table, settings) for table in source.tables]
     own = {MESSAGES: 7 * DAY_MS} if source.engine == "postgresql" else {SCHEMA_HISTORY: -1}
-    kept = own | {TRANSACTIONS: DAY_MS, HEARTBEATS: DAY_MS, SIGNALS: 7 * DAY_MS, NOTIFICATIONS: 7 * DAY_MS}
+    kept = own | {TRANSACTIONS: DAY_MS, HEARTBEATS: DAY_MS, SIGNALS: -1, NOTIFICATIONS: 7 * DAY_MS}
     about = {topic_about(source, name): delete_settings(settings, kept_ms) for name, kept_ms in kept.items()}
     return (*tables, *(TopicSpec(name, 1, config) for name, config in about.items()))

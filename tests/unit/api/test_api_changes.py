@@ -222,18 +222,6 @@ def test_a_slow_reader_gets_each_row_once_and_is_cut_off_at_last(monkeypatch: py
     play(scenario)
 
 
-def test_a_client_that_reads_nothing_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(world: World) -> None:
-        async with world.following(slow=True) as follower:
-            await follower.until(1)
-            world.change("L1", price=0)
-            async with asyncio.timeout(5):
-                while "read nothing for 0.05 s" not in caplog.text:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-
-    play(scenario, Limits(stall_s=0.05))
-
-
 def test_heartbeats_tell_where_the_follower_stands() -> None:
     async def scenario(world: World) -> None:
         async with world.following("for_ms=400") as follower:

@@ -12,9 +12,11 @@ from pydantic import field_validator
 
 from api.app import create_app
 from commands.declaring.observation import Observation, ObservationRegistry
+from commands.sending.recorder import ObservationRecorder
 from eventlog.errors import LogUnavailable
+from eventlog.topics import MAX_RECORD_BYTES, OBSERVATIONS
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import FakeService
+from tests.unit.api.fake_service import PARTITIONS, FakeService
 
 VIEWED = "/observations/listing_viewed"
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -119,7 +121,7 @@ class Seen(Observation, type="seen"):
             sys.exit(3)
         if kind == "generator exit":
             raise GeneratorExit
-        return {"a": "A", "b": "B"}[kind]
+        return {"a": "A", "b": "B", "large": "x" * MAX_RECORD_BYTES}[kind]
 
 
 def test_whatever_a_validator_raises_its_line_is_refused_and_the_others_are_stored(
@@ -136,6 +138,20 @@ def test_whatever_a_validator_raises_its_line_is_refused_and_the_others_are_stor
         assert each["problem"]["type"] == "urn:headwater:problem:internal_error"
         assert each["problem"]["error_id"] in caplog.text
         assert client.post("/observations/seen", json=reports[at]).status_code == 500
+
+
+def test_a_report_whose_record_is_too_large_is_refused_and_the_others_are_stored(service: FakeService) -> None:
+    registry = ObservationRegistry([("here", Seen)])
+    made = replace(service, observations=registry, recorder=ObservationRecorder(service.log))  # type: ignore[arg-type]
+    client = AppClient(create_app(made))
+    reports = [report(number, data={"kind": kind}) for number, kind in enumerate(("a", "large", "b", "large"))]
+    found = client.post("/observations/seen", content=b"\n".join(map(orjson.dumps, reports)), headers=NDJSON).json()
+    assert (found["stored"], found["refused"]) == (2, 2)
+    assert [(each["line"], each["problem"]["status"]) for each in found["problems"]] == [(2, 413), (4, 413)]
+    assert sum(service.log.end(OBSERVATIONS, partition) for partition in range(PARTITIONS)) == 2
+    alone = client.post("/observations/seen", json=reports[1])
+    assert alone.status_code == 413
+    assert 'the record of observation "seen/web/v-1" has' in alone.json()["detail"]
 
 
 def test_not_every_problem_is_told(client: AppClient) -> None:

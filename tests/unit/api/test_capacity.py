@@ -29,6 +29,30 @@ def test_items_are_taken_in_their_order_as_places_become_free() -> None:
     asyncio.run(scenario())
 
 
+def test_items_wait_until_there_are_bytes_for_them_and_the_largest_one_until_it_is_alone() -> None:
+    async def scenario() -> None:
+        capacity, taken = Capacity(10, 100), list[Sequence[int]]()
+
+        async def take_bytes() -> None:
+            async for portion in capacity.portions([40, 60, 1, 900, 5], lambda size: size):
+                taken.append(portion)
+
+        task = asyncio.create_task(take_bytes())
+        for returned, expected in ((0, [[40, 60]]), (40, [[40, 60], [1]]), (60, [[40, 60], [1]])):
+            if returned:
+                capacity.give_back(1, returned)
+            await asyncio.wait([task], timeout=0.01)
+            assert taken == expected
+        capacity.give_back(1, 1)
+        await asyncio.wait([task], timeout=0.01)
+        assert taken == [[40, 60], [1], [900]]
+        capacity.give_back(1, 900)
+        await asyncio.wait_for(task, 10)
+        assert taken == [[40, 60], [1], [900], [5]]
+
+    asyncio.run(scenario())
+
+
 def test_one_that_is_cancelled_takes_nothing() -> None:
     async def scenario() -> None:
         capacity, taken = Capacity(1), list[Sequence[int]]()

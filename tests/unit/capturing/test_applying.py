@@ -13,7 +13,7 @@ from eventlog.capturing import Captured, Source, control_topics, operating, sour
 from eventlog.capturing.connector import connector_config
 from eventlog.capturing.errors import ConnectError
 from eventlog.capturing.kafka_connect import ConnectorState
-from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.ports import Checked
 from eventlog.capturing.postgres.engine import PostgresEngine
@@ -78,8 +78,8 @@ class World:
             known = self.of_task["table.include.list"].replace("\\", "").split(",")
             self.read += [table for table in document["data"]["data-collections"] if table in known]
 
-    def recent(self, _log: object, topic: str, *_: object) -> list[bytes]:
-        return [json.dumps(each).encode() for _, each in self.sent] if topic.endswith("signals") else []
+    def recent(self, _log: object, topic: str, count: int = control_topics.RECENT) -> list[bytes]:
+        return [json.dumps(each).encode() for _, each in self.sent][-count:] if topic.endswith("signals") else []
 
     @contextmanager
     def open(self, *_: object) -> Iterator[World]:
@@ -199,6 +199,17 @@ def test_another_snapshot_in_between_does_not_count(world: World) -> None:
     assert world.operator(BOTH).apply(dry_run=False)
     assert world.signals[2:] == [["public.places"]]
     assert world.read[-1] == "public.places"
+
+
+def test_a_table_is_read_however_many_signals_were_sent_since_it_was_noted(world: World) -> None:
+    operator = world.operator(BOTH)
+    control_topics.note_unread(operator.settings.log, operator.names, ["public.places"])
+    for _ in range(control_topics.RECENT):
+        operator.snapshot([Person])
+    assert operator.apply(dry_run=False)
+    assert world.signals[-1] == ["public.places"]
+    kept = {each.name: each.settings["retention.ms"] for each in source_topics(BOTH, operator.settings.log)[2:]}
+    assert kept["cdc.crm.signals"] == "-1", "a connector that is stopped for long has not read them"
 
 
 def test_a_table_that_is_no_longer_declared_is_not_read(world: World) -> None:

@@ -1,0 +1,73 @@
+"""Disconnects clients that take nothing of their answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
+
+TCP_INFO_BYTES: Final = 128
+BYTES_ACKED_AT: Final = 120
+"""Where `tcpi_bytes_acked` is in Linux's `struct tcp_info`: the bytes that the client's machine has acknowledged."""
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(Protocol):
+    """A connection of uvicorn's."""
+
+    transport: asyncio.Transport
+
+
+class _Taken(NamedTuple):
+    """How much a client had taken of all its answers, at the time since when it has taken no more."""
+
+    size_bytes: int
+    since_s: float
+
+
+class StalledClients:
+    """Finds the connections of one server with something to send, of which their clients take nothing.
+
+    uvicorn waits for such a client without a limit: a stream before it sends more, and a connection that is to be
+    closed until all is sent. A client that reads slowly takes something now and then, and is kept. On systems other
+    than Linux nobody is disconnected, because nothing says how much a client has taken.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        """limit_s: how long a client may take nothing."""
+        self._limit_s = limit_s
+        self._taken: dict[Connection, _Taken] = {}
+
+    def disconnect(self, connections: Iterable[Connection], now_s: float) -> None:
+        """Disconnect those that have taken nothing for too long; call it about once per second with a steady clock."""
+        taken: dict[Connection, _Taken] = {}
+        for each in connections:
+            if not each.transport.get_write_buffer_size():
+                continue
+            size_bytes = _acknowledged_bytes(each.transport)
+            known = self._taken.get(each)
+            if size_bytes is None or known is None or known.size_bytes != size_bytes:
+                taken[each] = _Taken(size_bytes or 0, now_s)
+            elif now_s - known.since_s < self._limit_s:
+                taken[each] = known
+            else:
+                client = each.transport.get_extra_info("peername")
+                logger.warning("disconnected %s, which has read nothing for %g s", client, self._limit_s)
+                each.transport.abort()
+        self._taken = taken
+
+
+def _acknowledged_bytes(transport: asyncio.Transport) -> int | None:
+    """None if the system does not say."""
+    if not hasattr(socket, "TCP_INFO"):
+        return None
+    try:
+        info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+    except OSError:
+        return None
+    (acknowledged,) = struct.unpack_from("=Q", info, BYTES_ACKED_AT)
+    return int(acknowledged)
