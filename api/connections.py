@@ -62,12 +62,14 @@ class StalledClients:
 
 
 def _acknowledged_bytes(transport: asyncio.Transport) -> int | None:
-    """None if the system does not say."""
+    """None if the system does not say: an older kernel gives less, and an emulated one may leave it 0."""
     if not hasattr(socket, "TCP_INFO"):
         return None
     try:
         info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
     except OSError:
         return None
+    if len(info) < TCP_INFO_BYTES:
+        return None
     (acknowledged,) = struct.unpack_from("=Q", info, BYTES_ACKED_AT)
-    return int(acknowledged)
+    return int(acknowledged) or None

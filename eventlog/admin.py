@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from eventlog.errors import LogUnavailable, TopicMismatch
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
-from eventlog.topics import COMPACTION_LAG, TopicSpec, topic_specs
+from eventlog.topics import COMPACTION_LAG, FOR_EVER, RETENTION, TopicSpec, topic_specs
 
 TIMEOUT_S = 30.0
 ANSWER_S = 5.0
@@ -216,10 +216,11 @@ def _check_settings(client: AdminClient, settings: LogSettings, specs: Sequence[
         actual = described[resources[spec.name]].result()
         for setting, expected in spec.settings.items():
             found = actual[setting].value
-            if setting == COMPACTION_LAG:
-                if int(found) > int(expected):
-                    _alter(client, settings.topic(spec.name), setting, expected, found)
-            elif set(found.split(",")) != set(expected.split(",")):
+            erases_late = setting == COMPACTION_LAG and int(found) > int(expected)
+            deletes = (setting, expected) == (RETENTION, FOR_EVER) and found != expected
+            if erases_late or deletes:
+                _alter(client, settings.topic(spec.name), setting, expected, found)
+            elif setting != COMPACTION_LAG and set(found.split(",")) != set(expected.split(",")):
                 raise TopicMismatch(settings.topic(spec.name), setting, expected, found)
 
 

@@ -19,6 +19,8 @@ partition, so a shorter time costs more.
 TOMBSTONES_DAYS = 7
 """So long a compacted topic keeps a tombstone at least; whoever reads it later does not learn of the deletion."""
 COMPACTION_LAG = "max.compaction.lag.ms"
+RETENTION = "retention.ms"
+FOR_EVER = "-1"
 
 COMMANDS = "commands"
 EVENTS = "events"
@@ -62,12 +64,12 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     """
     written = _written(settings)
     commands_days = min(COMMANDS_DAYS, settings.receipts_days)
-    retention = {"retention.ms": str(commands_days * DAY_MS), "segment.ms": str(DAY_MS)}
+    retention = {RETENTION: str(commands_days * DAY_MS), "segment.ms": str(DAY_MS)}
     kept = {"cleanup.policy": "delete", **retention, **_safe(settings)}
     inbox = delete_settings(settings, COMMANDS_DAYS * DAY_MS)
     compact = compact_settings(settings)
     receipts_ms = (settings.receipts_days + 2) * DAY_MS
-    receipts = {"cleanup.policy": "compact,delete", "retention.ms": str(receipts_ms), **written}
+    receipts = {"cleanup.policy": "compact,delete", RETENTION: str(receipts_ms), **written}
     patches = delete_settings(settings, 2 * DAY_MS)
     return (
         TopicSpec(COMMANDS, settings.partitions, kept),
@@ -77,7 +79,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(INBOX, settings.partitions, inbox),
         TopicSpec(PROCESSES, settings.partitions, compact),
         TopicSpec(ROUTED, settings.partitions, compact),
-        TopicSpec(STARTS, 1, {"cleanup.policy": "delete", "retention.ms": "-1", **written}),
+        TopicSpec(STARTS, 1, {"cleanup.policy": "delete", RETENTION: FOR_EVER, **written}),
         TopicSpec(PATCHES, settings.patch_partitions, patches),
         TopicSpec(DEAD_LETTERS, 1, compact),
         TopicSpec(OBSERVATIONS, settings.partitions, compact),
@@ -97,7 +99,7 @@ def compact_settings(settings: LogSettings) -> dict[str, str]:
 
 def delete_settings(settings: LogSettings, retention_ms: int) -> dict[str, str]:
     """Kafka's settings of a topic that keeps all records for a time."""
-    return {"cleanup.policy": "delete", "retention.ms": str(retention_ms), **_written(settings)}
+    return {"cleanup.policy": "delete", RETENTION: str(retention_ms), **_written(settings)}
 
 
 def _written(settings: LogSettings) -> dict[str, str]:

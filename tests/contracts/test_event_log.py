@@ -34,9 +34,12 @@ from eventlog.topics import (
     DEAD_LETTERS,
     ERASED_DAYS,
     EVENTS,
+    FOR_EVER,
     INBOX,
     RECEIPTS,
+    RETENTION,
     SNAPSHOTS,
+    STARTS,
     topic_specs,
 )
 from tests.waiting import eventually
@@ -485,26 +488,30 @@ def test_a_reader_whose_place_was_deleted_does_not_go_on_as_if_nothing_was_lost(
 def test_topics_of_an_earlier_version_remove_what_is_erased_within_the_promised_time(
     log_settings: LogSettings,
 ) -> None:
-    """Only Kafka keeps erased records; a shorter time that an operator has set stays."""
+    """Only Kafka keeps erased records. A shorter time that an operator has set stays, if records are erased there."""
     client = AdminClient({"bootstrap.servers": log_settings.bootstrap})
 
     def resource(topic: str, *changes: ConfigEntry) -> ConfigResource:
         return ConfigResource(ResourceType.TOPIC, log_settings.topic(topic), incremental_configs=list(changes))
 
-    def await_lag(topic: str, expected: str) -> None:
+    def await_setting(topic: str, setting: str, expected: str) -> None:
         """A broker that has taken a change may tell the old value for a moment."""
         asked = resource(topic)
-        eventually(lambda: client.describe_configs([asked])[asked].result()[COMPACTION_LAG].value == expected)
+        eventually(lambda: client.describe_configs([asked])[asked].result()[setting].value == expected)
 
-    lags = {EVENTS: str(2**63 - 1), SNAPSHOTS: "3600000"}
-    for topic, lag in lags.items():
-        change = ConfigEntry(COMPACTION_LAG, lag, incremental_operation=AlterConfigOpType.SET)
+    for topic, setting, value in (
+        (EVENTS, COMPACTION_LAG, str(2**63 - 1)),
+        (SNAPSHOTS, COMPACTION_LAG, "3600000"),
+        (STARTS, RETENTION, str(7 * DAY_MS)),
+    ):
+        change = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         for altered in client.incremental_alter_configs([resource(topic, change)]).values():
             altered.result()
-        await_lag(topic, lag)
+        await_setting(topic, setting, value)
     admin.prepare(log_settings)
-    await_lag(EVENTS, str(ERASED_DAYS * DAY_MS))
-    await_lag(SNAPSHOTS, "3600000")
+    await_setting(EVENTS, COMPACTION_LAG, str(ERASED_DAYS * DAY_MS))
+    await_setting(SNAPSHOTS, COMPACTION_LAG, "3600000")
+    await_setting(STARTS, RETENTION, FOR_EVER)
 
 
 def test_every_topic_that_keeps_records_for_ever_bounds_how_long_erased_ones_stay() -> None:

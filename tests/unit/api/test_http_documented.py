@@ -30,6 +30,7 @@ PHRASES = (
     f"`HEADWATER_BODY_LIMIT_BYTES` ({LIMITS.body_bytes // KIB} KiB)",
     f"`HEADWATER_ANSWER_TIMEOUT_S` ({LIMITS.answer_timeout_s:g} seconds)",
     f"At most {LIMITS.in_flight:,} lines of a request",
+    f"at most {LIMITS.in_flight_in_all:,} lines with {LIMITS.in_flight_bytes // KIB**2} MiB",
     f"reads nothing of an answer for {LIMITS.stall_s:g} s is disconnected",
     f"at most {MAX_AHEAD.total_seconds():g} s in\nthe future",
     f"of at most {observations.MAX_PROBLEMS} lines",
