@@ -62,6 +62,8 @@ class Upkeep:
     _replayed: bool = False
     """Since the last check: that takes the processors, so what comes meanwhile says nothing about the rates."""
     _looks: int = 0
+    _moved_at: dict[tuple[str, str], float] = field(default_factory=dict)
+    """When the position of a view in a store was seen to have changed."""
     _not_before: dict[str, float] = field(default_factory=dict)
     _others: list[str] = field(default_factory=list)
     _arrivals: Arrivals = field(default_factory=Arrivals)
@@ -116,8 +118,15 @@ class Upkeep:
     def _see(self, last: _Look) -> _Look:
         """The state of all views, compared with that of the last check."""
         ends, at = self.lags.ends(), time.monotonic()
-        found = [each.since(before, ends) if (before := last.of(each)) else each for each in self.lags.look()]
+        found = [self._compared(each, last.of(each), ends, at) for each in self.lags.look()]
         return _Look(ends, at, {(each.view, each.store): each for each in found})
+
+    def _compared(self, lag: Lag, before: Lag | None, ends: Mapping[str, int], at: float) -> Lag:
+        """Whether it has stalled since the last check; a view with `every` moves only that often."""
+        if before is None or lag.position != before.position:
+            self._moved_at[lag.view, lag.store] = at
+        still_s, every_s = at - self._moved_at[lag.view, lag.store], self.lags.views.view(lag.view).every_s
+        return lag if before is None or still_s < 2 * every_s else lag.since(before, ends)
 
     def _learn(self, last: _Look, now: _Look) -> None:
         """Measure how fast views are brought up to date, and how fast the sources grow."""

@@ -383,3 +383,25 @@ def test_what_comes_while_a_view_is_replayed_says_nothing_about_the_rates(
     assert noted == []
     upkeep.look()
     assert noted == ["gates"]
+
+
+@pytest.mark.parametrize(("every", "stalled_after"), [("5m", 600), (None, 10)])
+def test_a_view_with_few_batches_is_not_stalled_between_them(
+    rates: Rates, monkeypatch: pytest.MonkeyPatch, every: str | None, stalled_after: int
+) -> None:
+    clock, gates = Clock(), gate_view(every=every)
+    monkeypatch.setattr("projections.generations.upkeep.time", clock)
+    waits = replace(HERE, view=gates.name)
+    lags = FakeLags([[waits]] * 200, ViewRegistry([("here", gates)]))
+    upkeep = Upkeep(lags, Replays(), rates)  # type: ignore[arg-type]
+    upkeep.look()
+    passed_s = 0
+    while True:
+        clock.now += 10
+        passed_s += 10
+        if upkeep.look()[0].standing == "stalled":
+            break
+    assert passed_s == stalled_after
+    lags.looks.insert(0, [replace(waits, position={"0": 11, "1": 20})])
+    clock.now += 10
+    assert upkeep.look()[0].standing == "caught up"
