@@ -1,22 +1,43 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
 from api.app import create_app
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader, fake_service
 
 
+@cache
+def shared() -> tuple[FakeService, FastAPI]:
+    """A service, and its app: to make an app takes ten times as long as to answer a request."""
+    service = fake_service()
+    return service, create_app(service)
+
+
 @pytest.fixture
-def service() -> FakeService:
-    return fake_service()
+def service() -> Iterator[FakeService]:
+    """The service of the shared app, with new parts."""
+    made, _ = shared()
+    for reader in made.readers.values():
+        vars(reader).update(vars(MemoryReader(reader.name)))
+    parts = vars(fake_service(readers=made.readers))
+    vars(made).clear()
+    vars(made).update(parts)
+    yield made
+    # an app remembers which stores failed, and which views were made
+    if any(reader.failed for reader in made.readers.values()) or made.generations.made_views:
+        shared.cache_clear()
 
 
 @pytest.fixture
 def client(service: FakeService) -> AppClient:
-    return AppClient(create_app(service))
+    made, app = shared()
+    return AppClient(app if made is service else create_app(service))
 
 
 def listing(key: str, **columns: Any) -> dict[str, Any]:

@@ -185,6 +185,7 @@ class MemoryReader:
     asked: int = 0
     polled: int = 0
     many: list[tuple[str, list[str]]] = field(default_factory=list)
+    failed: bool = False
 
     async def get(self, live: Live, key: str) -> Row | None:
         self._raise()
@@ -244,6 +245,7 @@ class MemoryReader:
 
     def _raise(self) -> None:
         if self.errors:
+            self.failed = True
             raise self.errors.pop(0)
 
 
@@ -260,12 +262,15 @@ class FakeService(Service):
 
 
 def fake_service(
-    limits: Limits | None = None, modules: Sequence[str] = MODULES, log: MemoryLog | None = None
+    limits: Limits | None = None,
+    modules: Sequence[str] = MODULES,
+    log: MemoryLog | None = None,
+    readers: Mapping[str, MemoryReader] | None = None,
 ) -> FakeService:
     """A service of fakes, made of `modules`."""
     commands = CommandRegistry.load(modules)
     events, generations, log = FakeEvents(), FakeGenerations(), log or MemoryLog(PARTITIONS)
-    readers = {name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")}
+    readers = readers or {name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")}
     views = ViewRegistry.load(modules).views
     captured = CapturedReader(log, SourceRegistry.load(modules).sources)
     waiter = Waiter(events, captured, generations, PARTITIONS, PARTITIONS)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from api.app import create_app
 from api.reads import audit
 from api.reads.audit import AuditReader
 from api.service import Service
@@ -47,9 +46,9 @@ def append(log: MemoryLog, partition: int, key: str, value: bytes | None, timest
 
 
 @pytest.fixture
-def all_streams(service: Service, log: MemoryLog) -> AppClient:
+def all_streams(client: AppClient, service: Service, log: MemoryLog) -> AppClient:
     object.__setattr__(service, "audit", AuditReader(log))
-    return AppClient(create_app(service))
+    return client
 
 
 def read(client: AppClient, query: str = "") -> dict[str, Any]:
