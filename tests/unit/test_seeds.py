@@ -63,8 +63,10 @@ def test_processes_side_by_side_draw_the_same_and_a_failure_says_how_to_repeat_i
     fails = "from tests.seeds import seed_of\n\ndef test_it():\n    raise AssertionError(f'drew {seed_of(1)}')\n"
     for name in ("test_one.py", "test_two.py"):
         (tmp_path / name).write_text(fails)
-    words = ["pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-p", "tests.conftest", "--confcutdir", str(tmp_path)]
+    words = ["pytest", "-q", "-p", "xdist.plugin", "-n", "2", "-p", "no:cacheprovider", "-p", "tests.conftest"]
+    words += ["--confcutdir", str(tmp_path)]
     environment = {name: value for name, value in os.environ.items() if name not in (SEED, "PYTEST_ADDOPTS")}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # to import the others takes longer than the tests
     ran = subprocess.run(
         [sys.executable, "-m", *words, str(tmp_path)],
         cwd=ROOT,
