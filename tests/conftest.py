@@ -30,8 +30,14 @@ TOGETHER = {
     "tests/integration/sources/": "Kafka Connect",
     "tests/integration/projections_spark/": "a Spark session",
     "tests/unit/projections_spark/": "a Spark session",
+    "tests/integration/replay/test_refused_values": "another Spark session",
+    "tests/integration/replay/test_replay_busy_partition": "another Spark session",
+    "tests/integration/replay/test_replay_commands": "another Spark session",
+    "tests/integration/replay/test_replay_interrupted": "another Spark session",
+    "tests/integration/replay/test_replay_together": "another Spark session",
+    "tests/integration/secured/": "another Spark session",
 }
-"""Folders, and what their files share, so that one process runs them all; any other file may run beside any other."""
+"""Folders and files, and what they share, so that one process runs them all; any other may run beside any other."""
 LONGEST_FIRST = (
     "tests/integration/sources/",
     "tests/unit/projections_spark/",
