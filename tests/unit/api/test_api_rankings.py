@@ -44,8 +44,13 @@ def reader(service: Service, name: str) -> MemoryReader:
     return cast(MemoryReader, service.readers[name])
 
 
-def products(service: Service, query: str) -> list[str]:
-    answer = AppClient(create_app(service)).get(f"/views/sellers?{query}")
+@pytest.fixture
+def client(ranked: Service) -> AppClient:
+    return AppClient(create_app(ranked))
+
+
+def products(client: AppClient, query: str) -> list[str]:
+    answer = client.get(f"/views/sellers?{query}")
     assert answer.status_code == 200, answer.text
     return [row["product"] for row in answer.json()["rows"]]
 
@@ -65,11 +70,11 @@ def products(service: Service, query: str) -> list[str]:
         f"sort=at&day={DAY}",
     ],
 )
-def test_a_query_that_fits_is_answered_by_the_ranking(ranked: Service, query: str) -> None:
-    expected = products(ranked, query)
+def test_a_query_that_fits_is_answered_by_the_ranking(client: AppClient, ranked: Service, query: str) -> None:
+    expected = products(client, query)
     assert expected
     reader(ranked, "postgres").rows.clear()
-    assert products(ranked, query) == expected
+    assert products(client, query) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,22 +101,22 @@ def test_a_query_that_fits_is_answered_by_the_ranking(ranked: Service, query: st
         "sort=at&day.is_null=false",
     ],
 )
-def test_any_other_query_is_answered_by_the_store_that_sorts(ranked: Service, query: str) -> None:
-    expected = products(ranked, query)
+def test_any_other_query_is_answered_by_the_store_that_sorts(client: AppClient, ranked: Service, query: str) -> None:
+    expected = products(client, query)
     assert expected
     reader(ranked, "valkey").rows.clear()
-    assert products(ranked, query) == expected
+    assert products(client, query) == expected
 
 
-def test_a_filter_for_part_of_a_millisecond_is_no_ranking(ranked: Service) -> None:
+def test_a_filter_for_part_of_a_millisecond_is_no_ranking(client: AppClient, ranked: Service) -> None:
     reader(ranked, "valkey").errors = [AssertionError("asked")]
-    assert products(ranked, "sort=at&day=2026-03-01T00:00:00.0005Z") == []
+    assert products(client, "sort=at&day=2026-03-01T00:00:00.0005Z") == []
 
 
 def test_a_view_without_rankings_asks_its_first_store(service: Service) -> None:
     plain = serving(service, Postgres(), Cache())
     reader(plain, "valkey").errors = [AssertionError("asked")]
-    assert products(plain, "sort=-cents&limit=2") == ["p1", "p2"]
+    assert products(AppClient(create_app(plain)), "sort=-cents&limit=2") == ["p1", "p2"]
 
 
 def test_pages_go_on_in_the_other_store(ranked: Service) -> None:
@@ -138,10 +143,10 @@ def test_another_store_answers_if_the_cache_cannot(ranked: Service, error: Excep
     assert len(again) == (0 if isinstance(error, StoreUnavailable) else 5)
 
 
-def test_a_generation_that_is_gone_is_read_from_the_registry_again(ranked: Service) -> None:
+def test_a_generation_that_is_gone_is_read_from_the_registry_again(client: AppClient, ranked: Service) -> None:
     reader(ranked, "valkey").errors = [NotRanked()]
     reader(ranked, "postgres").errors = [GenerationGone("dropped")]
-    assert products(ranked, "sort=-cents&limit=1") == ["p1"]
+    assert products(client, "sort=-cents&limit=1") == ["p1"]
 
 
 def test_after_waits_for_the_store_that_answers(ranked: Service) -> None:
@@ -158,7 +163,7 @@ def test_after_waits_for_the_store_that_answers(ranked: Service) -> None:
 def test_a_view_in_the_cache_only_is_found_by_its_rankings(service: Service) -> None:
     only = serving(service, RANKINGS)
     client = AppClient(create_app(only))
-    assert products(only, "sort=-cents&limit=3") == ["p1", "p2", "p0"]
+    assert products(client, "sort=-cents&limit=3") == ["p1", "p2", "p0"]
     refused = client.get("/views/sellers?sort=cents")
     assert refused.status_code == 400
     assert "queries that fit a ranking exactly: -cents, -cents/day,shop, at/day" in refused.json()["detail"]
