@@ -82,7 +82,9 @@ def test_after_the_death_of_a_jvm_another_session_starts() -> None:
     done = subprocess.run([sys.executable, "-c", DYING, *printed], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout.strip()) == (0, "7\nthe end"), done.stderr
     shown = [line for line in done.stderr.splitlines() if line in printed or "TransformWithState" in line]
-    assert shown == [*printed[-3:], *printed[-3:]]
+    first, *others = printed[-3:]
+    assert [line for line in shown if line != first] == [*others, *others]
+    assert shown.count(first) >= 2, "the connection to the JVM that has died may have one, too"
 
 
 def printed_by_spark_s_workers() -> list[str]:
