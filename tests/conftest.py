@@ -41,9 +41,10 @@ TOGETHER = {
 LONGEST_FIRST = (
     "tests/integration/sources/",
     "tests/unit/projections_spark/",
+    "tests/integration/replay/test_stream_views.py",
+    "tests/acceptance/",
     "tests/integration/projections_spark/",
     "tests/integration/",
-    "tests/acceptance/",
     "tests/contracts/",
     "tests/unit/",
 )
@@ -66,9 +67,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """With `-n auto` two processes more than processors, since tests wait for servers half of their time."""
-    return None if config.option.numprocesses == "logical" else (os.cpu_count() or 1) + 2
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """With `-n auto` two processes more than processors, since tests wait for servers half of their time.
+
+    With `-n logical`, for tests without servers, one more: some wait for a process.
+    """
+    return (os.cpu_count() or 1) + (1 if config.option.numprocesses == "logical" else 2)
 
 
 def pytest_report_header() -> str:
