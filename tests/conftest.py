@@ -41,10 +41,9 @@ TOGETHER = {
 LONGEST_FIRST = (
     "tests/integration/sources/",
     "tests/unit/projections_spark/",
-    "tests/integration/replay/test_stream_views.py",
-    "tests/acceptance/",
     "tests/integration/projections_spark/",
     "tests/integration/",
+    "tests/acceptance/",
     "tests/contracts/",
     "tests/unit/",
 )
