@@ -105,7 +105,8 @@ class _Bulk:
         async for lines in read_lines(self._request, self._service.limits.body_bytes, self._service.reading):
             async for some in self._capacity.portions(lines):
                 self._open += len(some)
-                async for commands in self._service.in_flight.portions(self._prepare(some), _size_bytes):
+                prepared = self._prepare(some)
+                async for commands in self._service.in_flight.portions(prepared, lambda each: _size_bytes(each[1])):
                     self._send(commands)
 
     def _send(self, commands: Sequence[tuple[int, Outgoing]]) -> None:
@@ -153,7 +154,7 @@ class _Bulk:
             return None
 
     def _answer(self, number: int, command: Outgoing, answer: asyncio.Future[Receipt]) -> None:
-        self._service.in_flight.give_back(1, _size_bytes((number, command)))
+        self._service.in_flight.give_back(1, _size_bytes(command))
         self._waiting.discard(answer)
         if answer.cancelled():
             return
@@ -181,9 +182,9 @@ class _Bulk:
         self._changed.set()
 
 
-def _size_bytes(command: tuple[int, Outgoing]) -> int:
-    """Of the record of a command with its number."""
-    return len(command[1].entry.value or b"")
+def _size_bytes(command: Outgoing) -> int:
+    """Of its record."""
+    return len(command.entry.value or b"")
 
 
 def _read(line: Line, document: dict[str, Any]) -> CommandLine:
