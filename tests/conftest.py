@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -43,6 +44,7 @@ LONGEST_FIRST = (
     "tests/integration/sources/",
     "tests/unit/projections_spark/",
     "tests/integration/projections_spark/",
+    "tests/integration/replay/test_stream_views",
     "tests/integration/",
     "tests/acceptance/",
     "tests/contracts/",
@@ -86,6 +88,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = {str(each) for each in item.callspec.params.values()} if hasattr(item, "callspec") else set()
         if {"stack", "servers"} & set(getattr(item, "fixturenames", ())) or parameters & ADAPTERS:
             item.add_marker(pytest.mark.servers)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the garbage collector need not look through it again and again."""
+    gc.freeze()
 
 
 def _when(item: pytest.Item) -> tuple[int, bool]:
