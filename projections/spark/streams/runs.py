@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from eventlog.kafka_heartbeats import beating
 from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
 from projections.generations.stream_report import write_report
+from projections.generations.waits import Waits
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.failures import reason
 from projections.spark.streams.progress import progress_sender
@@ -24,7 +24,6 @@ from projections.stream.view import stream_view
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOK_S: Final = 0.1
 STOP_S: Final = 10.0
 """How long to wait for the end of a batch before the query is stopped."""
 BATCHES: Final = 2
@@ -33,7 +32,7 @@ owners of `events` are down, no heartbeat causes the second: then Spark makes on
 
 
 @contextmanager
-def running(session: SparkSession, settings: LogSettings, target: Target, *, anew: bool) -> Iterator[None]:
+def running(session: SparkSession, settings: LogSettings, target: Target, *, anew: bool) -> Iterator[Waits]:
     """See StreamQueries.running."""
     view = stream_view(target.view)
     checkpoint = Checkpoint.of(settings, target.tag)
@@ -53,18 +52,18 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
             until = checkpoint.committed() + BATCHES
             own = stream_session(session, without_heartbeats=not view.beaten)
             query = StreamQuery(own, progress, view, target.tag, settings, checkpoint).start(TRIGGER_S)
-            watched = Watched(query, settings, target.tag)
+            watched, stop_s = Watched(query, settings, target.tag), 0.0
             try:
-                _wait(watched, target, checkpoint, until)
-                yield
+                yield _computed(watched, target, checkpoint, until)
+                stop_s = STOP_S
             finally:
                 heartbeats.close()  # with a batch per second, a slow machine is never between two batches
                 watched.look()
-                watched.stop(STOP_S)
+                watched.stop(stop_s)
 
 
-def _wait(watched: Watched, target: Target, checkpoint: Checkpoint, until: int) -> None:
-    """Wait until the batch with this number has ended, or without heartbeats, until nothing is left to do.
+def _computed(watched: Watched, target: Target, checkpoint: Checkpoint, until: int) -> Waits:
+    """Until the batch with this number has ended, or without heartbeats, until nothing is left to do.
 
     Raises StreamQueryFailed if the query fails before.
     """
@@ -72,7 +71,7 @@ def _wait(watched: Watched, target: Target, checkpoint: Checkpoint, until: int) 
     while checkpoint.committed() < until and not (idle and idle.is_set()):
         if (cause := watched.failure()) is not None:
             raise StreamQueryFailed(target.tag, cause)
-        time.sleep(LOOK_S)
+        yield
 
 
 @contextmanager

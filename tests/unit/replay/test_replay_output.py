@@ -89,6 +89,16 @@ def test_status_tells_scripts_that_a_view_needs_attention(stage: Stage, standing
     assert stage.run("status").code == 0
 
 
+def test_a_rebuild_reports_views_as_they_were_asked_for_in_whatever_order_they_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_order = stage.rebuild_all
+    monkeypatch.setattr(stage, "rebuild_all", lambda views, *more, **options: in_order(views[::-1], *more, **options))
+    wanted = ["listings", "city_market", "listing_search"]
+    done = stage.run("rebuild", *wanted, "--json")
+    assert [each["view"] for each in json.loads(done.out)["views"]] == wanted
+
+
 def test_generations_on_a_terminal(built: Stage) -> None:
     done = built.run("generations", terminal=True)
     assert lines(done.out) == golden("""
