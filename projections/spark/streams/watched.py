@@ -63,7 +63,7 @@ class Watched:
     def look(self) -> None:
         """Take in the batches that ended since the last look."""
         before = self._report
-        if before.starting and not self._has_batches and self._is_in_batch():
+        if before.starting and not self._has_batches and self.is_in_batch:
             self._report = replace(before, starting=False)
         for progress in self._new():
             self._batch = progress["batchId"]
@@ -120,11 +120,13 @@ class Watched:
         A batch that it interrupts is repeated when the query continues.
         """
         until = time.monotonic() + within_s
-        while time.monotonic() < until and self._is_in_batch():
+        while time.monotonic() < until and self.is_in_batch:
             time.sleep(LOOK_S)
         self._query.stop()
 
-    def _is_in_batch(self) -> bool:
+    @property
+    def is_in_batch(self) -> bool:
+        """Whether it reads, computes or writes."""
         status: Any = self._query.status
         return bool(self._query.isActive and status["isTriggerActive"])
 
