@@ -30,12 +30,13 @@ INTERRUPTED: Final = ("java.lang.InterruptedException", "SPARK_JOB_CANCELLED")
 
 
 def _is_no_stop(record: logging.LogRecord) -> bool:
-    """Whether py4j logs something else than what a stop has interrupted."""
-    error = str(record.exc_info[1]) if record.exc_info else ""
-    return not any(each in error for each in INTERRUPTED)
+    """Whether py4j logs something else than what a stop has interrupted; the first is the interruption itself."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, KeyboardInterrupt) and not any(each in str(error) for each in INTERRUPTED)
 
 
-logging.getLogger("py4j.clientserver").addFilter(_is_no_stop)
+for _name in (None, "py4j.clientserver"):
+    logging.getLogger(_name).addFilter(_is_no_stop)
 
 
 class Watched:
