@@ -19,6 +19,7 @@ from eventlog.source_positions import positions_text
 from projections.generations.lag import Lag
 from projections.generations.lags import Lags
 from projections.generations.moves import STALLED_S, Moves
+from projections.parts import STREAMS
 from replay.deployment import open_deployment
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table
@@ -162,8 +163,16 @@ def _problems(found: list[Lag]) -> list[str]:
 
 
 def _streams(found: list[Lag]) -> list[str]:
-    """What the queries of stream views have done, a line per view."""
-    return list({each.view: f"{each.view}: {each.stream.text()}" for each in found if each.stream}.values())
+    """What the queries of stream views have done, a line per view, and of which that is not known here."""
+    known = {each.view: f"{each.view}: {each.stream.text()}" for each in found if each.stream}
+    unknown = dict.fromkeys(each.view for each in found if each.query == STREAMS and each.stream is None)
+    if not unknown:
+        return list(known.values())
+    return [
+        *known.values(),
+        f"not on this machine, or without records so far: the queries of {', '.join(unknown)}; what they do is shown "
+        "on the machine of `python -m projections`",
+    ]
 
 
 def _now() -> str:

@@ -13,6 +13,8 @@ from eventlog.letters import Letter
 from eventlog.ports import Entry
 from eventlog.topics import DEAD_LETTERS
 from projections.generations.building import Step
+from projections.generations.stream_report import StreamReport
+from projections.parts import STREAMS
 from projections.stores.row_reader import Size
 from replay.output import size_text
 from replay.progress import Bars, Lines, bars
@@ -56,6 +58,22 @@ def test_status_on_a_terminal(built: Stage) -> None:
         listing_search in elasticsearch is lost: its ledger or the patches that it needs are gone: run `replay rebuild listing_search`
     """)  # noqa: E501
     assert done.code == 3
+
+
+def test_status_names_stream_views_whose_queries_are_not_here(stage: Stage) -> None:
+    here = lag("listings", query=STREAMS, stream=StreamReport(batch=3))
+    elsewhere = [
+        lag(name, place, query=STREAMS) for name in ("city_market", "streams") for place in ("postgres", "cache")
+    ]
+    stage.lags = [here, *elsewhere]
+    *_, known, unknown = lines(stage.run("status", terminal=True).out)
+    assert known.startswith("listings: batch 3 took")
+    assert unknown == (
+        "not on this machine, or without records so far: the queries of city_market, streams; what they do is shown on "
+        "the machine of `python -m projections`"
+    )
+    stage.lags = [here, lag("streams")]
+    assert "machine" not in stage.run("status", terminal=True).out
 
 
 def test_status_in_a_pipe(built: Stage) -> None:
