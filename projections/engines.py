@@ -19,6 +19,7 @@ from projections.folding.engine import FoldingEngine, only_spark
 from projections.folding.workers import SparkWorkers, Workers
 from projections.generations.engine import FAILURES, Engine
 from projections.generations.selection import Selection
+from projections.generations.waits import Waits
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.continuing import why_lost
 from projections.stores.store import Ledger, Target
@@ -80,7 +81,7 @@ class SparkQueries:
         return why_lost(target, ledgers, self.settings, log)
 
     @contextmanager
-    def running(self, target: Target, *, anew: bool) -> Iterator[None]:
+    def running(self, target: Target, *, anew: bool) -> Iterator[Waits]:
         """See StreamQueries.running."""
         from projections.spark.streams.runs import running  # noqa: PLC0415 - most rebuilds need no Spark
 
@@ -90,8 +91,8 @@ class SparkQueries:
             raise
         except Exception as error:  # without Java, for example
             raise StreamQueryFailed(target.tag, f"Spark does not start: {error}") from error
-        with running(session, self.settings, target, anew=anew):
-            yield
+        with running(session, self.settings, target, anew=anew) as computed:
+            yield computed
 
 
 def why_spark(

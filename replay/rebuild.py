@@ -152,6 +152,7 @@ def _run(
             yield view.name, result
 
     def report(outcome: Outcome[Rebuilt]) -> None:
+        outcome.done.sort(key=lambda each: 0 if name else list(by_name).index(each.view))
         _report(outcome, took_s or sum(each.seconds for each in outcome.done), startup_s, as_json)
 
     (on_each(by_name, build_part, report) if name else on_all(by_name, build_all, report)).exit()

@@ -11,6 +11,7 @@ from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed
 from projections.generations.building import Build, Options, Step
 from projections.generations.rebuild import Rebuilder
+from projections.generations.waits import wait_for
 from projections.stores.ledgers import position
 from projections.stores.open import compared_of
 from projections.stores.store import Target, ViewStore
@@ -62,8 +63,13 @@ def verify(
         )
     current = Target(view, live.generation)
     with rebuilder.building(view, on_step, Options(skip_poison=skip_poison)) as build:
-        with rebuilder.filled(build), build.phase("compare"):
-            found = [each for store in build.stores for each in _compare(rebuilder, build, store, current)]
+        found: list[Comparison] = []
+
+        def compare_all() -> None:
+            with build.phase("compare"):
+                found.extend(each for store in build.stores for each in _compare(rebuilder, build, store, current))
+
+        wait_for(rebuilder.fill(build, compare_all))
         return Verified(view.name, live.generation, build.result.events, found)
 
 

@@ -18,6 +18,8 @@ from rich.text import Text
 from eventlog.source_positions import positions_text
 from projections.generations.lag import Lag
 from projections.generations.lags import Lags
+from projections.generations.moves import STALLED_S, Moves
+from projections.parts import STREAMS
 from replay.deployment import open_deployment
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table
@@ -25,8 +27,6 @@ from replay.view_arguments import ReadAll, Views, check_choice
 
 ATTENTION_EXIT: Final = 3
 FINE: Final = ("caught up", "behind")
-STALLED_S: Final = 10.0
-"""A view that is behind and makes no progress for this long, while heartbeats come every 5 seconds, is stalled."""
 LOOK_S: Final = 0.3
 EVERY_S: Final = 2.0
 COLUMNS: Final = ("view", "store", "standing", "gen", "events behind", "seconds behind")
@@ -42,48 +42,29 @@ class Looks(Protocol):
 
 
 @dataclass
-class Stalls:
-    """Distinguishes stalled views from those that are only behind, over several checks.
+class Checks:
+    """Several checks of the same views.
 
     views: those to check, with the seconds that pass between two batches of their own queries. now: a clock in seconds.
-    undecided: whether one of them was behind at the last check and has not made progress yet.
     """
 
     lags: Looks
     views: Mapping[str, float]
     now: Callable[[], float] = time.monotonic
-    undecided: bool = False
-    _moved: dict[tuple[str, str], tuple[Lag, Mapping[str, int], float]] = field(default_factory=dict)
-    """By view and store: its state when it last made progress, the ends of the log then, and the time."""
+    _moves: Moves = field(default_factory=Moves)
 
     def look(self) -> list[Lag]:
-        """One check, in which a view without progress for STALLED_S and its own pause is stalled."""
+        """One check."""
         found, ends, at = self.lags.look(), self.lags.ends(), self.now()
-        self.undecided = False
-        return [self._judged(each, ends, at) for each in found if each.view in self.views]
+        return self._moves.judged([each for each in found if each.view in self.views], ends, at, self.views)
 
     def settled(self, sleep: Callable[[float], None] = time.sleep) -> list[Lag]:
         """Check until each view that is behind has made progress, or has made none for too long."""
         found = self.look()
-        while self.undecided:
+        while self._moves.undecided:
             sleep(LOOK_S)
             found = self.look()
         return found
-
-    def _judged(self, lag: Lag, ends: Mapping[str, int], at: float) -> Lag:
-        before = self._moved.get((lag.view, lag.store))
-        if before is not None:
-            then, ends_then, since = before
-            judged = lag.since(then, ends_then)
-            if judged.standing == "stalled":
-                if at - since >= STALLED_S + self.views[lag.view]:
-                    return judged
-                self.undecided = True
-                return lag
-        elif lag.standing == "behind":
-            self.undecided = True
-        self._moved[lag.view, lag.store] = lag, ends, at
-        return lag
 
 
 def status(
@@ -102,16 +83,16 @@ def status(
     with open_deployment(os.environ) as opened:
         opened.generations.prepare()
         chosen = [opened.views.view(name) for name in views or opened.views.views]
-        stalls = Stalls(
+        checks = Checks(
             Lags(opened.settings, opened.stores, opened.views, opened.generations, opened.log),
             {each.name: each.every_s for each in chosen},
         )
         if watch:
-            code = _watch(stalls.look, every, as_json)
+            code = _watch(checks.look, every, as_json)
         else:
             up_to_s = STALLED_S + max(each.every_s for each in chosen)
             with errors().status(f"checking whether views make progress, for up to {up_to_s:g} s"):
-                found = stalls.settled()
+                found = checks.settled()
             _show(found, as_json)
             code = exit_code(found)
     if code:
@@ -182,8 +163,16 @@ def _problems(found: list[Lag]) -> list[str]:
 
 
 def _streams(found: list[Lag]) -> list[str]:
-    """What the queries of stream views have done, a line per view."""
-    return list({each.view: f"{each.view}: {each.stream.text()}" for each in found if each.stream}.values())
+    """What the queries of stream views have done, a line per view, and of which that is not known here."""
+    known = {each.view: f"{each.view}: {each.stream.text()}" for each in found if each.stream}
+    unknown = dict.fromkeys(each.view for each in found if each.query == STREAMS and each.stream is None)
+    if not unknown:
+        return list(known.values())
+    return [
+        *known.values(),
+        f"not on this machine, or without records so far: the queries of {', '.join(unknown)}; what they do is shown "
+        "on the machine of `python -m projections`",
+    ]
 
 
 def _now() -> str:

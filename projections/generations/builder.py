@@ -31,6 +31,7 @@ from projections.generations.resources import Resources
 from projections.generations.selection import Selection
 from projections.generations.sources import ends_of, patch_ends, sources
 from projections.generations.top_up import top_up
+from projections.generations.waits import Waits, pause, wait_for
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
@@ -113,26 +114,24 @@ class Builder:
         patch_starts = patch_ends(self.log, self.settings)
         return Noted(patch_starts, ends_of(self.log, sources(views, self.settings)))
 
-    @contextmanager
-    def filled(self, build: Build) -> Iterator[None]:
-        """A context in which a generation is filled and kept up to date, beginning when it has caught up."""
+    def fill(self, build: Build, then: Callable[[], None]) -> Waits:
+        """Fill a generation, and call `then` when it has caught up; until that returns, it is kept up to date."""
         view = build.target.view
         if not has_state(view):
             (self.compute if view.is_realtime else self.load)(build)
             with loading(build.target, self.settings, self.stores) as loaders:
-                build.catch_up(loaders)
-                yield
+                yield from build.catch_up(loaders)
+                then()
             return
         if holds_events(self.log, {each: (0, end) for each, end in build.noted.bulk_ends.items()}):
             build.create(covered={})  # its own query says how far it has read
             build.finish()
-            with self.streaming(build, anew=True):
-                yield
+            yield from self.stream(build, then, anew=True)
         else:
             build.create()
             build.finish()
             self.queries.begin(build.target)
-            yield
+            then()
 
     def load(self, build: Build) -> None:
         """Create one generation, load all its events, and build its indexes."""
@@ -165,20 +164,19 @@ class Builder:
             build.result.events = offsets_in(build.ranges)
             build.note_bulk(time.monotonic() - began)
 
-    @contextmanager
-    def streaming(self, build: Build, *, anew: bool) -> Iterator[None]:
-        """A context in which the generation's own query runs, and loaders of its own load its patches.
+    def stream(self, build: Build, then: Callable[[], None], *, anew: bool) -> Waits:
+        """Run the generation's own query, with loaders of its own, and call `then` when it has caught up.
 
         They continue shortly after the query has stopped: the regular loaders see a swap within REFRESH_S.
         """
         with loading(build.target, self.settings, self.stores) as loaders:
             with ExitStack() as query:
                 with build.phase("bulk"):
-                    query.enter_context(self.queries.running(build.target, anew=anew))
-                build.catch_up(loaders)
-                yield
+                    yield from query.enter_context(self.queries.running(build.target, anew=anew))
+                yield from build.catch_up(loaders)
+                then()
             with build.phase("hand-over"):
-                wait_for_loaders()
+                yield from until_taken_over()
 
     @contextmanager
     def going_live(self, build: Build) -> Iterator[None]:
@@ -187,7 +185,7 @@ class Builder:
         The regular loaders see the swap within REFRESH_S; until then, in this context, loaders of its own continue.
         """
         with loading(build.target, self.settings, self.stores) as loaders:
-            build.catch_up(loaders)
+            wait_for(build.catch_up(loaders))
             self.swap(build)
             yield
 
@@ -263,9 +261,9 @@ def failures_of(build: Build) -> Iterator[None]:
         log.error('generation %d of "%s" is live; an error came after that: %s', generation, view, error.cause)
 
 
-def wait_for_loaders() -> None:
-    """Return when the regular loaders have seen a swap that was made before."""
-    time.sleep(HAND_OVER_S)
+def until_taken_over() -> Waits:
+    """Until the regular loaders have seen a swap that was made before."""
+    yield from pause(HAND_OVER_S)
 
 
 def _load_of(build: Build) -> Load[View] | Failure | None:

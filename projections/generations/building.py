@@ -18,6 +18,7 @@ from projections.generations.refused import add_rows, check_few
 from projections.generations.resources import Resources
 from projections.generations.selection import ALL, Selection
 from projections.generations.sources import patch_ends, read_by
+from projections.generations.waits import Waits
 from projections.loading.loader import Loader
 from projections.stores.store import Target, ViewStore
 from projections.view import View
@@ -187,10 +188,10 @@ class Build:
             skip=options.skip_poison,
         )
 
-    def catch_up(self, loaders: Sequence[Loader]) -> None:
-        """Wait until `loaders` have brought the generation up to the live query."""
+    def catch_up(self, loaders: Sequence[Loader]) -> Waits:
+        """Until `loaders` have brought the generation up to the live query."""
         with self.phase("catch-up"):
-            catch_up(
+            yield from catch_up(
                 self.target,
                 self.stores,
                 loaders,

@@ -13,6 +13,7 @@ from typing import Final
 from eventlog.settings import LogSettings
 from projections.errors import CannotCatchUp, GenerationMissing, LoaderDied
 from projections.generations.patience import AWAY_S, patiently
+from projections.generations.waits import Waits
 from projections.loading.loader import Loader
 from projections.settings import StoreSettings
 from projections.stores.open import opened
@@ -25,7 +26,6 @@ always come.
 """
 NO_CLOSER_S: Final = 30 * 60.0
 """How long a generation that is behind may come no closer: then patches come faster than they are applied."""
-LOOK_S: Final = 0.02
 LEDGERS_EVERY_S: Final = 1.0
 
 
@@ -52,8 +52,8 @@ def catch_up(
     loaders: Sequence[Loader],
     ends: Callable[[], Mapping[int, int]],
     on_progress: Callable[[int, int], None],
-) -> None:
-    """Wait until every loader is near the end of `patches` (CAUGHT_UP_PATCHES, CAUGHT_UP_S).
+) -> Waits:
+    """Until every loader is near the end of `patches` (CAUGHT_UP_PATCHES, CAUGHT_UP_S).
 
     ends: returns the end of each partition. on_progress: called with patches (done, total). Raises LoaderDied if a
     loader died, GenerationMissing if the generation is gone, CannotLoad if a loader has left it out, CannotCatchUp if
@@ -83,7 +83,7 @@ def catch_up(
         if at - looked > LEDGERS_EVERY_S:
             _check(target, stores, loaders)
             looked = time.monotonic()
-        time.sleep(LOOK_S)
+        yield
 
 
 def _behind(ends: Mapping[int, int], loader: Loader) -> int:

@@ -15,6 +15,7 @@ from eventlog.ports import EventLog
 from eventlog.source_positions import topic_and_partition
 from projections.errors import SHOWN_CHARACTERS, ProjectionError, RebuildFailed
 from projections.generations.selection import ALL, Selection
+from projections.generations.waits import Waits
 from projections.stores.store import BulkWriter, Ledger, Target
 from projections.table.patch import Patch
 from projections.view import View
@@ -116,11 +117,12 @@ class StreamQueries(Protocol):
         ledgers: those of the generation in each store. Raises LogUnavailable.
         """
 
-    def running(self, target: Target, *, anew: bool) -> AbstractContextManager[None]:
+    def running(self, target: Target, *, anew: bool) -> AbstractContextManager[Waits]:
         """A context in which the query of a generation runs.
 
-        It begins when all records that were in the sources are computed, and their rows are in `patches`. anew: from
-        the first record; else from where it stopped. Raises StreamQueryFailed or ViewDeclarationError.
+        What it returns ends when all records that were in the sources are computed, and their rows are in `patches`.
+        anew: from the first record; else from where it stopped. Raises StreamQueryFailed or ViewDeclarationError, and
+        so does what it returns.
         """
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC
+from functools import cache
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
@@ -24,7 +25,7 @@ from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.ledgers import gap, position
 from projections.stores.open import open_store
-from projections.stores.store import Ledger, Target
+from projections.stores.store import Ledger, Target, ViewStore
 from projections.view import View
 
 
@@ -67,11 +68,12 @@ class Lags:
             each: (self.log.first(PATCHES, each), self.log.end(PATCHES, each))
             for each in range(self.settings.patch_partitions)
         }
-        found = [
-            self._applied(view, store.name, live.get(view.name))
-            for view in self.views.views.values()
-            for store in view.stores
-        ]
+        with self._stores() as opened:
+            found = [
+                self._applied(view, store.name, live.get(view.name), opened)
+                for view in self.views.views.values()
+                for store in view.stores
+            ]
         positions = defaultdict[str, set[int]](set)
         for each in found:
             if isinstance(each, _Applied) and each.ledgers:
@@ -80,7 +82,15 @@ class Lags:
         log_ends = _Ends(read_tails(self.log, positions, ends), patches)
         return [self._measured(each, log_ends) if isinstance(each, _Applied) else each for each in found]
 
-    def _applied(self, view: View, store: str, live: Generation | None) -> _Applied | Lag:
+    @contextmanager
+    def _stores(self) -> Iterator[Callable[[str], ViewStore]]:
+        """The store with a name, opened once for all views."""
+        with ExitStack() as closing_all:
+            yield cache(lambda name: closing_all.enter_context(closing(open_store(name, self.stores))))
+
+    def _applied(
+        self, view: View, store: str, live: Generation | None, opened: Callable[[str], ViewStore]
+    ) -> _Applied | Lag:
         """What a view has applied in a store; its state if that cannot be compared with the log."""
         if live is None:
             problem = "start `python -m projections`, or rebuild it"
@@ -93,8 +103,7 @@ class Lags:
             report = read_report(self.settings, view.patch_tag(live.generation))
             lag = replace(lag, query=STREAMS, stream=report)
         try:
-            with closing(open_store(store, self.stores)) as opened:
-                ledgers = opened.ledgers(Target(view, live.generation))
+            ledgers = opened(store).ledgers(Target(view, live.generation))
         except StoreUnavailable as error:
             return replace(lag, problem=str(error))
         return _Applied(view, live, ledgers, replace(lag, position=position(ledgers, sources([view], self.settings))))

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import islice
 
 from projections.errors import NotPublished, RebuildFailed
-from projections.generations.builder import Builder, wait_for_loaders
+from projections.generations.builder import Builder, until_taken_over
 from projections.generations.building import Build, Loaded, Noted, Options, Rebuilt, Step
 from projections.generations.dropping import drop_old
 from projections.generations.engine import failed
 from projections.generations.stream_report import read_report
+from projections.generations.waits import LOOK_S, Waits, wait_for
 from projections.view import View
 
 log = logging.getLogger(__name__)
 
 MAX_TOGETHER = 16
 """Views that are rebuilt in one pass: each has loaders of its own until the running ones take over."""
+QUERIES_TOGETHER = 2
+"""Views whose own queries run at once: each has its state in memory. More were no faster, on two cores."""
 Ended = Rebuilt | RebuildFailed | NotPublished
 """The result of a rebuild, or why it failed."""
 
@@ -32,6 +37,11 @@ class _Run:
     outcome: Ended | None = None
     build: Build | None = None
     loaded: Loaded = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its generation is live. If its view has an own query, that has stopped."""
+        return self.build is not None and self.build.is_live
 
     def ended(self) -> list[tuple[View, Ended]]:
         """The view and the outcome; empty if it has not ended."""
@@ -80,40 +90,50 @@ class Rebuilder(Builder):
     ) -> Iterator[tuple[View, Ended]]:
         """Rebuild several views in one pass over the log; yields each with its result, or why it failed.
 
-        See `rebuild`. A view that fails does not stop the others. Views with a query of their own come last.
+        See `rebuild`. A view that fails does not stop the others. Views with a query of their own come last, a few at a
+        time.
         """
         folded = [view for view in views if not view.has_own_query]
         for first in range(0, len(folded), MAX_TOGETHER):
             yield from self._rebuild_together(folded[first : first + MAX_TOGETHER], on_step, skip_poison)
-        for view in views:
-            if view.has_own_query:
-                yield view, self._rebuild_alone(view, on_step)
+        yield from self._rebuild_in_turns([view for view in views if view.has_own_query], on_step)
 
-    def _rebuild_alone(self, view: View, on_step: Callable[[Step], None]) -> Ended:
-        """Rebuild a view by its own query."""
-        try:
-            with self.building(view, on_step) as build:
-                if view.is_realtime:
-                    self._take_over(build)
-                else:
-                    self._hand_over(build)
-                self.drop_if_possible(drop_old, view)
-        except (NotPublished, RebuildFailed) as error:
-            return error
+    def _rebuild_in_turns(self, views: Sequence[View], on_step: Callable[[Step], None]) -> Iterator[tuple[View, Ended]]:
+        """Rebuild views by their own queries: while one waits for its query or for loaders, another one goes on."""
+        left, runs = iter(views), list[_Run]()
+        with ExitStack() as closing_all:
+            while True:
+                for view in islice(left, QUERIES_TOGETHER - sum(not run.is_live for run in runs)):
+                    runs.append(_Run(view, self._query_steps(view, on_step)))
+                    closing_all.callback(runs[-1].steps.close)
+                if not runs:
+                    return
+                for run in runs:
+                    run.advance()
+                    yield from run.ended()
+                runs = [run for run in runs if run.outcome is None]
+                time.sleep(LOOK_S)
+
+    def _query_steps(self, view: View, on_step: Callable[[Step], None]) -> Generator[Build, Loaded, Rebuilt]:
+        """Rebuild a view by its own query; it waits for others whenever it has to wait."""
+        with self.building(view, on_step) as build:
+            with closing(self._take_over(build) if view.is_realtime else self._hand_over(build)) as waits:
+                for _ in waits:
+                    yield build
+            self.drop_if_possible(drop_old, view)
         return build.result
 
-    def _hand_over(self, build: Build) -> None:
+    def _hand_over(self, build: Build) -> Waits:
         """Make a generation live by its own query, which afterwards continues elsewhere from where it stopped here."""
-        with self.filled(build):
-            self.swap(build)
+        yield from self.fill(build, lambda: self.swap(build))
         report = read_report(self.settings, build.target.tag)
         build.result.events, build.result.rows = report.records if report else 0, None
 
-    def _take_over(self, build: Build) -> None:
+    def _take_over(self, build: Build) -> Waits:
         """Make a generation live by its query over the log; afterwards it takes the patches of the running query."""
         self.compute(build)
         for _ in self._go_live(build):
-            wait_for_loaders()
+            yield from until_taken_over()
 
     def _rebuild_together(
         self, views: Sequence[View], on_step: Callable[[Step], None], skip_poison: bool
@@ -140,7 +160,7 @@ class Rebuilder(Builder):
                 yield from run.ended()
             waiting = [run for run in runs if run.outcome is None]
             if waiting:
-                wait_for_loaders()
+                wait_for(until_taken_over())
             for run in waiting:
                 run.advance()
                 yield from run.ended()

@@ -7,12 +7,13 @@ from time import monotonic
 
 from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed
-from projections.generations.builder import Builder, failures_of, wait_for_loaders
+from projections.generations.builder import Builder, failures_of, until_taken_over
 from projections.generations.building import Build, Noted, Options, Rebuilt, Step
 from projections.generations.kept import missed, missed_since
 from projections.generations.registry import Generation, Generations
 from projections.generations.resources import Resources
 from projections.generations.top_up import top_up
+from projections.generations.waits import wait_for
 from projections.stores.ledgers import gap
 from projections.stores.store import Target
 from projections.view import View, has_state
@@ -40,8 +41,7 @@ def roll_back(builder: Builder, view: View, on_step: Callable[[Step], None] = la
 def _continue(builder: Builder, build: Build) -> None:
     """Make it live by its query, which continues from where it was."""
     _check_continues(builder, build)
-    with builder.streaming(build, anew=False):
-        builder.swap(build)
+    wait_for(builder.stream(build, lambda: builder.swap(build), anew=False))
 
 
 def _catch_up(builder: Builder, build: Build) -> None:
@@ -49,7 +49,7 @@ def _catch_up(builder: Builder, build: Build) -> None:
     with build.phase("top-up"):
         build.result.events = top_up(build.target, build.using)
     with builder.going_live(build), build.phase("hand-over"):
-        wait_for_loaders()
+        wait_for(until_taken_over())
 
 
 def _previous(view: View, generations: Generations) -> Generation:

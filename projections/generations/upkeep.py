@@ -20,6 +20,7 @@ from projections.generations.arrivals import Arrivals
 from projections.generations.kept_notes import KeptNotes
 from projections.generations.lag import QUERIES, Lag
 from projections.generations.lags import Lags
+from projections.generations.moves import Moves
 from projections.generations.rates import LOCAL, Bulk, Rates, bulk_rate, quicker_in_bulk
 from projections.generations.registry import Generation
 from projections.generations.repeats import Repeats
@@ -62,8 +63,7 @@ class Upkeep:
     _replayed: bool = False
     """Since the last check: that takes the processors, so what comes meanwhile says nothing about the rates."""
     _looks: int = 0
-    _moved_at: dict[tuple[str, str], float] = field(default_factory=dict)
-    """When the position of a view in a store was seen to have changed."""
+    _moves: Moves = field(default_factory=Moves)
     _not_before: dict[str, float] = field(default_factory=dict)
     _others: list[str] = field(default_factory=list)
     _arrivals: Arrivals = field(default_factory=Arrivals)
@@ -97,7 +97,7 @@ class Upkeep:
         Returns the state of the views.
         """
         is_first, last = not self._looks, self._last
-        now = self._last = self._see(last)
+        now = self._last = self._see()
         self._learn(last, now)
         self._report(last, now)
         self._looks += 1
@@ -115,18 +115,12 @@ class Upkeep:
     def _views(self) -> Mapping[str, View]:
         return self.lags.views.views
 
-    def _see(self, last: _Look) -> _Look:
-        """The state of all views, compared with that of the last check."""
+    def _see(self) -> _Look:
+        """The state of all views, compared with earlier checks."""
         ends, at = self.lags.ends(), time.monotonic()
-        found = [self._compared(each, last.of(each), ends, at) for each in self.lags.look()]
+        every_s = {name: view.every_s for name, view in self._views.items()}
+        found = self._moves.judged(self.lags.look(), ends, at, every_s)
         return _Look(ends, at, {(each.view, each.store): each for each in found})
-
-    def _compared(self, lag: Lag, before: Lag | None, ends: Mapping[str, int], at: float) -> Lag:
-        """Whether it has stalled since the last check; a view with `every` moves only that often."""
-        if before is None or lag.position != before.position:
-            self._moved_at[lag.view, lag.store] = at
-        still_s, every_s = at - self._moved_at[lag.view, lag.store], self.lags.views.view(lag.view).every_s
-        return lag if before is None or still_s < 2 * every_s else lag.since(before, ends)
 
     def _learn(self, last: _Look, now: _Look) -> None:
         """Measure how fast views are brought up to date, and how fast the sources grow."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -148,7 +150,36 @@ def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: 
     builder = SparkSession.builder.appName(name)
     for option, value in settings.options(threads, lasting=lasting).items():
         builder = builder.config(option, value)
-    return builder.getOrCreate()
+    with _signals_later():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Let the first signal of each kind wait until the block ends, and keep what handles it.
+
+    A JVM whose start is given up stays for ever. And Spark's own handler of SIGINT calls the JVM, perhaps in the middle
+    of another call, which then fails in place of being interrupted.
+    """
+    handled = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    handled = {each: handler for each, handler in handled.items() if callable(handler)}
+    if threading.current_thread() is not threading.main_thread():
+        handled = {}
+    came: list[int] = []
+
+    def wait(number: int, _: object) -> None:
+        came.append(number)
+        signal.signal(number, handled[signal.Signals(number)])
+
+    for each in handled:
+        signal.signal(each, wait)
+    try:
+        yield
+    finally:
+        for each, handler in handled.items():
+            signal.signal(each, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 @contextmanager

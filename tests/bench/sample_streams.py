@@ -33,6 +33,7 @@ from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS, PATCHES
 from projections.generations.stream_report import read_report
+from projections.generations.waits import wait_for
 from projections.registry import ViewRegistry
 from projections.spark.kafka_source import connection
 from projections.spark.session import SparkSettings, end, start_session
@@ -85,7 +86,8 @@ def _compared(session: SparkSession, settings: LogSettings, view: StreamView, se
     ours_s, plain_s = 0.0, 0.0
     for _ in range(ROUNDS):
         began = time.perf_counter()
-        with running(session, settings, target, anew=True):
+        with running(session, settings, target, anew=True) as computed:
+            wait_for(computed)
             ours_s = time.perf_counter() - began
         plain_s = _plain(session, settings, view)
     report = read_report(settings, target.tag)

@@ -20,6 +20,7 @@ from commands.declaring.observation import Report, to_entry
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
+from projections.generations.waits import wait_for
 from projections.spark.session import SparkSettings, end, start_session
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.runs import running
@@ -71,8 +72,9 @@ def _measured(settings: LogSettings, target: Target, events: int) -> dict[str, A
         began = time.perf_counter()
         with (
             _sampled(settings.state, Checkpoint.of(settings, target.tag)) as peak,
-            running(session, settings, target, anew=True),
+            running(session, settings, target, anew=True) as computed,
         ):
+            wait_for(computed)
             seconds = (peak.ended or time.perf_counter()) - began
     finally:
         end(session)

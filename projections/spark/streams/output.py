@@ -16,7 +16,7 @@ from projections.spark.streams.failures import reason
 from projections.stream.view import BATCH, StreamView
 from projections.table.expressions import identifier, literal
 from projections.table.shown import DELETED
-from projections.table.types import SPARK_TYPES, ColumnType, finite
+from projections.table.types import SPARK_TYPES, ColumnType, finite, within_years
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,8 +83,8 @@ def row_texts(rows: DataFrame, view: StreamView, tag: str, settings: LogSettings
 
     tag: of the generation. If the key has one column, a row in which it is null is left out.
     """
-    if len(view.key_columns) == 1:
-        rows = rows.where(f"{identifier(view.key_columns[0])} is not null")
+    if len(names := view.key_columns) == 1:
+        rows = rows.where(f"{_key_text(names[0], view.columns[names[0]], several=False)} is not null")
     keyed = rows.selectExpr(
         f"{key_text(view)} as row",
         f"substring(to_json({fields_of(view, '0')}), {len(_UNNUMBERED) + 1}) as fields",
@@ -128,9 +128,15 @@ def fields_of(view: StreamView, order: str) -> str:
 
 
 def _value(name: str, kind: ColumnType) -> str:
+    """Spark SQL of a value; null if it is one that JSON or a store cannot have."""
     column = identifier(name)
-    if kind is ColumnType.FLOAT:
-        return finite(column)
+    match kind:
+        case ColumnType.FLOAT:
+            return finite(column)
+        case ColumnType.TIME:
+            return within_years(column)
+        case ColumnType.POINT:
+            return f"if({finite(f'{column}.lat')} is null or {finite(f'{column}.lon')} is null, null, {column})"
     return f"cast({column} as {SPARK_TYPES[kind]})"
 
 
@@ -139,7 +145,7 @@ def _key_text(name: str, kind: ColumnType, *, several: bool) -> str:
     column = identifier(name)
     text = f"cast({column} as string)"
     if kind is ColumnType.TIME:
-        text = f"date_format({column}, {literal(TIME_FORMAT)})"
+        text = f"date_format({within_years(column)}, {literal(TIME_FORMAT)})"
     if several and kind is ColumnType.TEXT:
         text = f"replace(replace({text}, '%', '%25'), '/', '%2F')"
     return f"coalesce({text}, {literal(NULL_KEY)})" if several else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -13,18 +13,22 @@ from eventlog.kafka_heartbeats import beating
 from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
 from projections.generations.stream_report import write_report
+from projections.generations.waits import Waits
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.failures import reason
 from projections.spark.streams.progress import progress_sender
 from projections.spark.streams.query import TRIGGER_S, StreamQuery, stream_session
 from projections.spark.streams.watched import Watched
 from projections.stores.store import Target
-from projections.stream.view import stream_view
+from projections.stream.view import StreamView, stream_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOK_S: Final = 0.1
+STUCK_S: Final = 300.0
+"""If a query has neither begun nor ended a batch for so long, and Spark runs no task, something is missing."""
+PLANNING_S: Final = 10.0
+"""A batch may begin with so long without tasks; until then nobody need ask for them."""
 STOP_S: Final = 10.0
 """How long to wait for the end of a batch before the query is stopped."""
 BATCHES: Final = 2
@@ -33,7 +37,7 @@ owners of `events` are down, no heartbeat causes the second: then Spark makes on
 
 
 @contextmanager
-def running(session: SparkSession, settings: LogSettings, target: Target, *, anew: bool) -> Iterator[None]:
+def running(session: SparkSession, settings: LogSettings, target: Target, *, anew: bool) -> Iterator[Waits]:
     """See StreamQueries.running."""
     view = stream_view(target.view)
     checkpoint = Checkpoint.of(settings, target.tag)
@@ -53,26 +57,58 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
             until = checkpoint.committed() + BATCHES
             own = stream_session(session, without_heartbeats=not view.beaten)
             query = StreamQuery(own, progress, view, target.tag, settings, checkpoint).start(TRIGGER_S)
-            watched = Watched(query, settings, target.tag)
+            watched, stop_s = Watched(query, settings, target.tag), 0.0
             try:
-                _wait(watched, target, checkpoint, until)
-                yield
+                yield _computed(watched, target, checkpoint, until, lambda: _runs_tasks(own))
+                stop_s = STOP_S
             finally:
                 heartbeats.close()  # with a batch per second, a slow machine is never between two batches
                 watched.look()
-                watched.stop(STOP_S)
+                watched.stop(stop_s)
 
 
-def _wait(watched: Watched, target: Target, checkpoint: Checkpoint, until: int) -> None:
-    """Wait until the batch with this number has ended, or without heartbeats, until nothing is left to do.
+def _computed(
+    watched: Watched, target: Target, checkpoint: Checkpoint, until: int, runs_tasks: Callable[[], bool]
+) -> Waits:
+    """Until the batch with this number has ended, or without heartbeats, until nothing is left to do.
 
-    Raises StreamQueryFailed if the query fails before.
+    runs_tasks: whether Spark runs any. Raises StreamQueryFailed if the query fails before, or does nothing for STUCK_S.
     """
     idle = None if stream_view(target.view).beaten else watched.when_idle()
+    begun, silent_s, looked = -1, 0.0, time.monotonic()
     while checkpoint.committed() < until and not (idle and idle.is_set()):
         if (cause := watched.failure()) is not None:
             raise StreamQueryFailed(target.tag, cause)
-        time.sleep(LOOK_S)
+        last, begun = begun, checkpoint.begun()
+        now = time.monotonic()
+        silent_s += min(1.0, now - looked)  # other work may have come between two looks
+        looked = now
+        if begun > last or (silent_s > PLANNING_S and runs_tasks()):
+            silent_s = 0.0
+        elif silent_s > STUCK_S:
+            raise StreamQueryFailed(target.tag, _stuck(watched, stream_view(target.view)))
+        yield
+
+
+def _stuck(watched: Watched, view: StreamView) -> str:
+    """Why a query does nothing, as far as that is known, and what to do."""
+    minutes = f"{STUCK_S / 60:.0f} minutes"
+    if watched.is_in_batch or not view.beaten:
+        return (
+            f"Spark has run no task for {minutes}: see its log; if SPARK_MASTER names a cluster, give this application "
+            "executors, and run this again"
+        )
+    return (
+        f"no record has come for {minutes}, not even a heartbeat of this process: let it write to the topic "
+        f"{' and '.join(view.beaten)}, and run this again"
+    )
+
+
+def _runs_tasks(session: SparkSession) -> bool:
+    """Whether a task of any query runs: one query may have to wait for the tasks of another."""
+    tracker = session.sparkContext.statusTracker()
+    found = (tracker.getStageInfo(each) for each in tracker.getActiveStageIds())
+    return any(each is not None and each.numActiveTasks for each in found)
 
 
 @contextmanager

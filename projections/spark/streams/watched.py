@@ -30,12 +30,13 @@ INTERRUPTED: Final = ("java.lang.InterruptedException", "SPARK_JOB_CANCELLED")
 
 
 def _is_no_stop(record: logging.LogRecord) -> bool:
-    """Whether py4j logs something else than what a stop has interrupted."""
-    error = str(record.exc_info[1]) if record.exc_info else ""
-    return not any(each in error for each in INTERRUPTED)
+    """Whether py4j logs something else than what a stop has interrupted; the first is the interruption itself."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, KeyboardInterrupt) and not any(each in str(error) for each in INTERRUPTED)
 
 
-logging.getLogger("py4j.clientserver").addFilter(_is_no_stop)
+for _name in (None, "py4j.clientserver"):
+    logging.getLogger(_name).addFilter(_is_no_stop)
 
 
 class Watched:
@@ -63,7 +64,7 @@ class Watched:
     def look(self) -> None:
         """Take in the batches that ended since the last look."""
         before = self._report
-        if before.starting and not self._has_batches and self._is_in_batch():
+        if before.starting and not self._has_batches and self.is_in_batch:
             self._report = replace(before, starting=False)
         for progress in self._new():
             self._batch = progress["batchId"]
@@ -120,11 +121,13 @@ class Watched:
         A batch that it interrupts is repeated when the query continues.
         """
         until = time.monotonic() + within_s
-        while time.monotonic() < until and self._is_in_batch():
+        while time.monotonic() < until and self.is_in_batch:
             time.sleep(LOOK_S)
         self._query.stop()
 
-    def _is_in_batch(self) -> bool:
+    @property
+    def is_in_batch(self) -> bool:
+        """Whether it reads, computes or writes."""
         status: Any = self._query.status
         return bool(self._query.isActive and status["isTriggerActive"])
 

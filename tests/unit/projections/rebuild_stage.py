@@ -20,6 +20,7 @@ from projections.generations.building import Build
 from projections.generations.engine import BulkResult, Load, Ranges
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generation
+from projections.generations.waits import Waits, pause
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
 from projections.stores.memory import Memory, MemoryStore
@@ -150,11 +151,16 @@ class Folded:
 class Queried:
     """Queries of stream views.
 
-    begun, ran: their generations. error: why they cannot run. last: an error of their end. lost: so is their state.
+    begun, ran: their generations. running_now: their views; most_at_once: how many these have been. looks: by view, how
+    often it is looked at until its query has computed everything, and an error that comes then. error: why they cannot
+    run. last: an error of their end. lost: so is their state.
     """
 
     begun: list[str] = field(default_factory=list)
     ran: list[tuple[str, bool]] = field(default_factory=list)
+    running_now: set[str] = field(default_factory=set)
+    most_at_once: int = 0
+    looks: dict[str, tuple[int, BaseException | None]] = field(default_factory=dict)
     error: Exception | None = None
     last: Exception | None = None
     lost: str | None = None
@@ -166,13 +172,25 @@ class Queried:
         self.begun.append(target.tag)
 
     @contextmanager
-    def running(self, target: Target, *, anew: bool) -> Iterator[None]:
+    def running(self, target: Target, *, anew: bool) -> Iterator[Waits]:
         if self.error is not None:
             raise self.error
         self.ran.append((target.tag, anew))
-        yield
+        self.running_now.add(target.view.name)
+        self.most_at_once = max(self.most_at_once, len(self.running_now))
+        try:
+            yield self._computed(target.view.name)
+        finally:
+            self.running_now.remove(target.view.name)
         if self.last is not None:
             raise self.last
+
+    def _computed(self, view: str) -> Waits:
+        number, error = self.looks.get(view, (0, None))
+        for _ in range(number):
+            yield
+        if error is not None:
+            raise error
 
 
 @dataclass
@@ -215,7 +233,7 @@ def staged(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> Stage:
     monkeypatch.setattr(builder, "HAND_OVER_S", 0.0)
     monkeypatch.setattr(building, "INDEX_AWAY_S", 0.05)
     monkeypatch.setattr(patience, "RETRY_S", 0.0)
-    monkeypatch.setattr(Build, "catch_up", lambda *_: None)
+    monkeypatch.setattr(Build, "catch_up", lambda *_: pause(0.0))
     monkeypatch.setattr(Build, "bulk", _load)
     return made
 

@@ -31,9 +31,6 @@ class Load:
     def monotonic(self) -> float:
         return self.now
 
-    def sleep(self, _: float) -> None:
-        self.now += 10.0
-
     def ends(self) -> dict[int, int]:
         return {0: self.backlog + int(self.arriving * self.now)}
 
@@ -56,7 +53,8 @@ def caught_up(load: Load, monkeypatch: pytest.MonkeyPatch) -> float:
     store = MemoryStore(Memory())
     store.create(TARGET, {}, {0: 0})
     monkeypatch.setattr(catching_up, "time", load)
-    catch_up(TARGET, [store], cast("list[Loader]", [Loading(load)]), load.ends, lambda *_: None)
+    for _ in catch_up(TARGET, [store], cast("list[Loader]", [Loading(load)]), load.ends, lambda *_: None):
+        load.now += 10.0
     return load.now
 
 

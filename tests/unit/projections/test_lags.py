@@ -101,6 +101,19 @@ def test_a_log_is_read_once_for_all_views_and_only_its_end(monkeypatch: pytest.M
     assert scene.log.read_offsets == 3 + 2, "the end, and the first event that `slow` lacks"
 
 
+def test_a_store_is_opened_once_for_all_views_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, opened, closed = Scene("E", monkeypatch, slow=0, fast=1, new=1), list[str](), list[None]()
+
+    def open_store(name: str, _: StoreSettings) -> MemoryStore:
+        opened.append(name)
+        return scene.store
+
+    monkeypatch.setattr(lags_module, "open_store", open_store)
+    monkeypatch.setattr(scene.store, "close", lambda: closed.append(None))
+    scene.look()
+    assert (sorted(opened), len(closed)) == (["elasticsearch", "postgres", "valkey"], 3)
+
+
 @pytest.mark.parametrize(
     ("log", "reached", "shown"),
     [

@@ -14,6 +14,7 @@ import pytest
 from eventlog.settings import LogSettings
 from projections.errors import CannotLoad, StoreUnavailable
 from projections.generations import catching_up
+from projections.generations.waits import wait_for
 from projections.loading import loader as loader_module
 from projections.loading import patch_reader
 from projections.loading.loader import Loader
@@ -148,4 +149,4 @@ def test_a_rebuild_does_not_wait_for_a_loader_that_has_left_its_generation_out(
     store.lost = lost
     loader = Loader(store, lambda: [target], LogSettings(), partitions=[0, 1])
     with running(loader.run), pytest.raises(CannotLoad, match=error):
-        catching_up.catch_up(target, [store], [loader], lambda: {0: 1_000, 1: 0}, lambda *_: None)
+        wait_for(catching_up.catch_up(target, [store], [loader], lambda: {0: 1_000, 1: 0}, lambda *_: None))

@@ -17,7 +17,7 @@ from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, Stre
 from projections.generations import builder
 from projections.generations.building import Build, Options, Rebuilt
 from projections.generations.engine import BulkResult
-from projections.generations.rebuild import MAX_TOGETHER, Rebuilder
+from projections.generations.rebuild import MAX_TOGETHER, QUERIES_TOGETHER, Rebuilder
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
@@ -345,6 +345,37 @@ def test_a_stream_view_is_built_by_its_own_query_after_the_folded_views(staged: 
     assert stage.engine.passes == [["folded"]]
     assert stage.registry.states == {("gates", 0): "retired", ("gates", 1): "live", ("folded", 1): "live"}
     assert list(stage.rebuilder.rebuild_all([])) == []
+
+
+def test_stream_views_are_rebuilt_a_few_at_a_time_and_one_that_fails_leaves_the_others_alone(staged: Staged) -> None:
+    stage = staged({})
+    observed(stage, "passed/s1/1")
+    names = ["slow", "failing", "quick", "next", "last"]
+    stage.queries.looks = {"slow": (12, None), "failing": (1, StreamQueryFailed("failing@1.g1", "no memory"))}
+    outcomes = list(stage.rebuilder.rebuild_all([gate_view(name=name) for name in names]))
+    assert [view.name for view, _ in outcomes] == ["failing", "quick", "next", "last", "slow"], "as they end"
+    assert {view.name: str(each) for view, each in outcomes if not isinstance(each, Rebuilt)} == {
+        "failing": 'rebuild of "failing" failed during bulk: the query of the stream view "failing@1.g1" failed: '
+        "no memory; the live generation is untouched"
+    }
+    assert stage.queries.most_at_once == QUERIES_TOGETHER
+    assert stage.registry.states == {(name, 1): "live" for name in names if name != "failing"}
+    assert stage.registry.held == set()
+
+
+@pytest.mark.parametrize("interrupted", ["first", "second"])
+def test_an_interruption_stops_all_queries_and_leaves_nothing(staged: Staged, interrupted: str) -> None:
+    stage, names = staged({}), ["first", "second", "third", "fourth"]
+    observed(stage, "passed/s1/1")
+    stage.registry.states = {(name, 0): "live" for name in names}
+    before = dict(stage.registry.states)
+    stage.queries.looks = dict.fromkeys(names, (1_000, None)) | {interrupted: (3, KeyboardInterrupt())}
+    with pytest.raises(KeyboardInterrupt):
+        list(stage.rebuilder.rebuild_all([gate_view(name=name) for name in names]))
+    assert [tag for tag, _ in stage.queries.ran] == [f"{name}@1.g1" for name in names[:QUERIES_TOGETHER]]
+    assert stage.queries.running_now == set()
+    assert stage.registry.states == before
+    assert stage.registry.held == set()
 
 
 def test_a_stream_view_whose_query_fails_leaves_the_live_generation(staged: Staged) -> None:

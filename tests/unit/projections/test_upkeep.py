@@ -16,7 +16,7 @@ from projections.generations.building import Rebuilt
 from projections.generations.lag import Lag
 from projections.generations.rates import Rates
 from projections.generations.registry import Generation
-from projections.generations.upkeep import FIRST_RETRY_S, RETRY_S, Replay, Upkeep, to_replay
+from projections.generations.upkeep import FIRST_RETRY_S, LOOK_S, RETRY_S, Replay, Upkeep, to_replay
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 from projections.view import View
@@ -314,12 +314,17 @@ def test_what_recovers_is_told_as_well_as_what_breaks(caplog: pytest.LogCaptureF
     ]  # fmt: skip
 
 
-def test_what_stands_still_is_restarted_and_that_is_told(caplog: pytest.LogCaptureFixture, rates: Rates) -> None:
+def test_what_stands_still_is_restarted_and_that_is_told(
+    caplog: pytest.LogCaptureFixture, rates: Rates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("projections.generations.upkeep.time", clock)
     stands = [replace(HERE, lag_patches=7)]
     parts = FakeParts()
     upkeep = Upkeep(FakeLags([stands] * 7), Replays(), rates, parts)  # type: ignore[arg-type]
     for _ in range(6):
         upkeep.look()
+        clock.now += LOOK_S
     assert parts.restarted == []
     upkeep.look()
     assert parts.restarted == ["postgres"]
@@ -385,7 +390,7 @@ def test_what_comes_while_a_view_is_replayed_says_nothing_about_the_rates(
     assert noted == ["gates"]
 
 
-@pytest.mark.parametrize(("every", "stalled_after"), [("5m", 600), (None, 10)])
+@pytest.mark.parametrize(("every", "stalled_after"), [("5m", 310), (None, 10)])
 def test_a_view_with_few_batches_is_not_stalled_between_them(
     rates: Rates, monkeypatch: pytest.MonkeyPatch, every: str | None, stalled_after: int
 ) -> None:
@@ -405,3 +410,16 @@ def test_a_view_with_few_batches_is_not_stalled_between_them(
     lags.looks.insert(0, [replace(waits, position={"0": 11, "1": 20})])
     clock.now += 10
     assert upkeep.look()[0].standing == "caught up"
+
+
+def test_a_view_is_not_stalled_because_records_came_right_before_the_check(
+    rates: Rates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upkeep, lags, clock = upkeep_of(rates, dict(HERE.position), monkeypatch)
+    seen = []
+    for _ in range(3):
+        lags.looks.append([HERE])
+        seen.append(upkeep.look()[0].standing)
+        lags.sizes["0"] = 12
+        clock.now += LOOK_S
+    assert seen == ["caught up", "caught up", "stalled"], "they have waited since the second check, for all we know"

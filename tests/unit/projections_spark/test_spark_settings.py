@@ -87,6 +87,37 @@ def test_after_the_death_of_a_jvm_another_session_starts() -> None:
     assert shown.count(first) >= 2, "the connection to the JVM that has died may have one, too"
 
 
+INTERRUPTED = """
+import os, signal, sys, time
+from projections.spark.session import SparkSettings, end, start_session
+
+sleep = time.sleep
+
+def interrupted(seconds):  # py4j's JVM is awaited like this
+    time.sleep = sleep
+    os.kill(os.getpid(), signal.Signals[sys.argv[1]])
+    sleep(seconds)
+
+def terminate(*_):
+    raise SystemExit(7)
+
+signal.signal(signal.SIGTERM, terminate)
+time.sleep = interrupted
+try:
+    start_session(SparkSettings(memory="512m"), name="interrupted", threads=1)
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
+def test_a_start_that_is_interrupted_leaves_no_jvm(sent: str) -> None:
+    # one that is left would hold the pipes open
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, sent], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 7, done.stderr
+    assert "Exception" not in done.stderr
+
+
 def printed_by_spark_s_workers() -> list[str]:
     """What a Python worker of Spark prints in each batch, by its source: literal parts of it, and blank lines."""
     worker = import_module("pyspark.sql.streaming.transform_with_state_driver_worker")

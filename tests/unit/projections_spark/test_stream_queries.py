@@ -15,9 +15,11 @@ from pyspark.sql import Row
 from pyspark.sql import functions as f
 
 from commands.declaring.observation import ObservationRegistry, to_entry
-from projections import INTEGER, TEXT, TIME, StreamView, observations
+from eventlog.settings import LogSettings
+from projections import FLOAT, INTEGER, POINT, TEXT, TIME, StreamView, observations
 from projections.errors import ViewDeclarationError
 from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame
+from projections.spark.streams.output import numbered, row_texts
 from projections.spark.streams.query import computed
 from projections.views.listings.hourly_views import hourly_views
 from tests.observed import (
@@ -36,6 +38,7 @@ from tests.observed import (
     rows_in_python,
 )
 from tests.seeds import batches
+from tests.spark_rows import session
 from tests.stream_queries import Ran, run
 from tests.unit.projections.test_stream_declarations import documented, imported
 
@@ -441,3 +444,29 @@ def test_the_documented_views_are_taken(tmp_path: Path) -> None:
         module = imported(f"documented_{number}", text, tmp_path)
         (view,) = (each for each in vars(module).values() if isinstance(each, StreamView))
         assert computed(view, lambda *_: endless()).isStreaming
+
+
+def test_values_that_no_store_could_hold_are_null() -> None:
+    columns = {"id": TEXT, "at": TIME, "place": POINT, "share": FLOAT}
+    view = gate_view(key=("id", "at"), columns=columns)
+    nan, infinity = "double('nan')", "double('-infinity')"
+    values = [
+        ("fine", "timestamp'9999-12-31 23:59:59.999'", (1, 2), 3),
+        ("later", "timestamp_seconds(400000000000)", (nan, 2), nan),
+        ("earlier", "timestamp_seconds(-80000000000)", (1, infinity), infinity),
+        ("half", "null", ("null", 2), "null"),
+        ("nothing", "null", None, "null"),
+    ]
+    place = "named_struct('lat', cast({} as double), 'lon', cast({} as double))"
+    rows = ", ".join(
+        f"('{id}', {at}, {'null' if where is None else place.format(*where)}, cast({share} as double))"
+        for id, at, where, share in values
+    )
+    frame = session().sql(f"select * from values {rows} as t(id, at, place, share)")
+    made = numbered(row_texts(frame, view, "gates@1.g1", LogSettings()), 3, LogSettings()).collect()
+    found = {row["key"].split("/", 1)[1]: orjson.loads(row["value"])["c"] for row in made}
+    last = "9999-12-31T23:59:59.999Z"
+    assert found.pop(f"fine/{last}") == {
+        "_batch": 3, "id": "fine", "at": last, "place": {"lat": 1, "lon": 2}, "share": 3,
+    }  # fmt: skip
+    assert found == {f"{id}/%": {"_batch": 3, "id": id} for id in ("later", "earlier", "half", "nothing")}

@@ -13,6 +13,8 @@ from eventlog.letters import Letter
 from eventlog.ports import Entry
 from eventlog.topics import DEAD_LETTERS
 from projections.generations.building import Step
+from projections.generations.stream_report import StreamReport
+from projections.parts import STREAMS
 from projections.stores.row_reader import Size
 from replay.output import size_text
 from replay.progress import Bars, Lines, bars
@@ -58,6 +60,22 @@ def test_status_on_a_terminal(built: Stage) -> None:
     assert done.code == 3
 
 
+def test_status_names_stream_views_whose_queries_are_not_here(stage: Stage) -> None:
+    here = lag("listings", query=STREAMS, stream=StreamReport(batch=3))
+    elsewhere = [
+        lag(name, place, query=STREAMS) for name in ("city_market", "streams") for place in ("postgres", "cache")
+    ]
+    stage.lags = [here, *elsewhere]
+    *_, known, unknown = lines(stage.run("status", terminal=True).out)
+    assert known.startswith("listings: batch 3 took")
+    assert unknown == (
+        "not on this machine, or without records so far: the queries of city_market, streams; what they do is shown on "
+        "the machine of `python -m projections`"
+    )
+    stage.lags = [here, lag("streams")]
+    assert "machine" not in stage.run("status", terminal=True).out
+
+
 def test_status_in_a_pipe(built: Stage) -> None:
     done = built.run("status")
     head, *rows = [line.split("\t") for line in done.out.splitlines()]
@@ -87,6 +105,16 @@ def test_status_tells_scripts_that_a_view_needs_attention(stage: Stage, standing
     assert stage.run("status").code == 3
     stage.lags = [lag("listings")]
     assert stage.run("status").code == 0
+
+
+def test_a_rebuild_reports_views_as_they_were_asked_for_in_whatever_order_they_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_order = stage.rebuild_all
+    monkeypatch.setattr(stage, "rebuild_all", lambda views, *more, **options: in_order(views[::-1], *more, **options))
+    wanted = ["listings", "city_market", "listing_search"]
+    done = stage.run("rebuild", *wanted, "--json")
+    assert [each["view"] for each in json.loads(done.out)["views"]] == wanted
 
 
 def test_generations_on_a_terminal(built: Stage) -> None:

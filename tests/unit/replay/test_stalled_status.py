@@ -12,7 +12,8 @@ from eventlog.source_positions import sources_of
 from eventlog.topics import EVENTS
 from projections.errors import StoreUnavailable
 from projections.generations.lag import Lag
-from replay.status import STALLED_S, Stalls
+from projections.generations.moves import STALLED_S
+from replay.status import Checks
 from tests.unit.replay.played import Stage, lag
 
 VIEWS = {"listings": 0.0, "streams": 0.0}
@@ -45,13 +46,13 @@ class Moving:
 
 def standings(pace: float) -> tuple[list[str], float]:
     world = Moving(pace)
-    found = Stalls(world, VIEWS, lambda: world.at).settled(world.sleep)
+    found = Checks(world, VIEWS, lambda: world.at).settled(world.sleep)
     return [each.standing for each in found], world.at
 
 
 def test_what_is_caught_up_needs_one_look() -> None:
     world = Moving(1.0, at=1_000.0)
-    assert [each.standing for each in Stalls(world, VIEWS, lambda: world.at).settled(world.sleep)] == ["caught up"] * 2
+    assert [each.standing for each in Checks(world, VIEWS, lambda: world.at).settled(world.sleep)] == ["caught up"] * 2
     assert world.slept == []
 
 
@@ -69,30 +70,30 @@ def test_what_does_not_move_is_stalled_after_a_while() -> None:
 
 def test_a_view_with_rare_batches_is_stalled_later() -> None:
     world = Moving(0.0)
-    found = Stalls(world, VIEWS | {"listings": 30.0}, lambda: world.at).settled(world.sleep)
+    found = Checks(world, VIEWS | {"listings": 30.0}, lambda: world.at).settled(world.sleep)
     assert [each.standing for each in found] == ["stalled", "caught up"]
     assert 30 + STALLED_S <= world.at < 30 + 2 * STALLED_S
 
 
 def test_nothing_is_waited_for_that_nobody_asked_about() -> None:
     world = Moving(pace=0.0)
-    assert [each.view for each in Stalls(world, {"streams": 0.0}, lambda: world.at).settled(world.sleep)] == ["streams"]
+    assert [each.view for each in Checks(world, {"streams": 0.0}, lambda: world.at).settled(world.sleep)] == ["streams"]
     assert world.slept == []
 
 
 def test_a_watch_sees_it_stand_still_and_move_again() -> None:
     world = Moving(pace=1.0)
-    stalls = Stalls(world, VIEWS, lambda: world.at)
+    checks = Checks(world, VIEWS, lambda: world.at)
     seen = []
     for pace, seconds in ((1.0, 4), (1.0, 4), (0.0, 4), (0.0, 4), (0.0, 4), (0.0, 4)):
         here = world.at * world.pace
         world.at += seconds
         world.pace = (here + pace * seconds) / world.at
-        seen.append(stalls.look()[0].standing)
+        seen.append(checks.look()[0].standing)
     assert seen == ["behind"] * 4 + ["stalled"] * 2, "12 s without a move, which is more than STALLED_S"
     world.sleep(4)
     world.pace = 50 / world.at
-    assert stalls.look()[0].standing == "behind"
+    assert checks.look()[0].standing == "behind"
 
 
 @pytest.fixture

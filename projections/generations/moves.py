@@ -1,0 +1,51 @@
+"""Distinguishes stalled views from those that are only behind, over several checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from projections.generations.lag import Lag
+
+STALLED_S: Final = 10.0
+"""A view that is behind and makes no progress for this long, while heartbeats come every 5 seconds, is stalled."""
+
+
+@dataclass
+class Moves:
+    """What the checks so far have seen of each view.
+
+    undecided: whether one of them was behind at the last check and has not made progress yet.
+    """
+
+    undecided: bool = False
+    _moved: dict[tuple[str, str], tuple[Lag, Mapping[str, int], float]] = field(default_factory=dict)
+    """By view and store: its state when it last made progress or had nothing to do, the ends of the log then, and the
+    time."""
+
+    def judged(
+        self, found: Iterable[Lag], ends: Mapping[str, int], at: float, every_s: Mapping[str, float]
+    ) -> list[Lag]:
+        """One more check, in which a view without progress for STALLED_S and its own pause is stalled.
+
+        ends: of each source. at: seconds of one clock. every_s: by view, the seconds between two batches of its own
+        query.
+        """
+        self.undecided = False
+        return [self._judged(each, ends, at, every_s[each.view]) for each in found]
+
+    def _judged(self, lag: Lag, ends: Mapping[str, int], at: float, every_s: float) -> Lag:
+        before = self._moved.get((lag.view, lag.store))
+        if before is not None:
+            then, ends_then, since = before
+            judged = lag.since(then, ends_then)
+            if judged.standing == "stalled":
+                if at - since >= STALLED_S + every_s:
+                    return judged
+                self.undecided = True
+                return lag
+        elif lag.standing == "behind":
+            self.undecided = True
+        self._moved[lag.view, lag.store] = lag, ends, at
+        return lag
