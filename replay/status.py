@@ -46,20 +46,20 @@ class Stalls:
     """Distinguishes stalled views from those that are only behind, over several checks.
 
     views: those to check, with the seconds that pass between two batches of their own queries. now: a clock in seconds.
-    undecided: whether one of them was behind at the last check and has not made progress yet.
+    undecided: those, with their stores, that were behind at their first check and have not made progress since.
     """
 
     lags: Looks
     views: Mapping[str, float]
     now: Callable[[], float] = time.monotonic
-    undecided: bool = False
+    undecided: set[tuple[str, str]] = field(default_factory=set)
     _moved: dict[tuple[str, str], tuple[Lag, Mapping[str, int], float]] = field(default_factory=dict)
     """By view and store: its state when it last made progress, the ends of the log then, and the time."""
 
     def look(self) -> list[Lag]:
         """One check, in which a view without progress for STALLED_S and its own pause is stalled."""
         found, ends, at = self.lags.look(), self.lags.ends(), self.now()
-        self.undecided = False
+        self.undecided.intersection_update((each.view, each.store) for each in found)
         return [self._judged(each, ends, at) for each in found if each.view in self.views]
 
     def settled(self, sleep: Callable[[float], None] = time.sleep) -> list[Lag]:
@@ -71,18 +71,20 @@ class Stalls:
         return found
 
     def _judged(self, lag: Lag, ends: Mapping[str, int], at: float) -> Lag:
-        before = self._moved.get((lag.view, lag.store))
-        if before is not None:
+        key = lag.view, lag.store
+        if (before := self._moved.get(key)) is None:
+            if lag.standing == "behind":
+                self.undecided.add(key)
+        else:
             then, ends_then, since = before
             judged = lag.since(then, ends_then)
-            if judged.standing == "stalled":
-                if at - since >= STALLED_S + self.views[lag.view]:
-                    return judged
-                self.undecided = True
+            is_stalled = judged.standing == "stalled"
+            if is_stalled and at - since < STALLED_S + self.views[lag.view]:
                 return lag
-        elif lag.standing == "behind":
-            self.undecided = True
-        self._moved[lag.view, lag.store] = lag, ends, at
+            self.undecided.discard(key)
+            if is_stalled:
+                return judged
+        self._moved[key] = lag, ends, at
         return lag
 
 
