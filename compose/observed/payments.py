@@ -15,9 +15,13 @@ from compose.observed.sample import SENT_WITHIN, Checked, Domain, Followed
 from compose.stored_rows import Rows
 
 PLACES: Final = {"Vienna": (48.21, 16.37), "Schwechat": (48.14, 16.47), "Graz": (47.07, 15.44), "Linz": (48.31, 14.29)}
-PAUSES_S: Final = (0.0, 1.0, 9.999, 10.0, 10.001, 15.0, 30.0)
-SEEN_AFTER_S: Final = (-60.001, -60.0, -20.0, -0.5, 0.0, 0.5, 20.0, 60.0, 60.001)
+LONG_S: Final = 150.0
+PAUSES_S: Final = (0.0, 1.0, 9.999, 10.0, 10.001, 15.0, LONG_S, LONG_S)
+EDGES_S: Final = (-60.001, -60.0, 60.0, 60.001)
+SEEN_AFTER_S: Final = (*EDGES_S, -20.0, -0.5, 0.0, 0.5, 20.0)
 DELAYS: Final = Delays((0.0, 0.0, 0.1, 5.0, 30.0), late_s=(30.001, 600.0), late_share=0.03)
+CENTS: Final = (*range(1, 50_000, 997), *([49_999] * 5))
+"""Often the same, and often the most."""
 CLOSE, NEAR_IN_TIME = timedelta(seconds=10), timedelta(minutes=1)
 LATE_AFTER: Final = timedelta(seconds=30)
 IN_ORDER: Final = timedelta(seconds=5)
@@ -39,14 +43,17 @@ def charges(chance: random.Random, start: datetime, length: timedelta) -> list[R
         found.extend(DELAYS.accepted(chance, Report(kind, name, source, time, time, data)))
 
     for card in (f"card-{number}" for number in range(8)):
-        time = start + timedelta(milliseconds=chance.randrange(10_000))
+        time, before_s = start + timedelta(milliseconds=chance.randrange(10_000)), LONG_S
         while time < start + length:
-            add("card_charged", time, {"card": card, "cents": chance.randrange(1, 50_000), **_place(chance)})
-            for _ in range(chance.choice((0, 1, 2))):
-                seen = time + timedelta(seconds=chance.choice(SEEN_AFTER_S))
+            after_s = chance.choice(PAUSES_S)
+            # far from all others, its phone is nearest in time at an edge
+            is_alone = before_s == after_s == LONG_S
+            add("card_charged", time, {"card": card, "cents": chance.choice(CENTS), **_place(chance)})
+            for _ in range(1 if is_alone else chance.choice((0, 1, 2))):
+                seen = time + timedelta(seconds=chance.choice(EDGES_S if is_alone else SEEN_AFTER_S))
                 if start <= seen < start + length:
                     add("phone_located", seen, {"card": card, **_place(chance)})
-            time += timedelta(seconds=chance.choice(PAUSES_S))
+            time, before_s = time + timedelta(seconds=after_s), after_s
     return sorted(found, key=lambda each: each.recorded)
 
 

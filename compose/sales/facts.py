@@ -46,25 +46,30 @@ class Fact(NamedTuple):
 def facts(chance: random.Random, start: datetime, length: timedelta) -> list[Fact]:
     """Events from `start` for `length`, in the order of their decisions; some are decided late.
 
-    Many have the same time. In a stream, the time of an event may be before that of the previous one, as it happens if
-    two servers accept its commands. One customer has no tier, and one country no rate.
+    Many have the same time, such as a sale and a change of its country's rate. In a stream, the time of an event may be
+    before that of the previous one, as it happens if two servers accept its commands. One customer has no tier, and one
+    country no rate.
     """
     found: list[Fact] = []
     last: dict[str, int] = defaultdict(int)
-    time, changed = start, None
+    time, changed, taxed = start, None, COUNTRIES[0]
     while time < start + length:
-        stream, kind, data = _one(chance, f"{start:%Y%m%d%H%M%S}-{len(found)}", changed)
+        stream, kind, data = _one(chance, f"{start:%Y%m%d%H%M%S}-{len(found)}", changed, taxed)
         last[stream] += 1
         accepted = time - timedelta(milliseconds=chance.choice((0, 0, 0, 1, 700)))
         delay_s = chance.choice(LATE_S if chance.random() < 0.05 else DELAYS_S)
         found.append(Fact(stream, last[stream], kind, accepted, accepted + timedelta(seconds=delay_s), data))
         changed = data["customer"] if kind == "membership.tier_changed" and chance.random() < AGAIN else None
+        taxed = data["country"] if kind == "tax_rate.changed" else taxed
         time += timedelta(seconds=0.0 if changed else chance.choice(PAUSES_S))
     return sorted(found, key=lambda each: each.recorded)
 
 
-def _one(chance: random.Random, name: str, changed: str | None) -> tuple[str, str, dict[str, Any]]:
-    """The stream, the type and the data of an event. changed: the customer whose tier changes once more."""
+def _one(chance: random.Random, name: str, changed: str | None, taxed: str) -> tuple[str, str, dict[str, Any]]:
+    """The stream, the type and the data of an event.
+
+    changed: the customer whose tier changes once more. taxed: the country whose rate has changed last.
+    """
     drawn = chance.random()
     if changed or drawn < 0.2:
         customer = changed or chance.choice(CUSTOMERS[:-1])
@@ -73,6 +78,6 @@ def _one(chance: random.Random, name: str, changed: str | None) -> tuple[str, st
         country = chance.choice(COUNTRIES[:-1])
         rate = {"country": country, "basis_points": chance.choice(RATES)}
         return f"tax_rate/{country}", "tax_rate.changed", rate
-    where = {"customer": chance.choice(CUSTOMERS), "country": chance.choice(COUNTRIES)}
+    where = {"customer": chance.choice(CUSTOMERS), "country": chance.choice((*COUNTRIES, taxed, taxed, taxed))}
     what = {"category": chance.choice(CATEGORIES), "cents": chance.choice((1, 5, 10, 99, chance.randrange(1, 100_000)))}
     return f"sale/{name}", "sale.made", {"sale_id": name, **where, **what}

@@ -16,10 +16,10 @@ STALLED_S: Final = 10.0
 class Moves:
     """What the checks so far have seen of each view.
 
-    undecided: whether one of them was behind at the last check and has not made progress yet.
+    undecided: those, with their stores, that were behind at their first check and have not made progress since.
     """
 
-    undecided: bool = False
+    undecided: set[tuple[str, str]] = field(default_factory=set)
     _moved: dict[tuple[str, str], tuple[Lag, Mapping[str, int], float]] = field(default_factory=dict)
     """By view and store: its state when it last made progress or had nothing to do, the ends of the log then, and the
     time."""
@@ -32,20 +32,23 @@ class Moves:
         ends: of each source. at: seconds of one clock. every_s: by view, the seconds between two batches of its own
         query.
         """
-        self.undecided = False
-        return [self._judged(each, ends, at, every_s[each.view]) for each in found]
+        judged = {(each.view, each.store): self._judged(each, ends, at, every_s[each.view]) for each in found}
+        self.undecided &= judged.keys()
+        return list(judged.values())
 
     def _judged(self, lag: Lag, ends: Mapping[str, int], at: float, every_s: float) -> Lag:
-        before = self._moved.get((lag.view, lag.store))
-        if before is not None:
+        key = lag.view, lag.store
+        if (before := self._moved.get(key)) is None:
+            if lag.standing == "behind":
+                self.undecided.add(key)
+        else:
             then, ends_then, since = before
             judged = lag.since(then, ends_then)
-            if judged.standing == "stalled":
-                if at - since >= STALLED_S + every_s:
-                    return judged
-                self.undecided = True
+            is_stalled = judged.standing == "stalled"
+            if is_stalled and at - since < STALLED_S + every_s:
                 return lag
-        elif lag.standing == "behind":
-            self.undecided = True
-        self._moved[lag.view, lag.store] = lag, ends, at
+            self.undecided.discard(key)
+            if is_stalled:
+                return judged
+        self._moved[key] = lag, ends, at
         return lag

@@ -65,7 +65,8 @@ def part(supervisor: subprocess.Popen[bytes], *words: str) -> psutil.Process:
 def kill(process: psutil.Process) -> None:
     """The process and all that it started, at once."""
     for each in (*process.children(recursive=True), process):
-        each.kill()
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
 
 
 def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_every_part(deployed: Deployed) -> None:

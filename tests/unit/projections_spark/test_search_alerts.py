@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,9 +40,9 @@ class Happened(NamedTuple):
     recorded: datetime
 
 
-def happened(seed: int) -> list[Happened]:
+def happened(seed: int, start: datetime = START) -> list[Happened]:
     """Rounds 10 seconds apart, in the order of their times; most are recorded later, and some homes too late."""
-    chance, found, time = random.Random(seed), list[Happened](), START
+    chance, found, time = random.Random(seed), list[Happened](), start
     for changes in rounds(chance):
         for each in chance.sample(changes, len(changes)):
             time += timedelta(milliseconds=chance.choice((1, 20, 700)))
@@ -53,21 +54,29 @@ def happened(seed: int) -> list[Happened]:
 
 def records(changes: Sequence[Happened]) -> list[Row]:
     """The records of these changes, in the order in which they were recorded."""
+    return [record() for _, record in in_log_order(changes)]
+
+
+def in_log_order(changes: Sequence[Happened]) -> list[tuple[Happened, Callable[[], Row]]]:
+    """These changes in the order in which they are recorded, and what makes their records, then or later."""
     registry = ObservationRegistry.load(["saved_searches"])
     states, numbers = defaultdict[str, SavedSearch](SavedSearch), defaultdict[str, int](int)
-    found = list[tuple[datetime, Row]]()
+    found = list[tuple[Happened, Callable[[], Row]]]()
     for each in changes:
         if each.change.kind == "offer":
-            body = {**each.change.request.body, "time": each.time.isoformat()}
-            entry = to_entry(registry.read("home_offered", orjson.dumps(body)), each.recorded, None, None)
-            at = datetime.fromtimestamp(entry.timestamp_ms / 1000, UTC)
-            found.append((each.recorded, raw(entry.key, entry.value, at)))
+            found.append((each, partial(offer_record, registry, each)))
         else:
             id_ = each.change.data["search_id"]
             (event,) = saved_search.decide(COMMANDS[each.change.kind](**each.change.data), states[id_])
             states[id_], numbers[id_] = saved_search.evolve(states[id_], event), numbers[id_] + 1
-            found.append((each.recorded, event_record(event, id_, numbers[id_], each)))
-    return [row for _, row in sorted(found, key=lambda pair: pair[0])]
+            found.append((each, partial(event_record, event, id_, numbers[id_], each)))
+    return sorted(found, key=lambda pair: pair[0].recorded)
+
+
+def offer_record(registry: ObservationRegistry, at: Happened) -> Row:
+    body = {**at.change.request.body, "time": at.time.isoformat()}
+    entry = to_entry(registry.read("home_offered", orjson.dumps(body)), at.recorded, None, None)
+    return raw(entry.key, entry.value, datetime.fromtimestamp(entry.timestamp_ms / 1000, UTC))
 
 
 def event_record(event: Any, id_: str, sequence: int, at: Happened) -> Row:

@@ -30,12 +30,15 @@ from projections.spark.streams.frames import AMENDING, DROPPED
 from projections.stream.late import LateObserved
 from projections.stream.view import StreamView, stream_view
 from tests.observed import beat, cut, raw
+from tests.seeds import examples, is_long, seed_of
 from tests.stream_queries import Ran, run
 
 pytestmark = pytest.mark.jvm
 
 START = datetime(2026, 3, 1, 11, 58, tzinfo=UTC)
 DAY = timedelta(days=1)
+ROUNDS, SETTLED = 8, 4
+"""Of traffic whose state is measured: after SETTLED of them it is as large as it ever is."""
 
 
 class Case(NamedTuple):
@@ -54,13 +57,14 @@ DOMAINS = {
     "buses": (BUS_DOMAIN, timedelta(minutes=90)),
     "shop_floor": (SHOP_FLOOR_DOMAIN, timedelta(minutes=20)),
     "checkouts": (CHECKOUT_DOMAIN, timedelta(minutes=40)),
-    "payments": (PAYMENT_DOMAIN, timedelta(minutes=8)),
+    "payments": (PAYMENT_DOMAIN, timedelta(minutes=20)),
     "sensors": (SENSOR_DOMAIN, timedelta(minutes=5)),
     "ski_lifts": (SKI_LIFT_DOMAIN, timedelta(minutes=40)),
     "timelines": (TIMELINE_DOMAIN, timedelta(minutes=5)),
     "web": (WEB_DOMAIN, timedelta(hours=4)),
 }
 CASES = [Case(domain, checked, length) for domain, length in DOMAINS.values() for checked in domain.checked]
+WITH_STATE = [case for case in CASES if not case.checked.view.endswith("_late")]
 
 
 @cache
@@ -98,12 +102,13 @@ def wrong(case: Case, reports: Sequence[Report], found: Ran) -> list[str]:
     return list(differences(case.checked.view, case.checked.rows(reports), found.left, "Python"))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.checked.view)
 def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(case: Case, tmp_path: Path) -> None:
     reports = case.reports
     ordered = sorted(reports, key=lambda each: each.time)
     assert [each.name for each in ordered] != [each.name for each in reports]
-    live = ran(case, cut(records(reports), random.Random(5), 3), tmp_path / "live", 2)
+    live = ran(case, cut(records(reports), random.Random(seed_of(5)), examples(3)), tmp_path / "live", 2)
     replayed = ran(case, [records(ordered)], tmp_path / "replayed", 1)
     assert wrong(case, reports, replayed) == []
     assert (live.left, live.counts) == (replayed.left, replayed.counts)
@@ -119,6 +124,20 @@ def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(c
         assert len(live.sent) == len(set(live.sent)), "a final row is sent once"
     else:
         assert live.counts[AMENDING] > 0 or view.late == "drop"
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
+@pytest.mark.parametrize("case", WITH_STATE, ids=lambda case: case.checked.view)
+def test_state_does_not_grow_with_the_number_of_records(case: Case, tmp_path: Path) -> None:
+    """The same traffic comes again and again, so long apart that the earlier one is forgotten or replaced."""
+    view = view_of(case)
+    apart = max(view.admitted(source) for source in view.sources.values()) + case.length + DAY
+    rounds = [case.domain.traffic(random.Random(11), START + number * apart, case.length) for number in range(ROUNDS)]
+    found = run(view, [records(reports) for reports in rounds], tmp_path)
+    print(f"{view.name}: rows of the state after each {len(rounds[0]):,} observations: {found.state_rows}")
+    assert found.dropped_by_watermark == 0
+    assert 0 < found.state_rows[-1] <= max(found.state_rows[:SETTLED])
 
 
 def test_every_stream_view_of_these_domains_is_tested() -> None:

@@ -81,6 +81,29 @@ def test_nothing_is_waited_for_that_nobody_asked_about() -> None:
     assert world.slept == []
 
 
+@dataclass
+class InTurn(Moving):
+    """Records keep coming, and the views have batches in turn: at each look another one has moved."""
+
+    looks: int = 0
+
+    def look(self) -> list[Lag]:
+        self.looks += 1
+        turns = zip(VIEWS, (self.looks // 2, (self.looks + 1) // 2), strict=True)
+        return [lag(view, standing="behind", position=dict.fromkeys(SOURCES, turn)) for view, turn in turns]
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        assert self.at < 2 * STALLED_S, "it looks for ever"
+
+
+def test_views_that_move_in_turn_under_traffic_are_behind_once_each_has_moved() -> None:
+    world = InTurn(1.0)
+    found = Checks(world, VIEWS, lambda: world.at).settled(world.sleep)
+    assert [each.standing for each in found] == ["behind", "behind"]
+    assert world.looks == 3
+
+
 def test_a_watch_sees_it_stand_still_and_move_again() -> None:
     world = Moving(pace=1.0)
     checks = Checks(world, VIEWS, lambda: world.at)

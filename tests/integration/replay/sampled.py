@@ -1,0 +1,208 @@
+"""The sample systems in a long run: the records of their traffic, and how stored rows differ from Python's."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import orjson
+from pyspark.sql import Row
+
+from commands.declaring.observation import ObservationRegistry, to_entry
+from compose.happened import happened
+from compose.observed.report import Report
+from compose.observed.sample import SENT_WITHIN, Domain
+from compose.orders import LINES, Orders, large_order_lines
+from compose.sales import rows as sales_rows
+from compose.sales.facts import facts
+from compose.sales.sample import VIEWS as SALES_VIEWS
+from compose.sample import Deployment
+from compose.stored_rows import Rows, cached, differences, documents, followed, table
+from eventlog.envelope import decode, timestamp_ms
+from eventlog.ports import Entry
+from eventlog.topics import EVENTS, OBSERVATIONS
+from projections.registry import ViewRegistry
+from projections.stream.view import StreamView
+from projections.table.declared_stores import Store
+from tests.process_world import World
+from tests.unit.projections_spark.test_sales_streams import record_of
+from tests.unit.projections_spark.test_search_alerts import Happened, expected, in_log_order
+from tests.unit.projections_spark.test_search_alerts import happened as search_traffic
+from tests.unit.projections_spark.test_stream_domains import DOMAINS
+
+LONGEST: Final = timedelta(minutes=20)
+"""Of the traffic after the start; a run ends it earlier."""
+LONGEST_WAIT: Final = timedelta(minutes=5)
+"""Rows that are final later are not awaited."""
+SEARCHED_BEFORE: Final = timedelta(seconds=30)
+HISTORY: Final = {"checkouts": timedelta(minutes=10)}
+"""If it is not that of the tests of queries: checkouts end after about 20 minutes."""
+BETWEEN_ORDERS: Final = timedelta(milliseconds=600)
+
+
+class Record(NamedTuple):
+    """A record to append. item: what it says, for Python. due: when it is appended. entry: makes it then."""
+
+    item: Any
+    due: datetime
+    entry: Callable[[], Entry]
+
+
+class System(ABC):
+    """A sample system. name: of its package."""
+
+    name: str
+
+    @abstractmethod
+    def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
+        """Records around `start`, in the order in which they are due: those before it are its history."""
+
+    @abstractmethod
+    def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
+        """The column with the key, and the rows of a view for these items; when a row is final, if it is sent once."""
+
+    def others(self, deployment: Deployment, sent: Sequence[Any], now: datetime) -> Iterator[str]:
+        """What else is wrong at `now`."""
+        yield from ()
+
+    @property
+    def views(self) -> list[StreamView]:
+        """Its stream views."""
+        return list(ViewRegistry.load([self.name]).of_kind(StreamView))
+
+    def due(self, sent: Sequence[Any], now: datetime) -> datetime:
+        """When all rows must be there that are final soon."""
+        final = [each for view in self.views for each in self.expected(sent, view.name)[2].values()]
+        return max((each + SENT_WITHIN for each in final if each + SENT_WITHIN <= now + LONGEST_WAIT), default=now)
+
+    def wrong(self, deployment: Deployment, sent: Sequence[Any], now: datetime) -> Iterator[str]:
+        """Every difference between the rows in each store and those that Python expects."""
+        for view in self.views:
+            key, rows, final = self.expected(sent, view.name)
+            for store in view.stores:
+                stored = _stored(deployment, view.name, key, store)
+                must = {each: row for each, row in rows.items() if each in stored or _is_due(final, each, now)}
+                yield from (f"{store.name}: {each}" for each in differences(view.name, must, stored, "Python"))
+        yield from self.others(deployment, sent, now)
+
+
+def _entry(row: Row, topic: str) -> Entry:
+    return Entry(topic, row.key.decode(), row.value, timestamp_ms(row.timestamp))
+
+
+def _is_due(final: dict[str, datetime], key: str, now: datetime) -> bool:
+    return key not in final or final[key] + SENT_WITHIN <= now
+
+
+def _stored(deployment: Deployment, view: str, key: str, store: Store) -> Rows:
+    if store.name == "valkey":
+        return cached(deployment, view)
+    read = {"postgres": table, "elasticsearch": documents, "topic": followed}[store.name]
+    return read(deployment, view, key)
+
+
+@dataclass(frozen=True)
+class Observing(System):
+    """A domain of observations. history: how long its traffic is before the start."""
+
+    name: str
+    domain: Domain
+    history: timedelta
+
+    def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
+        registry = ObservationRegistry.load([self.name])
+
+        def entry(report: Report) -> Entry:
+            read = registry.read(report.type, orjson.dumps(report.request.body))
+            return to_entry(read, report.recorded, None, None)
+
+        found = self.domain.traffic(chance, start - self.history, self.history + LONGEST)
+        return [Record(each, each.recorded, partial(entry, each)) for each in found]
+
+    def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
+        (checked,) = (each for each in self.domain.checked if each.view == view)
+        rows = checked.rows(sent)
+        final = {} if checked.final is None else {key: checked.final(row) for key, row in rows.items()}
+        return checked.key, rows, final
+
+    def others(self, deployment: Deployment, sent: Sequence[Any], now: datetime) -> Iterator[str]:
+        """Leaderboards, and what processes have made of rows."""
+        for each in self.domain.checked:
+            if (board := each.leaderboard) is not None:
+                leaders = board.leaders(each.rows(sent))
+                yield from board.differences(leaders, board.stored(deployment, leaders), "Valkey")
+        if (work := self.domain.followed) is not None:
+            yield from work.wrong(sent, happened(deployment, work.aggregates), now)
+
+
+class Sales(System):
+    """Events of sales, tiers and tax rates."""
+
+    name = "sales"
+    history = timedelta(minutes=20)
+
+    def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
+        found = facts(chance, start - self.history, self.history + LONGEST)
+        return [Record(each, each.recorded, partial(_entry, record_of(each), EVENTS)) for each in found]
+
+    def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
+        checked = SALES_VIEWS[view]
+        rows = checked.rows(sent)
+        taxed = rows if view == "taxed_sales" else {}
+        return checked.key, rows, {key: sales_rows.sale_is_final(row) for key, row in taxed.items()}
+
+
+class SavedSearches(System):
+    """Events of searches, and observations of homes."""
+
+    name = "saved_searches"
+
+    def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
+        def entry(change: Happened, record: Callable[[], Row]) -> Entry:
+            return _entry(record(), OBSERVATIONS if change.change.kind == "offer" else EVENTS)
+
+        found = in_log_order(search_traffic(chance.randrange(1_000), start - SEARCHED_BEFORE))
+        return [Record(change, change.recorded, partial(entry, change, record)) for change, record in found]
+
+    def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
+        in_order: list[Happened] = sorted(sent, key=lambda each: each.time)
+        return "key", expected(in_order), {}
+
+
+class Ordering(System):
+    """Events of orders, for the view in real-time mode."""
+
+    name = "orders"
+
+    def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
+        world, sample = World(chance), Orders()
+        world.now = datetime.now(UTC)
+        stock, placed, _ = sample.rounds()
+        for request in (*stock, *placed):
+            world.send(request.type, **request.body)
+        world.settle()
+        events = [each for partition in range(world.log.partitions) for each in world.log.read(EVENTS, partition, 0)]
+        orders = [each for each in events if each.value and decode(each.value).type == "order.placed"]
+        return [
+            Record(
+                (decode(each.value).stream.partition("/")[2], sample),
+                start + number * BETWEEN_ORDERS,
+                partial(Entry, EVENTS, each.key, each.value, each.timestamp_ms),
+            )
+            for number, each in enumerate(orders)
+        ]
+
+    def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
+        assert view == LINES
+        return "key", large_order_lines({name: sample._wishes[name] for name, sample in sent}), {}
+
+
+SYSTEMS: Final[dict[str, System]] = {
+    **{name: Observing(name, domain, HISTORY.get(name, length)) for name, (domain, length) in DOMAINS.items()},
+    **{each.name: each for each in (Sales(), SavedSearches(), Ordering())},
+}
