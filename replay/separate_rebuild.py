@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,12 +15,14 @@ from projections.generations.waits import wait_for
 from projections.stores.ledgers import position
 from projections.stores.open import compared_of
 from projections.stores.store import Target, ViewStore
-from projections.view import View
+from projections.view import View, has_state
 from replay.comparison import Comparison, compare
 from replay.errors import CannotVerify
 
 COVER_S: Final = 60.0
 """How long the live generation may take to confirm, by heartbeats, that it has all that the rebuild read."""
+FOLLOW_S: Final = 20.0
+"""How long a difference may be due to queries that are in different batches: a few heartbeats and triggers."""
 LOOK_S: Final = 0.2
 
 
@@ -80,10 +82,35 @@ def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Targ
     def in_motion() -> Callable[[], Set[str]]:
         both = [store.ledgers(current), store.ledgers(build.target)]
         starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
-        return lambda: _touched(rebuilder, {current.tag, build.target.tag}, starts)
+
+        def touched() -> Set[str]:
+            if has_state(current.view):
+                let_follow(store, [current, build.target], build.noted.bulk_ends, FOLLOW_S + 2 * current.view.every_s)
+            return _touched(rebuilder, {current.tag, build.target.tag}, starts)
+
+        return touched
 
     for name, (reader, row_of) in compared_of(store.name, current.view, rebuilder.stores).items():
         yield compare(reader, name, current, build.target, in_motion, row_of)
+
+
+def let_follow(store: ViewStore, targets: Sequence[Target], sources: Collection[str], within_s: float) -> None:
+    """Let queries of the same view make the rows that any of them has now.
+
+    Each must have read what the others have, and ended one more batch: records make rows final in the next batch. A
+    query that does not move within this time is not waited for.
+    """
+    deadline = time.monotonic() + within_s
+    reached = [position(store.ledgers(each), sources) for each in targets]
+    furthest = {source: max(each[source] for each in reached) for source in sources}
+    for target in targets:
+        for _ in range(2):
+            before = now = position(store.ledgers(target), sources)
+            while now == before or any(now[each] < end for each, end in furthest.items()):
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(LOOK_S)
+                now = position(store.ledgers(target), sources)
 
 
 def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) -> Set[str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from projections.errors import RebuildFailed
-from projections.stores.store import Target
+from projections.stores.ledgers import position
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import Batch, Target
 from replay import separate_rebuild
-from replay.separate_rebuild import verify
+from replay.separate_rebuild import let_follow, verify
 from tests.observed import gate_view
 from tests.unit.projections.rebuild_stage import Stage, observed, staged
 
@@ -28,6 +32,36 @@ def test_a_live_generation_that_stays_behind_is_named_with_what_to_do(
     )
     assert not caplog.records, "it is no defect"
     assert stage.registry.states == {("gates", 0): "live"}, "the rebuild is dropped"
+
+
+def test_a_difference_counts_once_the_live_query_had_a_batch_more_than_what_the_rebuild_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, view = MemoryStore(Memory()), gate_view()
+    live, rebuild = Target(view, 0), Target(view, 1)
+    source = "observations/0"
+    for target in (live, rebuild):
+        store.create(target, {source: 10}, {0: 0})
+    offsets = count(10)
+
+    def a_batch_of_each(_: float = 0.0) -> None:
+        offset = next(offsets)
+        progress = {live.tag: {source: offset}, rebuild.tag: {source: offset + 2}}
+        store.apply([live, rebuild], {0: Batch(offset, progress=progress)})
+
+    a_batch_of_each()
+    read = position(store.ledgers(rebuild), [source])[source]
+    monkeypatch.setattr("replay.separate_rebuild.time.sleep", a_batch_of_each)
+    let_follow(store, [live, rebuild], [source], 60.0)
+    assert position(store.ledgers(live), [source])[source] > read, "what is final now comes in the next batch"
+
+
+def test_queries_that_do_not_move_are_not_waited_for_without_end() -> None:
+    store, view = MemoryStore(Memory()), gate_view()
+    targets = [Target(view, 0), Target(view, 1)]
+    for target in targets:
+        store.create(target, {}, {0: 0})
+    let_follow(store, targets, ["observations/0"], 0.5)
 
 
 def live_generation(stage: Stage) -> None:
