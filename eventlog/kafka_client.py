@@ -29,11 +29,13 @@ LOST_S = 30.0
 
 EOF = KafkaError._PARTITION_EOF
 FENCED_CODES = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
-# a partition has no leader just after its topic was created, and while a broker restarts
+# a partition has no leader just after its topic was created, and while a broker restarts; then brokers know it in turn
 NO_LEADER_CODES = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_PARTITION,
     }
