@@ -68,8 +68,9 @@ def deployment(log_settings: LogSettings, stack: StackSettings) -> Iterator[tupl
 
 
 def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
-    deployment: tuple[Deployment, dict[str, Server]], tmp_path: Path
+    deployment: tuple[Deployment, dict[str, Server]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("projections.generations.moves.STALLED_S", 0.0)
     one, servers = deployment
     sources = [
         each for each in history(BY_GROUP, list(BY_GROUP.plan.events.values()), 3, length=300).sources
