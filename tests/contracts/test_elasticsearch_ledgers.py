@@ -68,7 +68,10 @@ def apply(store: ViewStore, target: Target, told: History, start: int, end: int)
         store.apply([target], {partition: batch})
 
 
-def test_after_a_restore_a_running_loader_reads_on_from_what_the_index_has(indexes: Indexes) -> None:
+def test_after_a_restore_a_running_loader_reads_on_from_what_the_index_has(
+    indexes: Indexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("projections.stores.elasticsearch_ledgers.ROWS_INTERVAL_S", -1.0)  # a restore takes longer
     told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
     store = indexes.open()
     apply(store, target, told, 0, 15)
