@@ -29,7 +29,8 @@ LOST_S = 30.0
 
 EOF = KafkaError._PARTITION_EOF
 FENCED_CODES = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
-# a partition has no leader just after its topic was created, and while a broker restarts; then brokers know it in turn
+# a partition has no leader just after its topic was created, and while a broker restarts; brokers do not learn of it
+# at the same time
 NO_LEADER_CODES = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,

@@ -35,7 +35,7 @@ from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.spark.streams.continuing import why_lost
 from projections.stores.ledgers import position
-from projections.stores.open import open_store
+from projections.stores.open import open_store, opened_once
 from projections.stores.store import Ledger, Target
 from projections.table.view import TableView
 from projections.view import View, has_state
@@ -199,12 +199,11 @@ class Service:
         positions: list[Mapping[str, int]] = [
             each.bulk_ends for each in self.generations.being_built() if each.source is None and each.tag in tags
         ]
-        for target in self.targets(views):
-            for declared in target.view.stores:
-                with closing(open_store(declared.name, self.stores)) as store:
-                    ledgers = store.ledgers(target)
-                if ledgers:
-                    positions.append(position(ledgers, sources([target.view], self.settings)))
+        with opened_once(self.stores) as opened:
+            for target in self.targets(views):
+                for declared in target.view.stores:
+                    if ledgers := opened(declared.name).ledgers(target):
+                        positions.append(position(ledgers, sources([target.view], self.settings)))
         return {
             source: min((each[source] for each in positions if source in each), default=0)
             for source in sources(views, self.settings)

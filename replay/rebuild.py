@@ -139,6 +139,7 @@ def _run(
 
     rebuilder = deployment.rebuilder(session, engine)
     by_name = {view.name: view for view in views}
+    order = {view: number for number, view in enumerate(by_name)}
 
     def build_part(view: str, on_step: OnStep) -> Rebuilt:
         return rebuilder.build_part(by_name[view], name, options, on_step)
@@ -152,7 +153,7 @@ def _run(
             yield view.name, result
 
     def report(outcome: Outcome[Rebuilt]) -> None:
-        outcome.done.sort(key=lambda each: 0 if name else list(by_name).index(each.view))
+        outcome.done.sort(key=lambda each: order.get(each.view, 0))
         _report(outcome, took_s or sum(each.seconds for each in outcome.done), startup_s, as_json)
 
     (on_each(by_name, build_part, report) if name else on_all(by_name, build_all, report)).exit()

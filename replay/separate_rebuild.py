@@ -103,14 +103,13 @@ def let_follow(store: ViewStore, targets: Sequence[Target], sources: Collection[
     deadline = time.monotonic() + within_s
     reached = [position(store.ledgers(each), sources) for each in targets]
     furthest = {source: max(each[source] for each in reached) for source in sources}
-    for target in targets:
-        for _ in range(2):
-            before = now = position(store.ledgers(target), sources)
-            while now == before or any(now[each] < end for each, end in furthest.items()):
-                if time.monotonic() > deadline:
-                    return
-                time.sleep(LOOK_S)
-                now = position(store.ledgers(target), sources)
+    for target in (*targets, *targets):
+        before = now = position(store.ledgers(target), sources)
+        while now == before or any(now[each] < end for each, end in furthest.items()):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(LOOK_S)
+            now = position(store.ledgers(target), sources)
 
 
 def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) -> Set[str]:

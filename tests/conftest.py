@@ -44,7 +44,7 @@ LONGEST_FIRST = (
     "tests/integration/sources/",
     "tests/unit/projections_spark/",
     "tests/integration/projections_spark/",
-    "tests/integration/replay/test_stream_views",
+    "tests/integration/replay/test_stream_views.py",
     "tests/integration/",
     "tests/acceptance/",
     "tests/contracts/",

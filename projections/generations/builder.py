@@ -263,7 +263,7 @@ def failures_of(build: Build) -> Iterator[None]:
 
 def until_taken_over() -> Waits:
     """Until the regular loaders have seen a swap that was made before."""
-    yield from pause(HAND_OVER_S)
+    return pause(HAND_OVER_S)
 
 
 def _load_of(build: Build) -> Load[View] | Failure | None:

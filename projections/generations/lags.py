@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
-from functools import cache
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
@@ -24,7 +22,7 @@ from projections.parts import STREAMS
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.ledgers import gap, position
-from projections.stores.open import open_store
+from projections.stores.open import opened_once
 from projections.stores.store import Ledger, Target, ViewStore
 from projections.view import View
 
@@ -68,7 +66,7 @@ class Lags:
             each: (self.log.first(PATCHES, each), self.log.end(PATCHES, each))
             for each in range(self.settings.patch_partitions)
         }
-        with self._stores() as opened:
+        with opened_once(self.stores) as opened:
             found = [
                 self._applied(view, store.name, live.get(view.name), opened)
                 for view in self.views.views.values()
@@ -81,12 +79,6 @@ class Lags:
                     positions[source].add(at)
         log_ends = _Ends(read_tails(self.log, positions, ends), patches)
         return [self._measured(each, log_ends) if isinstance(each, _Applied) else each for each in found]
-
-    @contextmanager
-    def _stores(self) -> Iterator[Callable[[str], ViewStore]]:
-        """The store with a name, opened once for all views."""
-        with ExitStack() as closing_all:
-            yield cache(lambda name: closing_all.enter_context(closing(open_store(name, self.stores))))
 
     def _applied(
         self, view: View, store: str, live: Generation | None, opened: Callable[[str], ViewStore]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -161,15 +162,15 @@ def _signals_later() -> Iterator[None]:
     A JVM whose start is given up stays for ever. And Spark's own handler of SIGINT calls the JVM, perhaps in the middle
     of another call, which then fails in place of being interrupted.
     """
-    handled = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    handled = {each: handler for each, handler in handled.items() if callable(handler)}
-    if threading.current_thread() is not threading.main_thread():
-        handled = {}
+    handled: dict[int, Callable[[int, FrameType | None], Any]] = {}
+    if threading.current_thread() is threading.main_thread():
+        both = ((each, signal.getsignal(each)) for each in (signal.SIGINT, signal.SIGTERM))
+        handled = {each: handler for each, handler in both if callable(handler)}
     came: list[int] = []
 
     def wait(number: int, _: object) -> None:
         came.append(number)
-        signal.signal(number, handled[signal.Signals(number)])
+        signal.signal(number, handled[number])
 
     for each in handled:
         signal.signal(each, wait)

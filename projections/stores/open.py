@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import cache
 
 from projections.settings import StoreSettings
 from projections.stores.rankings import ranked_of
@@ -40,8 +41,15 @@ def open_store(name: str, settings: StoreSettings) -> ViewStore:
 @contextmanager
 def opened(view: View, settings: StoreSettings) -> Iterator[list[ViewStore]]:
     """The stores of a view."""
+    with opened_once(settings) as store:
+        yield [store(each.name) for each in view.stores]
+
+
+@contextmanager
+def opened_once(settings: StoreSettings) -> Iterator[Callable[[str], ViewStore]]:
+    """Gives the store with a name (see STORES), which is opened when it is first asked for."""
     with ExitStack() as closing_all:
-        yield [closing_all.enter_context(closing(open_store(each.name, settings))) for each in view.stores]
+        yield cache(lambda name: closing_all.enter_context(closing(open_store(name, settings))))
 
 
 def open_reader(name: str, settings: StoreSettings) -> RowReader:

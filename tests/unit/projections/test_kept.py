@@ -15,7 +15,6 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES, compact_settings
 from projections.errors import RebuildFailed
-from projections.generations import lags as lags_module
 from projections.generations.building import Build
 from projections.generations.engine import Ranges
 from projections.generations.kept import KEPT_FOR, missed_since, sees_deletions
@@ -150,8 +149,7 @@ def stored(view: TableView, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     """A store with the generation 1, which has applied all there is."""
     store = MemoryStore(Memory())
     store.create(Target(view, 1), {}, dict.fromkeys(range(SETTINGS.patch_partitions), 0))
-    for module in (store_open, lags_module):
-        monkeypatch.setattr(module, "open_store", lambda *_: store)
+    monkeypatch.setattr(store_open, "open_store", lambda *_: store)
     return store
 
 

@@ -14,13 +14,13 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
-from projections.generations import lags as lags_module
 from projections.generations import tails
 from projections.generations.lag import Lag
 from projections.generations.lags import Lags
 from projections.generations.registry import Generation
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
+from projections.stores import open as store_open
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Ledger, Target
 from projections.table.view import TableView
@@ -59,7 +59,7 @@ class Scene:
     def __init__(self, log: str, monkeypatch: pytest.MonkeyPatch, **reached: int) -> None:
         views = {"slow": SLOW, "fast": FAST, "new": NEW}
         self.log, self.registry, self.store = CountingLog(partitions=1), Registry(), MemoryStore(Memory())
-        monkeypatch.setattr(lags_module, "open_store", lambda *_: self.store)
+        monkeypatch.setattr(store_open, "open_store", lambda *_: self.store)
         self.views = [views[name] for name in reached]
         for view in self.views:
             self.registry.live[view.name] = generation(view.name, 1, "live", tag=view.tag, read_at=READ_AT)
@@ -108,7 +108,7 @@ def test_a_store_is_opened_once_for_all_views_and_closed(monkeypatch: pytest.Mon
         opened.append(name)
         return scene.store
 
-    monkeypatch.setattr(lags_module, "open_store", open_store)
+    monkeypatch.setattr(store_open, "open_store", open_store)
     monkeypatch.setattr(scene.store, "close", lambda: closed.append(None))
     scene.look()
     assert (sorted(opened), len(closed)) == (["elasticsearch", "postgres", "valkey"], 3)
