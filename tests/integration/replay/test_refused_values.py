@@ -167,7 +167,13 @@ def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(
         # a row of which the store holds the result is complete again
         deployed.append([put(4, "place"), put(4, "fine")])
         deployed.emit([PLACES])
-        assert live_has(deployed, done.generation, fine=4)["elasticsearch"]["place"]["puts"] == 2
+        live_has(deployed, done.generation, fine=4)
+
+        def puts() -> int:
+            return int(rows(deployed, "elasticsearch", done.generation)["place"]["puts"])
+
+        eventually(lambda: puts() > 1, "its partition is loaded, too")
+        assert puts() == 2
         found = verified(rebuilder, deployed)
         differing = {each.store: [row.key for row in each.sample] for each in found.stores}
         assert differing == {"postgres": [], "elasticsearch": ["place"], "valkey": []}
