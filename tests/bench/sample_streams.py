@@ -1,4 +1,4 @@
-"""Bench `streams`: how fast the query of each sample stream view reads all observations, as a rebuild does.
+"""Bench `streams`: how fast the query of each sample stream view reads all its records, as a rebuild does.
 
 The floor is the same query in plain PySpark: the class's fields parsed from Kafka's records, a watermark, and the rows
 as JSON into another topic, with the same state store, in the same session. Each is run twice; the second run counts.
@@ -9,29 +9,33 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from confluent_kafka import Producer
 
 from commands.declaring.observation import ObservationRegistry, to_entry
 from compose.observed.buses import BUS_DOMAIN
 from compose.observed.checkouts import CHECKOUT_DOMAIN
 from compose.observed.payments import PAYMENT_DOMAIN
-from compose.observed.report import Report
 from compose.observed.sample import Domain
 from compose.observed.sensors import SENSOR_DOMAIN
 from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
 from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
 from compose.observed.timelines import TIMELINE_DOMAIN
 from compose.observed.web import WEB_DOMAIN
+from compose.sales.facts import Fact, facts
+from eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
 from eventlog.kafka_client import client_config
+from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import OBSERVATIONS, PATCHES
+from eventlog.topics import EVENTS, PATCHES
 from projections.generations.stream_report import read_report
 from projections.generations.waits import wait_for
 from projections.registry import ViewRegistry
@@ -41,7 +45,7 @@ from projections.spark.streams.lateness import watermark_delay
 from projections.spark.streams.query import output_mode, stream_session
 from projections.spark.streams.runs import running
 from projections.stores.store import Target
-from projections.stream.sources import Observed, StreamSource
+from projections.stream.sources import StreamSource
 from projections.stream.view import StreamView
 from projections.table.expressions import literal
 from projections.table.types import SPARK_TYPES
@@ -51,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NAMES = ("streams",)
-DOMAINS = {
+OBSERVED = {
     "buses": BUS_DOMAIN,
     "checkouts": CHECKOUT_DOMAIN,
     "payments": PAYMENT_DOMAIN,
@@ -61,8 +65,11 @@ DOMAINS = {
     "timelines": TIMELINE_DOMAIN,
     "web": WEB_DOMAIN,
 }
-OBSERVATIONS_READ = 200_000
+RECORDS_READ = 200_000
 START = datetime(2026, 3, 1, tzinfo=UTC)
+SALES_LENGTH = timedelta(minutes=20)
+RATES_CHANGED = 50
+"""Tax rates change rarely."""
 ROUNDS = 2
 
 
@@ -70,10 +77,10 @@ def run(name: str) -> Iterator[dict[str, Any]]:
     """A line per view."""
     session = start_session(SparkSettings.from_environment(os.environ), name="bench", threads=os.cpu_count() or 2)
     try:
-        for domain, declared in DOMAINS.items():
+        for domain, traffic in traffics().items():
             with own_environment() as (own, _), TemporaryDirectory(prefix="headwater-bench-") as folder:
                 settings = replace(own, state=Path(folder))
-                sent = _send(settings, domain, _reports(declared))
+                sent = _send(settings, traffic)
                 for view in ViewRegistry.load((domain,)).of_kind(StreamView):
                     if not view.name.endswith("_late"):
                         yield _compared(session, settings, view, sent)
@@ -94,39 +101,66 @@ def _compared(session: SparkSession, settings: LogSettings, view: StreamView, se
     value, floor = round(sent / ours_s), round(sent / plain_s)
     return {
         "value": value,
-        "unit": "observations/s",
+        "unit": "records/s",
         "floor": floor,
         "ratio": round(value / floor, 2),
         "view": view.name,
         "state_rows": report.state_rows if report else None,
         "state_mb": round(report.state_bytes / 1e6, 1) if report else None,
-        "conditions": f"{view.name}: {sent:,} observations of its domain, in a session that has run it once; "
+        "conditions": f"{view.name}: {sent:,} observations or events of its domain, in a session that has run it once; "
         "by hand: the same query in plain PySpark",
     }
 
 
-def _reports(domain: Domain) -> list[Report]:
-    """Traffic of the domain, one after another, until there are enough."""
-    found: list[Report] = []
-    start, number = START, 0
-    while len(found) < OBSERVATIONS_READ:
-        found += domain.traffic(random.Random(number), start, domain.length)
-        start, number = start + domain.length, number + 1
+def traffics() -> dict[str, Callable[[int], list[Entry]]]:
+    """By sample domain, what makes the records of a round; each round is after the one before."""
+    return {**{name: partial(_observed, name, domain) for name, domain in OBSERVED.items()}, "sales": _sales}
+
+
+def _observed(name: str, domain: Domain, number: int) -> list[Entry]:
+    registry = ObservationRegistry.load((name,))
+    found = []
+    for each in domain.traffic(random.Random(number), START + number * domain.length, domain.length):
+        data = registry.types[each.type].model_validate(each.data)
+        report = registry.reports[each.type](id=each.id, source=each.source, time=each.time, data=data)
+        found.append(to_entry(report, each.recorded, None, None))
     return found
 
 
-def _send(settings: LogSettings, domain: str, reports: Sequence[Report]) -> int:
-    registry, topic = ObservationRegistry.load((domain,)), settings.topic(OBSERVATIONS)
-    producer = Producer(client_config(settings))
-    for number, each in enumerate(reports):
-        data = registry.types[each.type].model_validate(each.data)
-        report = registry.reports[each.type](id=each.id, source=each.source, time=each.time, data=data)
-        entry = to_entry(report, each.recorded, None, None)
-        producer.produce(topic, entry.value, entry.key, timestamp=entry.timestamp_ms)
-        if number % 10_000 == 0:
-            producer.flush()
-    producer.flush()
-    return len(reports)
+def _sales(number: int) -> list[Entry]:
+    """With other customers in each round."""
+    found = []
+    for each in facts(random.Random(number), START + number * SALES_LENGTH, SALES_LENGTH):
+        if each.type == "tax_rate.changed" and (number or each.sequence > RATES_CHANGED):
+            continue
+        data = dict(each.data)
+        stream = each.stream
+        if customer := data.get("customer"):
+            data["customer"] = f"{customer} {number}"
+            stream = stream.replace(customer, data["customer"])
+        found.append(_event(each._replace(stream=stream, data=data)))
+    return found
+
+
+def _event(fact: Fact) -> Entry:
+    """As a handler appends it."""
+    key = f"{fact.stream}/{fact.sequence}"
+    cause = Envelope(f"c/{key}", "command", fact.stream, fact.time, {})
+    times = format_time(fact.time), format_time(fact.recorded)
+    value = encode_event(cause, *times, "/headwater", fact.type, 1, fact.sequence, orjson.dumps(fact.data))
+    return Entry(EVENTS, key, value, timestamp_ms(fact.time))
+
+
+def _send(settings: LogSettings, traffic: Callable[[int], list[Entry]]) -> int:
+    """Append rounds until there are enough records; returns their number."""
+    producer, sent, number = Producer(client_config(settings)), 0, 0
+    while sent < RECORDS_READ:
+        entries = traffic(number)
+        for entry in entries:
+            producer.produce(settings.topic(entry.topic), entry.value, entry.key, timestamp=entry.timestamp_ms)
+        producer.flush()
+        sent, number = sent + len(entries), number + 1
+    return sent
 
 
 def _plain(session: SparkSession, settings: LogSettings, view: StreamView) -> float:
@@ -151,14 +185,13 @@ def _plain(session: SparkSession, settings: LogSettings, view: StreamView) -> fl
 
 
 def _plain_source(session: SparkSession, settings: LogSettings, source: StreamSource) -> DataFrame:
-    if not isinstance(source, Observed):
-        raise TypeError(f"{source.declaration}: only views over observations are measured")
     data = ", ".join(f"{name}: {SPARK_TYPES[kind]}" for name, kind in source.fields.items())
-    fields = f"id string, type string, subject string, recordedtime timestamp, data struct<{data}>"
+    envelope = "id string, type string, subject string, sequence bigint, recordedtime timestamp"
+    fields = f"{envelope}, data struct<{data}>"
     kinds = ", ".join(literal(each) for each in source.types)
     reader = session.readStream.format("kafka").options(**connection(settings), startingOffsets="earliest")
     records = reader.option("subscribe", settings.topic(source.topic)).load()
     parsed = records.selectExpr("timestamp as time", f"from_json(cast(value as string), {literal(fields)}) as document")
-    named = parsed.selectExpr("time", "document.*", "document.subject as source").where(f"type in ({kinds})")
-    flat = named.selectExpr("*", "data.*").select(*source.columns)
+    named = parsed.selectExpr("time", "document.*", "document.subject as source", "document.subject as stream")
+    flat = named.where(f"type in ({kinds})").selectExpr("*", "data.*").select(*source.columns)
     return flat.withWatermark("time", watermark_delay(source.late_by))
