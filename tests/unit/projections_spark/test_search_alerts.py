@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,21 +119,30 @@ def offers(seed: int, names: Sequence[str], start: datetime, **values: Any) -> l
 
 def bytes_of_state(folder: Path, batch: int) -> int:
     kept = stored_state(folder, batch=batch, variable="kept").collect()
-    apart = [row for name in ("segments", "chunks") for row in stored_state(folder, batch=batch, variable=name).collect()]
-    return sum(len(row.value.kept) for row in kept) + sum(len(row.user_map_value.rows) for row in apart)
+    apart = (stored_state(folder, batch=batch, variable=name).collect() for name in ("segments", "chunks"))
+    return sum(len(row.value.kept) for row in kept) + sum(
+        len(row.user_map_value.rows) for rows in apart for row in rows
+    )
 
 
 @pytest.mark.soak
 @pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
 def test_state_grows_with_the_rows_of_the_view_and_not_with_homes_that_no_search_finds(tmp_path: Path) -> None:
-    changes, days = [happened(11)], [START + timedelta(days=number) for number in range(1, 2 * ROUNDS + 1)]
+    changes = [happened(11)]
+    days = [START + timedelta(days=number) for number in range(1, 2 * ROUNDS + 1)]
     for number, day in enumerate(days[:ROUNDS]):
         changes.append(offers(1, [f"new-{number}-{each:03}{'x' * (each % 2)}" for each in range(HOMES)], day))
     for number, day in enumerate(days[ROUNDS:]):
         names = [f"dear-{number}-{each:03}{'x' * (each % 2)}" for each in range(HOMES)]
         changes.append(offers(1, names, day, beds=0, price=9_000_000_000, latitude=0.0, longitude=0.0, description=""))
     rows = [len(expected([each for part in changes[: number + 1] for each in part])) for number in range(len(changes))]
-    found = run(search_alerts, [records(part) for part in changes], tmp_path)
-    assert len(found.left) == rows[-1] == rows[ROUNDS]
-    sizes = [bytes_of_state(tmp_path, batch) for batch in range(len(changes))]
-    print(f"search_alerts: rows {rows} and bytes of the state {sizes} after each {HOMES} homes")
+    (found_each,) = {after - before for before, after in pairwise(rows[: ROUNDS + 1])}
+    assert found_each > HOMES
+    made = run(search_alerts, [records(part) for part in changes], tmp_path)
+    assert len(made.left) == rows[ROUNDS] == rows[-1]
+    # what came last may still be corrected, and is kept whole
+    sizes = {batch: bytes_of_state(tmp_path, batch) for batch in (2, 5, ROUNDS, ROUNDS + 2, 2 * ROUNDS)}
+    grown = [(sizes[5] - sizes[2]) / found_each / 3, (sizes[ROUNDS] - sizes[5]) / found_each / (ROUNDS - 5)]
+    print(f"search_alerts: {found_each} rows per {HOMES} homes; bytes per row {grown}, of the state {sizes}")
+    assert 100 < min(grown) <= max(grown) < 1.1 * min(grown), "each row once"
+    assert abs(sizes[2 * ROUNDS] - sizes[ROUNDS + 2]) < found_each, "and nothing of homes that were not found"
