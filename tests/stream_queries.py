@@ -117,6 +117,16 @@ def run(
     return ran
 
 
+def stored_state(folder: Path, *, batch: int | None = None, variable: str = "") -> DataFrame:
+    """The state of the query that ran in `folder`, of its last stateful operator: rows of `key` and `value`.
+
+    batch: as of the end of this one, or of the last. variable: of the operator's state, if it has several.
+    """
+    options = {"path": (folder / "checkpoint").as_uri(), "stateVarName": variable, "batchId": batch}
+    given = {name: str(value) for name, value in options.items() if value not in (None, "")}
+    return session().read.format("statestore").options(**given).load()
+
+
 def classes_compiled() -> int:
     """How many classes Spark has compiled in this JVM."""
     jvm: Any = session()

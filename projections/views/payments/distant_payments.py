@@ -16,15 +16,21 @@ def far_from_phone(charges: DataFrame, phones: DataFrame) -> DataFrame:
     """A row per payment: where the phone was nearest to its time, within a minute, it was over 100 km away."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - only the process that runs the query needs Spark
 
-    paid = charges.select("id", "card", "cents", f.col("time").alias("paid_at"), "latitude", "longitude")
+    # the two minutes around a payment are in two of these periods, so it meets only the places in these
+    first = f.expr("unix_seconds(time - interval 1 minute) div 120")
+    paid = charges.withColumn("period", f.explode(f.array(first, first + 1))).select(
+        "id", "card", "period", "cents", f.col("time").alias("paid_at"), "latitude", "longitude"
+    )
     seen = phones.select(
         f.col("id").alias("seen_id"),
         f.col("card").alias("seen_card"),
+        f.expr("unix_seconds(time) div 120").alias("seen_period"),
         f.col("time").alias("seen_at"),
         f.struct("latitude", "longitude").alias("place"),
     )
     within_a_minute = f.expr(
-        "card = seen_card and seen_at >= paid_at - interval 1 minute and seen_at <= paid_at + interval 1 minute"
+        "card = seen_card and period = seen_period "
+        "and seen_at >= paid_at - interval 1 minute and seen_at <= paid_at + interval 1 minute"
     )
     apart = f.abs(f.unix_millis("seen_at") - f.unix_millis("paid_at"))
     return (
@@ -58,6 +64,7 @@ distant_payments = StreamView(
         "phones": observations(PhoneLocated, late_after="30s"),
     },
     final=True,
+    version=2,
     stores=(Postgres(indexes=(("card", "paid_at"),)), Cache()),
     query=far_from_phone,
     doc="payments more than 100 km away from the phone of the card's holder",

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,16 +21,18 @@ from compose.stored_rows import Rows, differences
 from eventlog.envelope import Envelope, encode_event, format_time
 from projections.registry import ViewRegistry
 from projections.spark.streams.frames import AMENDING, DROPPED
-from projections.stream.view import StreamView
+from projections.stream.view import StreamView, stream_view
 from projections.views.sales.taxed_sales import with_tier
 from tests.gate_events import owner_s_beat, raw_event
 from tests.observed import cut
-from tests.seeds import examples, seed_of
-from tests.stream_queries import Ran, run
+from tests.seeds import examples, is_long, seed_of
+from tests.stream_queries import Ran, run, stored_state
 
 pytestmark = pytest.mark.jvm
 
 START = datetime(2026, 3, 1, 11, 58, tzinfo=UTC)
+ROUNDS, SETTLED = 8, 4
+"""Of the same events again, whose state is measured: after SETTLED of them it is as large as it ever is."""
 EXPECTED: dict[str, Callable[[Sequence[Fact]], Rows]] = {
     "taxed_sales": taxed,
     "membership_tiers": tiers,
@@ -44,6 +47,10 @@ def registry() -> ViewRegistry:
     return ViewRegistry.load(["sales"])
 
 
+def view_of(name: str) -> StreamView:
+    return stream_view(registry().view(name))
+
+
 def record_of(fact: Fact) -> Row:
     """What a handler would have appended."""
     cause = Envelope(f"c/{fact.stream}/{fact.sequence}", "command", fact.stream, fact.time, {})
@@ -54,18 +61,22 @@ def record_of(fact: Fact) -> Row:
 
 def ran(view: StreamView, parts: Sequence[Sequence[Row]], folder: Path, partitions: int) -> Ran:
     """Run the view's query over these batches; a day later, all its rows are final."""
-    last = max(record.timestamp for part in parts for record in part)
-    quiet = [[owner_s_beat(last + timedelta(days=1, seconds=number))] for number in range(2)] if view.final else []
-    found = run(view, [*parts, *quiet], folder, partitions)
+    found = run(view, [*parts, *(quiet(parts) if view.final else [])], folder, partitions)
     assert found.dropped_by_watermark == 0, "Spark dropped what the rule admits"
     return found
+
+
+def quiet(parts: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    """Two batches with heartbeats, a day after these."""
+    last = max(record.timestamp for part in parts for record in part)
+    return [[owner_s_beat(last + timedelta(days=1, seconds=number))] for number in range(2)]
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", EXPECTED)
 def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(name: str, tmp_path: Path) -> None:
     happened = facts(random.Random(11), START, timedelta(minutes=40))
-    (view,) = (each for each in registry().of_kind(StreamView) if each.name == name)
+    view = view_of(name)
     records = [record_of(each) for each in happened]
     ordered = [record_of(each) for each in sorted(happened, key=lambda each: each.time)]
     live = ran(view, cut(records, random.Random(seed_of(5)), examples(4)), tmp_path / "live", 2)
@@ -78,6 +89,62 @@ def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(n
     assert len(replayed.sent) == len(set(replayed.sent)), "a batch has one row per key"
     if view.final:
         assert len(live.sent) == len(set(live.sent)), "a final row is sent once"
+
+
+def rounds_of(view: StreamView) -> list[list[Fact]]:
+    """The same events again and again, so long apart that what is kept for a time is removed."""
+    length = timedelta(minutes=20)
+    apart = max(view.admitted(source) for source in view.sources.values()) + length + timedelta(days=2)
+    return [facts(random.Random(11), START + number * apart, length) for number in range(ROUNDS)]
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
+def test_state_of_sales_per_minute_does_not_grow_with_the_number_of_sales(tmp_path: Path) -> None:
+    view = view_of("sales_per_minute")
+    rounds = rounds_of(view)
+    found = run(view, [[record_of(each) for each in happened] for happened in rounds], tmp_path)
+    sales = sum(each.type == "sale.made" for each in rounds[0])
+    print(f"{view.name}: rows of the state after each {sales} sales: {found.state_rows}")
+    assert found.dropped_by_watermark == 0
+    assert 0 < found.state_rows[-1] <= max(found.state_rows[:SETTLED])
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
+def test_state_of_taxed_sales_is_a_row_per_change_of_a_rate_and_per_customer_with_a_tier(tmp_path: Path) -> None:
+    """When all rows are final; until then also what they need."""
+    view = view_of("taxed_sales")
+    rounds = rounds_of(view)
+    (limit,) = {view.admitted(source) for source in view.sources.values()}
+    known = [each for each in rounds[0] if each.recorded - each.time <= limit]
+    rates = sum(each.type == "tax_rate.changed" for each in known)
+    customers = len({each.data["customer"] for each in known if each.type == "membership.tier_changed"})
+    sales = sum(each.type == "sale.made" for each in known)
+    assert sales > 2 * rates > 0
+    batches = [[record_of(each) for each in happened] for happened in rounds]
+    found = run(view, [part for batch in batches for part in (batch, *quiet([batch]))], tmp_path)
+    print(f"{view.name}: rows of the state after each {sales} sales and {rates} changes: {found.state_rows}")
+    assert found.dropped_by_watermark == 0
+    assert found.state_rows[2::3] == [number * rates + customers for number in range(1, ROUNDS + 1)]
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
+def test_state_of_membership_tiers_is_a_row_per_customer_that_grows_with_each_change(tmp_path: Path) -> None:
+    view = view_of("membership_tiers")
+    rounds = rounds_of(view)
+    found = run(view, [[record_of(each) for each in happened] for happened in rounds], tmp_path)
+    (limit,) = {view.admitted(source) for source in view.sources.values()}
+    changes = [each for each in rounds[0] if "tier" in each.data and each.recorded - each.time <= limit]
+    customers = len({each.data["customer"] for each in changes})
+    assert found.state_rows == [customers] * ROUNDS
+    batches = [stored_state(tmp_path, batch=number).collect() for number in range(ROUNDS)]
+    sizes = [sum(len(row.value.buf) for row in rows) for rows in batches]
+    print(f"{view.name}: bytes of the state after each {len(changes)} changes: {sizes}")
+    grown = {after - before for before, after in pairwise(sizes)}
+    assert len(grown) == 1, "nothing is forgotten, and each change costs the same"
+    assert 20 < grown.pop() / len(changes) < 100
 
 
 @pytest.mark.parametrize("order", [(9, 10, 11), (10, 11, 9), (11, 9, 10)])
