@@ -142,9 +142,9 @@ def test_state_of_membership_tiers_is_a_row_per_customer_that_grows_with_each_ch
     batches = [stored_state(tmp_path, batch=number).collect() for number in range(ROUNDS)]
     sizes = [sum(len(row.value.buf) for row in rows) for rows in batches]
     print(f"{view.name}: bytes of the state after each {len(changes)} changes: {sizes}")
-    grown = {after - before for before, after in pairwise(sizes)}
-    assert len(grown) == 1, "nothing is forgotten, and each change costs the same"
-    assert 20 < grown.pop() / len(changes) < 100
+    grown = [after - before for before, after in pairwise(sizes)]
+    assert max(grown) < 1.05 * min(grown), "nothing is forgotten, and each change costs the same"
+    assert 20 < min(grown) / len(changes) < 100
 
 
 @pytest.mark.parametrize("order", [(9, 10, 11), (10, 11, 9), (11, 9, 10)])
