@@ -22,8 +22,10 @@ from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.store import Target
+from projections.table.declared_stores import Postgres
 from projections.table.view import TableView
 from projections.view import View
+from projections.views.shop.customer_360 import customer_360
 from tests.observed import gate_view
 from tests.unit.projections.rebuild_stage import (
     AWAY,
@@ -259,6 +261,34 @@ def test_a_log_that_is_away_fails_every_view_by_name(staged: Staged, monkeypatch
     for view, outcome in outcomes:
         assert isinstance(outcome, RebuildFailed)
         assert f'"{view.name}" failed during start: the log is unavailable' in str(outcome)
+
+
+def test_a_captured_table_without_a_topic_fails_only_the_views_that_read_it(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, asked = staged({}), list[str]()
+    end = stage.log.end
+    customers = [replace(customer_360, name=name, stores=(Postgres(),)) for name in ("customers", "buyers")]
+    (table,) = customers[0].tables
+
+    def missing(topic: str, partition: int) -> int:
+        asked.append(topic)
+        if topic == table:
+            raise LogUnavailable(f'asking for the end of "{topic}"', "no such topic")
+        return end(topic, partition)
+
+    monkeypatch.setattr(stage.log, "end", missing)
+    first, last = views("first", "last")
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all([first, *customers, last])}
+    for name in ("customers", "buyers"):
+        assert f'"{name}" failed during start: the log is unavailable while asking for the end of' in str(
+            outcomes[name]
+        )
+    assert isinstance(outcomes["first"], Rebuilt)
+    assert isinstance(outcomes["last"], Rebuilt)
+    assert stage.engine.passes == [["first", "last"]]
+    assert stage.registry.states == {("first", 1): "live", ("last", 1): "live"}
+    assert asked.count(table) == 1, "a client waits for a topic"
 
 
 def test_many_views_take_several_passes_and_an_interruption_leaves_nothing(staged: Staged) -> None:
