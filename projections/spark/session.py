@@ -61,9 +61,16 @@ INTERRUPTED: Final = ("java.lang.InterruptedException", "SPARK_JOB_CANCELLED")
 
 
 def _is_no_stop(record: logging.LogRecord) -> bool:
-    """Whether py4j logs something else than what a stop has interrupted; the first is the interruption itself."""
+    """Whether py4j logs something else than what a stop has interrupted; the first is the interruption itself.
+
+    It asks the JVM to end an interrupted call, and that may fail.
+    """
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, KeyboardInterrupt) and not any(each in str(error) for each in INTERRUPTED)
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) or any(each in str(error) for each in INTERRUPTED):
+            return False
+        error = error.__context__
+    return True
 
 
 for _name in (None, "py4j.clientserver"):
