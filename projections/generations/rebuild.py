@@ -91,12 +91,13 @@ class Rebuilder(Builder):
         """Rebuild several views in one pass over the log; yields each with its result, or why it failed.
 
         See `rebuild`. A view that fails does not stop the others. Views with a query of their own come last, a few at a
-        time.
+        time; at their end real-time views, of which each is computed in one call.
         """
         folded = [view for view in views if not view.has_own_query]
         for first in range(0, len(folded), MAX_TOGETHER):
             yield from self._rebuild_together(folded[first : first + MAX_TOGETHER], on_step, skip_poison)
-        yield from self._rebuild_in_turns([view for view in views if view.has_own_query], on_step)
+        queried = sorted((view for view in views if view.has_own_query), key=lambda view: view.is_realtime)
+        yield from self._rebuild_in_turns(queried, on_step)
 
     def _rebuild_in_turns(self, views: Sequence[View], on_step: Callable[[Step], None]) -> Iterator[tuple[View, Ended]]:
         """Rebuild views by their own queries: while one waits for its query or for loaders, another one goes on."""

@@ -15,7 +15,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.settings import LogSettings
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
 from projections.generations import builder
-from projections.generations.building import Build, Options, Rebuilt
+from projections.generations.building import Build, Options, Rebuilt, Step
 from projections.generations.engine import BulkResult
 from projections.generations.rebuild import MAX_TOGETHER, QUERIES_TOGETHER, Rebuilder
 from projections.registry import ViewRegistry
@@ -391,6 +391,21 @@ def test_stream_views_are_rebuilt_a_few_at_a_time_and_one_that_fails_leaves_the_
     assert stage.queries.most_at_once == QUERIES_TOGETHER
     assert stage.registry.states == {(name, 1): "live" for name in names if name != "failing"}
     assert stage.registry.held == set()
+
+
+def test_a_real_time_view_begins_when_no_other_query_is_left_to_begin(staged: Staged) -> None:
+    """Its rows are computed in one call, for which the others would have to wait."""
+    stage, begun = staged({}), list[str]()
+    at_once = gate_view(name="at_once", realtime=True)
+    others = [gate_view(name=f"in_batches_{number}") for number in range(QUERIES_TOGETHER + 1)]
+
+    def note(step: Step) -> None:
+        if step.phase == "create":
+            begun.append(step.view)
+
+    outcomes = list(stage.rebuilder.rebuild_all([at_once, *others], note))
+    assert all(isinstance(outcome, Rebuilt) for _, outcome in outcomes)
+    assert begun == [view.name for view in (*others, at_once)]
 
 
 @pytest.mark.parametrize("interrupted", ["first", "second"])
