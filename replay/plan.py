@@ -120,9 +120,9 @@ def estimate(
 ) -> Estimate:
     """How much a rebuild of `view` would read, and its duration at the last measured rate: its own, else any view's."""
     ends = ends_of(deployment.log, sources([view], deployment.settings))
-    firsts = {each: deployment.log.first(*topic_and_partition(each)) for each in ends}
+    firsts = {each: deployment.log.first(*topic_and_partition(each)) for each, end in ends.items() if end}
     ranges = selection.ranges(ends)
-    offsets = sum(max(0, stop - max(start, firsts[each])) for each, (start, stop) in ranges.items())
+    offsets = sum(max(0, stop - max(start, firsts.get(each, 0))) for each, (start, stop) in ranges.items())
     rate = last_bulk_rate(view.name, deployment.generations.all())
     why = why_spark(view, offsets, selection, choice)
     return Estimate(view.name, offsets, offsets / rate if rate else None, "local" if why is None else "spark", why)
