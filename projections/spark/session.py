@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -175,6 +177,22 @@ def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: 
     with ThreadPoolExecutor(1) as other_thread:
         other_thread.submit(SparkContext.getOrCreate, conf).result()
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let SIGINT wait until the block ends: the JVM would end the call alone, and nobody would know of its result."""
+    if threading.current_thread() is not threading.main_thread():  # which is interrupted
+        yield
+        return
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

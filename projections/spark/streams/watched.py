@@ -109,9 +109,11 @@ class Watched:
         A batch that it interrupts is repeated when the query continues.
         """
         until = time.monotonic() + within_s
-        while time.monotonic() < until and self.is_in_batch:
-            time.sleep(LOOK_S)
-        self._query.stop()
+        try:
+            while time.monotonic() < until and self.is_in_batch:
+                time.sleep(LOOK_S)
+        finally:
+            self._query.stop()
 
     @property
     def is_in_batch(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -43,3 +44,12 @@ def test_only_what_no_stop_has_interrupted_is_logged(
     except BaseException:
         logging.getLogger(name).exception("while sending command")
     assert bool(caplog.records) == logged
+
+
+def test_an_interruption_waits_for_the_end_of_a_call() -> None:
+    ended = False
+    with pytest.raises(KeyboardInterrupt), session.uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        ended = True
+    assert ended
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
