@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -13,13 +14,18 @@ NOT_HERE: Final = frozenset({"spark", "--engine=spark", "--dry-run", "--help"})
 
 def main() -> None:
     """Run the command line."""
+    # an interruption simply ends this process, as long as there is nothing to undo
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     if folds_here(sys.argv[1:]):
         from projections.folding.forking import start_server  # noqa: PLC0415
 
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server takes this over
         start_server()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     # here, because each process of a fold imports this module, and needs nothing of the command line
     from replay import cli  # noqa: PLC0415
 
+    signal.signal(signal.SIGINT, handler)
     cli.main()
 
 

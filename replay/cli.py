@@ -65,6 +65,9 @@ def start() -> None:
     log_to_stderr(os.environ, default="WARNING")
 
 
+_COMMANDS: Final = typer.main.get_command(app)  # here, so that an interruption of `main` is one of a command
+
+
 def main() -> None:
     """Run the command line."""
-    app()
+    _COMMANDS()

@@ -34,7 +34,7 @@ class Difference:
 class Comparison:
     """The result of a comparison in one store.
 
-    rows: number of compared rows.
+    rows: number of compared rows; a row that Valkey gives twice counts twice.
     differences: number of differing rows.
     sample: the first of them.
     undecided: rows that kept changing.
@@ -75,25 +75,25 @@ def compare(
     if left.view.has_own_query:
         reader = _Present(reader)
     moving = in_motion()
-    differing = []
+    differing = dict[str, Difference]()
     for number, difference in _differing(reader, left, right, ignored):
         result.rows += number
         if difference is not None:
-            differing.append(difference)
+            differing[difference.key] = difference  # once, although Valkey may give a row twice
     for _ in range(ROUNDS):
         changed = moving() if differing else frozenset()
-        for each in differing:
-            if row_of(each.key) not in changed:
-                result.add(each)
-        again = [each.key for each in differing if row_of(each.key) in changed]
+        for key, difference in differing.items():
+            if row_of(key) not in changed:
+                result.add(difference)
+        again = [key for key in differing if row_of(key) in changed]
         if not again:
             return result
         moving = in_motion()
-        differing = [
-            difference
+        differing = {
+            difference.key: difference
             for keys in _chunks(again)
             for difference in _between(keys, reader.rows_of(left, keys), reader.rows_of(right, keys), ignored)
-        ]
+        }
     result.undecided = len(differing)
     return result
 

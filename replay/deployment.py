@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
+from projections.view import View
+from replay.view_arguments import chosen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +39,16 @@ class Deployment:
     views: ViewRegistry
     generations: Generations
     log: KafkaLog
+
+    def declared(self, names: Collection[str] | None) -> dict[str, View]:
+        """The declared views with these names, or all if none are given, by name. Raises UnknownView."""
+        return {name: self.views.view(name) for name in chosen(names, self.views.views)}
+
+    def check_known(self, names: Collection[str] | None, registered: Collection[str]) -> None:
+        """Raise UnknownView if one of these views is neither declared nor among the registered ones."""
+        for name in names or ():
+            if name not in registered:
+                self.views.view(name)
 
     def rebuilder(
         self, session: Callable[[], SparkSession] = start_spark, choice: EngineChoice = EngineChoice.AUTO

@@ -16,7 +16,7 @@ from projections.stores.row_reader import Size
 from projections.stores.store import Target
 from replay.deployment import Deployment, open_deployment
 from replay.output import AsJson, print_json, show_notes, show_table, size_text
-from replay.view_arguments import ReadAll, Views, check_choice, chosen
+from replay.view_arguments import ReadAll, Views, check_choice
 
 COLUMNS: Final = ("view", "gen", "version", "state", "rows", "size", "built")
 PLAIN_COLUMNS: Final = ("live since", "events", "seconds", "made from", "published")
@@ -26,7 +26,7 @@ def list_views(views: Views = None, everything: ReadAll = False, as_json: AsJson
     """List the views that this code declares: version, key and stores."""
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as deployment:
-        found = [deployment.views.view(name) for name in chosen(views, deployment.views.views)]
+        found = deployment.declared(views).values()
     if as_json:
         print_json(
             [
@@ -95,9 +95,7 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
         registered = deployment.generations.all()
-        for name in views or ():
-            if name not in {each.view for each in registered}:
-                deployment.views.view(name)  # a declared view that is not built yet has none; other names are unknown
+        deployment.check_known(views, {each.view for each in registered})
         found = [_sized(deployment, each) for each in registered if not views or each.view in views]
     if as_json:
         print_json([each.to_json() for each in found])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,7 +11,7 @@ import typer
 from eventlog.source_positions import topic_and_partition
 from projections.engines import EngineChoice, why_spark
 from projections.generations.rates import last_bulk_rate
-from projections.generations.registry import Generation
+from projections.generations.registry import Generation, declaration_changes
 from projections.generations.selection import ALL, Selection
 from projections.generations.sources import ends_of, sources
 from projections.view import View
@@ -73,10 +72,7 @@ def plan(views: Views = None, everything: ReadAll = False, as_json: AsJson = Fal
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
         planned = plans(deployment)
-        names = [each.view for each in planned]
-        for name in views or ():
-            if name not in names:
-                deployment.views.view(name)
+        deployment.check_known(views, {each.view for each in planned})
         planned = [each for each in planned if not views or each.view in views]
     if as_json:
         print_json({"views": [asdict(each) for each in planned]})
@@ -116,11 +112,6 @@ def _planned(deployment: Deployment, view: View, live: Generation | None) -> Pla
     return Planned(view.name, "rebuild", live.tag, view.tag, estimate(deployment, view), changes)
 
 
-def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The removed (-) and added (+) lines."""
-    return [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
-
-
 def estimate(
     deployment: Deployment,
     view: View,
@@ -129,9 +120,9 @@ def estimate(
 ) -> Estimate:
     """How much a rebuild of `view` would read, and its duration at the last measured rate: its own, else any view's."""
     ends = ends_of(deployment.log, sources([view], deployment.settings))
-    firsts = {each: deployment.log.first(*topic_and_partition(each)) for each in ends}
+    firsts = {each: deployment.log.first(*topic_and_partition(each)) for each, end in ends.items() if end}
     ranges = selection.ranges(ends)
-    offsets = sum(max(0, stop - max(start, firsts[each])) for each, (start, stop) in ranges.items())
+    offsets = sum(max(0, stop - max(start, firsts.get(each, 0))) for each, (start, stop) in ranges.items())
     rate = last_bulk_rate(view.name, deployment.generations.all())
     why = why_spark(view, offsets, selection, choice)
     return Estimate(view.name, offsets, offsets / rate if rate else None, "local" if why is None else "spark", why)

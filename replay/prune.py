@@ -45,9 +45,7 @@ def prune(
         deployment.generations.prepare()
         registered = deployment.generations.all()
         known = {each.view for each in registered}
-        for name in views or ():
-            if name not in known:
-                deployment.views.view(name)
+        deployment.check_known(views, known)
         names = set(chosen(views, known))
         current = _current(deployment)
         old = [each for each in registered if each.view in names and (each.view, each.generation) not in current]
@@ -85,7 +83,7 @@ def publish(views: Views = None, everything: Everything = False, as_json: AsJson
     check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
-        declared = {name: deployment.views.view(name) for name in chosen(views, deployment.views.views)}
+        declared = deployment.declared(views)
         on_each(
             declared,
             lambda name, _: publish_live(declared[name], deployment.generations, deployment.stores),

@@ -21,7 +21,7 @@ from replay.outcome import Outcome, on_all, on_each
 from replay.output import AsJson, print_json, say
 from replay.plan import Estimate, estimate
 from replay.progress import OnStep
-from replay.view_arguments import Everything, SkipPoison, Views, check_choice, chosen
+from replay.view_arguments import Everything, SkipPoison, Views, check_choice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ def rebuild(
     if name and len(views or ()) != 1:
         raise typer.BadParameter("--as needs exactly one VIEW")
     with open_deployment(os.environ) as deployment:
-        declared = [deployment.views.view(each) for each in chosen(views, deployment.views.views)]
+        declared = list(deployment.declared(views).values())
         if name in deployment.views.views:
             raise NameTaken(name)
         options = Options(_selection(since, until, where, deployment.settings.partitions), skip_poison)
@@ -97,7 +97,7 @@ def rollback(views: Views = None, everything: Everything = False, as_json: AsJso
     """
     check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
-        declared = {name: deployment.views.view(name) for name in chosen(views, deployment.views.views)}
+        declared = deployment.declared(views)
         deployment.generations.prepare()
         rebuilder = deployment.rebuilder()
         on_each(

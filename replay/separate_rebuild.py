@@ -101,15 +101,19 @@ def let_follow(store: ViewStore, targets: Sequence[Target], sources: Collection[
     query that does not move within this time is not waited for.
     """
     deadline = time.monotonic() + within_s
-    reached = [position(store.ledgers(each), sources) for each in targets]
-    furthest = {source: max(each[source] for each in reached) for source in sources}
-    for target in (*targets, *targets):
-        before = now = position(store.ledgers(target), sources)
-        while now == before or any(now[each] < end for each, end in furthest.items()):
-            if time.monotonic() > deadline:
-                return
+
+    def reached() -> list[dict[str, int]]:
+        return [position(store.ledgers(each), sources) for each in targets]
+
+    def wait_until(done: Callable[[list[dict[str, int]]], bool]) -> list[dict[str, int]]:
+        while not done(now := reached()) and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-            now = position(store.ledgers(target), sources)
+        return now
+
+    first = reached()
+    furthest = {source: max(each[source] for each in first) for source in sources}
+    read = wait_until(lambda now: all(each[source] >= end for each in now for source, end in furthest.items()))
+    wait_until(lambda now: all(each != before for each, before in zip(now, read, strict=True)))
 
 
 def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) -> Set[str]:

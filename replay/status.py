@@ -82,7 +82,7 @@ def status(
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as opened:
         opened.generations.prepare()
-        chosen = [opened.views.view(name) for name in views or opened.views.views]
+        chosen = opened.declared(views).values()
         checks = Checks(
             Lags(opened.settings, opened.stores, opened.views, opened.generations, opened.log),
             {each.name: each.every_s for each in chosen},

@@ -21,7 +21,7 @@ from replay.outcome import Outcome, on_each
 from replay.output import AsJson, print_json, say, show_table
 from replay.separate_rebuild import Verified
 from replay.separate_rebuild import verify as verify_view
-from replay.view_arguments import Everything, SkipPoison, Views, check_choice, chosen
+from replay.view_arguments import Everything, SkipPoison, Views, check_choice
 
 DIFFERENT_EXIT = 3
 GENERATION = re.compile(r"(?P<view>[a-z0-9_]+)(?:@g(?P<number>\d+))?")
@@ -36,7 +36,7 @@ def verify(
     """
     check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
-        declared = {name: deployment.views.view(name) for name in chosen(views, deployment.views.views)}
+        declared = deployment.declared(views)
         deployment.generations.prepare()
         rebuilder = deployment.rebuilder()
         outcome = on_each(

@@ -12,7 +12,7 @@ from typing import Final
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
-from projections.generations.building import DEFAULT, Build, Loaded, Noted, Options, Step
+from projections.generations.building import DEFAULT, Build, Loaded, Options, Step
 from projections.generations.catching_up import loading
 from projections.generations.dropping import Drop, drop_unfinished
 from projections.generations.engine import (
@@ -29,7 +29,7 @@ from projections.generations.publishing import publish_everywhere
 from projections.generations.registry import Generation, Generations
 from projections.generations.resources import Resources
 from projections.generations.selection import Selection
-from projections.generations.sources import ends_of, patch_ends, sources
+from projections.generations.sources import Ends, Noted
 from projections.generations.top_up import top_up
 from projections.generations.waits import Waits, pause, wait_for
 from projections.loading.dead_letters import DeadLetters
@@ -79,40 +79,34 @@ class Builder:
         on_step: Callable[[Step], None],
         options: Options = DEFAULT,
         source: str | None = None,
-        noted: Noted | None = None,
+        ends: Ends | None = None,
     ) -> Iterator[Build]:
         """A new generation of `view`, registered and still empty, under the rebuild lock of the view.
 
         Afterwards it is dropped, unless it was made live. source: the view that a view made with --as is made from.
-        noted: ends of the log, as of a moment ago; None: those now.
+        ends: shared with other builds; None: those of the log now.
 
         Raises RebuildFailed for every error, also one before the context begins, except NotPublished.
         """
         began = time.monotonic()
         with self.resources(view) as using:
             drop_unfinished(view, self.generations, self.stores)
-            patch_starts, every_end = noted or self.noted([view])
-            ends = Noted(patch_starts, {each: every_end[each] for each in sources([view], self.settings)})
-            target = Target(view, self._begun(view, ends, options.selection, source).generation)
-            build = Build(target, using, ends, on_step, options, began, source)
+            noted = (ends or Ends(self.log, self.settings)).noted(view)
+            target = Target(view, self._begun(view, noted, options.selection, source).generation)
+            build = Build(target, using, noted, on_step, options, began, source)
             try:
                 with failures_of(build):
                     yield build
             finally:
                 self.drop_if_possible(drop_unfinished, view)
 
-    def _begun(self, view: View, ends: Noted, selection: Selection, source: str | None) -> Generation:
+    def _begun(self, view: View, noted: Noted, selection: Selection, source: str | None) -> Generation:
         """The next generation, in the registry."""
-        covered = {each: end for each, (_, end) in selection.ranges(ends.bulk_ends).items()}
+        covered = {each: end for each, (_, end) in selection.ranges(noted.bulk_ends).items()}
         base = {} if view.has_own_query else covered
         return self.generations.begin(
-            view, base, ends.patch_starts, source, None if selection.is_all else str(selection)
+            view, base, noted.patch_starts, source, None if selection.is_all else str(selection)
         )
-
-    def noted(self, views: Sequence[View]) -> Noted:
-        """The ends of `patches`, then those of the sources: see `patch_ends`."""
-        patch_starts = patch_ends(self.log, self.settings)
-        return Noted(patch_starts, ends_of(self.log, sources(views, self.settings)))
 
     def fill(self, build: Build, then: Callable[[], None]) -> Waits:
         """Fill a generation, and call `then` when it has caught up; until that returns, it is kept up to date."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Final
 
 from projections.generations.catching_up import catch_up
 from projections.generations.engine import BulkResult, Failure, Load, holds_events, offsets_in
@@ -17,7 +17,7 @@ from projections.generations.patience import patiently
 from projections.generations.refused import add_rows, check_few
 from projections.generations.resources import Resources
 from projections.generations.selection import ALL, Selection
-from projections.generations.sources import patch_ends, read_by
+from projections.generations.sources import Noted, patch_ends, read_by
 from projections.generations.waits import Waits
 from projections.loading.loader import Loader
 from projections.stores.store import Target, ViewStore
@@ -83,13 +83,6 @@ DEFAULT: Final = Options()
 
 Loaded = BulkResult | Failure | None
 """The result of a bulk load, or why it failed; None if there was nothing to load."""
-
-
-class Noted(NamedTuple):
-    """Ends of the log: bulk loads events below `bulk_ends`, by source, and patches from `patch_starts` follow."""
-
-    patch_starts: Mapping[int, int]
-    bulk_ends: Mapping[str, int]
 
 
 @dataclass

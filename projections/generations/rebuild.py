@@ -11,9 +11,9 @@ from itertools import islice
 
 from projections.errors import NotPublished, RebuildFailed
 from projections.generations.builder import Builder, until_taken_over
-from projections.generations.building import Build, Loaded, Noted, Options, Rebuilt, Step
+from projections.generations.building import Build, Loaded, Options, Rebuilt, Step
 from projections.generations.dropping import drop_old
-from projections.generations.engine import failed
+from projections.generations.sources import Ends
 from projections.generations.stream_report import read_report
 from projections.generations.waits import LOOK_S, Waits, wait_for
 from projections.view import View
@@ -91,12 +91,13 @@ class Rebuilder(Builder):
         """Rebuild several views in one pass over the log; yields each with its result, or why it failed.
 
         See `rebuild`. A view that fails does not stop the others. Views with a query of their own come last, a few at a
-        time.
+        time; at their end real-time views, of which each is computed in one call.
         """
         folded = [view for view in views if not view.has_own_query]
         for first in range(0, len(folded), MAX_TOGETHER):
             yield from self._rebuild_together(folded[first : first + MAX_TOGETHER], on_step, skip_poison)
-        yield from self._rebuild_in_turns([view for view in views if view.has_own_query], on_step)
+        queried = sorted((view for view in views if view.has_own_query), key=lambda view: view.is_realtime)
+        yield from self._rebuild_in_turns(queried, on_step)
 
     def _rebuild_in_turns(self, views: Sequence[View], on_step: Callable[[Step], None]) -> Iterator[tuple[View, Ended]]:
         """Rebuild views by their own queries: while one waits for its query or for loaders, another one goes on."""
@@ -138,13 +139,8 @@ class Rebuilder(Builder):
     def _rebuild_together(
         self, views: Sequence[View], on_step: Callable[[Step], None], skip_poison: bool
     ) -> Iterator[tuple[View, Ended]]:
-        try:
-            noted = self.noted(views)
-        except Exception as error:  # noqa: BLE001 (it fails these views, and no other part of the process)
-            yield from ((view, failed(view.name, "start", error)) for view in views)
-            return
-        options = Options(skip_poison=skip_poison)
-        runs = [_Run(view, self._steps(view, noted, on_step, options)) for view in views]
+        ends, options = Ends(self.log, self.settings), Options(skip_poison=skip_poison)
+        runs = [_Run(view, self._steps(view, ends, on_step, options)) for view in views]
         with ExitStack() as closing_all:
             for run in runs:
                 closing_all.callback(run.steps.close)
@@ -166,10 +162,10 @@ class Rebuilder(Builder):
                 yield from run.ended()
 
     def _steps(
-        self, view: View, noted: Noted, on_step: Callable[[Step], None], options: Options
+        self, view: View, ends: Ends, on_step: Callable[[Step], None], options: Options
     ) -> Generator[Build, Loaded, Rebuilt]:
         """Rebuild a view; waits twice for others: until its rows are written, and until running loaders take over."""
-        with self.building(view, on_step, options, noted=noted) as build:
+        with self.building(view, on_step, options, ends=ends) as build:
             build.create()
             build.loaded((yield build))
             build.finish()

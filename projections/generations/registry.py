@@ -281,10 +281,15 @@ def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
     return max(usable, key=lambda each: each.version, default=None)
 
 
+def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The removed (-) and added (+) lines."""
+    return [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+
+
 def _changed(view: View, live: Generation) -> str:
     """Why a live generation of the same version, but with another declaration, cannot be this view's."""
     if live.source is not None:
         return f'a view of this name was made from "{live.source}" with --as: drop it with `replay drop {view.name}`'
-    lines = [line for line in difflib.ndiff(live.declaration, view.declaration) if line[0] in "-+"]
-    changes = "".join(f"\n  {line}" for line in lines if live.declaration)
+    lines = declaration_changes(live.declaration, view.declaration) if live.declaration else []
+    changes = "".join(f"\n  {line}" for line in lines)
     return f"the declaration changed, but the version is still {view.version}: raise the version{changes}"

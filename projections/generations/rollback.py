@@ -8,10 +8,11 @@ from time import monotonic
 from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed
 from projections.generations.builder import Builder, failures_of, until_taken_over
-from projections.generations.building import Build, Noted, Options, Rebuilt, Step
+from projections.generations.building import Build, Options, Rebuilt, Step
 from projections.generations.kept import missed, missed_since
 from projections.generations.registry import Generation, Generations
 from projections.generations.resources import Resources
+from projections.generations.sources import Noted
 from projections.generations.top_up import top_up
 from projections.generations.waits import wait_for
 from projections.stores.ledgers import gap

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from eventlog.source_positions import sources_of, topic_and_partition
-from eventlog.topics import PATCHES
+from eventlog.source_positions import source_id, sources_of, topic_and_partition
+from eventlog.topics import CAPTURED, PATCHES
+from projections.errors import RebuildFailed
 from projections.view import View
 
 
@@ -23,8 +25,15 @@ def read_by(view: View, ranges: Mapping[str, tuple[int, int]]) -> dict[str, tupl
 
 
 def ends_of(log: EventLog, sources: Iterable[str]) -> dict[str, int]:
-    """The end of each source; raises LogUnavailable."""
-    return {source: log.end(*topic_and_partition(source)) for source in sources}
+    """The end of each source, 0 if it has no topic yet; raises LogUnavailable."""
+    places = {source: topic_and_partition(source) for source in sources}
+    absent = {topic for topic in {topic for topic, _ in places.values()} if is_absent(log, topic)}
+    return {source: 0 if topic in absent else log.end(topic, each) for source, (topic, each) in places.items()}
+
+
+def is_absent(log: EventLog, topic: str) -> bool:
+    """Whether it is the topic of a captured table, and the read side has not been started since that was declared."""
+    return topic.startswith(CAPTURED) and not log.stored_ends(topic)
 
 
 def patch_ends(log: EventLog, settings: LogSettings) -> dict[int, int]:
@@ -33,3 +42,46 @@ def patch_ends(log: EventLog, settings: LogSettings) -> dict[int, int]:
     Read them before the ends of sources: then the patches of all events after those come after these.
     """
     return {partition: log.end(PATCHES, partition) for partition in range(settings.patch_partitions)}
+
+
+class Noted(NamedTuple):
+    """Ends of the log: bulk loads events below `bulk_ends`, by source, and patches from `patch_starts` follow."""
+
+    patch_starts: Mapping[int, int]
+    bulk_ends: Mapping[str, int]
+
+
+class Ends:
+    """The ends of a log, each as of the first time that it is needed: views that are built together read the same.
+
+    If the end of a topic cannot be read, the views that read it fail, and no others.
+    """
+
+    def __init__(self, log: EventLog, settings: LogSettings) -> None:
+        self._log, self._settings = log, settings
+        self._found: dict[str, Mapping[int, int] | Exception] = {}
+
+    def noted(self, view: View) -> Noted:
+        """The ends of `patches`, then those of the sources of `view`, see `patch_ends`.
+
+        Raises LogUnavailable, and RebuildFailed if a captured table has no topic: a broker that has just started may
+        not know of one, and a view without its rows would go live.
+        """
+        patch_starts = self._of(PATCHES, self._settings.patch_partitions)
+        for topic in view.topics:
+            if is_absent(self._log, topic):
+                cause = f'there is no topic "{topic}": start `python -m projections` with this code, which creates it'
+                raise RebuildFailed(view.name, "start", cause)
+        ends = {topic: self._of(topic, self._settings.partitions) for topic in view.topics}
+        return Noted(patch_starts, {source_id(topic, each): end for topic in ends for each, end in ends[topic].items()})
+
+    def _of(self, topic: str, partitions: int) -> Mapping[int, int]:
+        if topic not in self._found:
+            try:
+                self._found[topic] = {each: self._log.end(topic, each) for each in range(partitions)}
+            except Exception as error:  # noqa: BLE001 - it is raised for each view that needs them
+                self._found[topic] = error
+        found = self._found[topic]
+        if isinstance(found, Exception):
+            raise found
+        return found

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
@@ -56,6 +57,26 @@ _PRINTED = {
 
 TASK_ATTEMPTS = 4
 """How often a local session runs a task before its job fails, as on a cluster: writers replace their earlier writes."""
+
+INTERRUPTED: Final = ("java.lang.InterruptedException", "SPARK_JOB_CANCELLED")
+"""What a batch fails with that a stop interrupts."""
+
+
+def _is_no_stop(record: logging.LogRecord) -> bool:
+    """Whether py4j logs something else than what a stop has interrupted; the first is the interruption itself.
+
+    It asks the JVM to end an interrupted call, and that may fail.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) or any(each in str(error) for each in INTERRUPTED):
+            return False
+        error = error.__context__
+    return True
+
+
+for _name in (None, "py4j.clientserver"):
+    logging.getLogger(_name).addFilter(_is_no_stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,45 +163,36 @@ def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: 
     threads: of a local master; the live query uses one per source partition, so give it two more than these. lasting:
     it will run the same code for hours, so the code is optimised soon.
     """
-    from pyspark.sql import SparkSession  # noqa: PLC0415  (half a second that only those who need Spark pay)
+    # half a second that only those who need Spark pay
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     if settings.is_local:
         # without it Spark looks for an address of this machine that others can reach, and warns if it finds none
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         home.use()
-    builder = SparkSession.builder.appName(name)
-    for option, value in settings.options(threads, lasting=lasting).items():
-        builder = builder.config(option, value)
-    with _signals_later():
-        return builder.getOrCreate()
+    conf = SparkConf().setAppName(name).setAll(list(settings.options(threads, lasting=lasting).items()))
+    # An interruption waits for this thread: a JVM whose start is given up stays for ever. And only in the main thread,
+    # Spark would handle SIGINT: by a call to the JVM, perhaps in the middle of another one, which then fails.
+    with ThreadPoolExecutor(1) as other_thread:
+        other_thread.submit(SparkContext.getOrCreate, conf).result()
+    return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 @contextmanager
-def _signals_later() -> Iterator[None]:
-    """Let the first signal of each kind wait until the block ends, and keep what handles it.
-
-    A JVM whose start is given up stays for ever. And Spark's own handler of SIGINT calls the JVM, perhaps in the middle
-    of another call, which then fails in place of being interrupted.
-    """
-    handled: dict[int, Callable[[int, FrameType | None], Any]] = {}
-    if threading.current_thread() is threading.main_thread():
-        both = ((each, signal.getsignal(each)) for each in (signal.SIGINT, signal.SIGTERM))
-        handled = {each: handler for each, handler in both if callable(handler)}
+def uninterrupted() -> Iterator[None]:
+    """Let SIGINT wait until the block ends: the JVM would end the call alone, and nobody would know of its result."""
+    if threading.current_thread() is not threading.main_thread():  # which is interrupted
+        yield
+        return
     came: list[int] = []
-
-    def wait(number: int, _: object) -> None:
-        came.append(number)
-        signal.signal(number, handled[number])
-
-    for each in handled:
-        signal.signal(each, wait)
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        for each, handler in handled.items():
-            signal.signal(each, handler)
-        for number in came:
-            signal.raise_signal(number)
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

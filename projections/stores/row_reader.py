@@ -29,7 +29,10 @@ class RowReader(Protocol):
     """
 
     def rows(self, target: Target) -> Rows:
-        """Every row, in any order, each as it is at some time after the call."""
+        """Every row, in any order, each as it is at some time after the call.
+
+        Valkey may give one twice: its SCAN does while tables grow, and a set of all keys would take too much memory.
+        """
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         """The current rows of these keys; missing ones are left out."""

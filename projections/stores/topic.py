@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from eventlog.admin import empty_partition, prepare_topics, remove_topics
 from eventlog.errors import Fenced, LeftOpen, LogUnavailable
@@ -19,7 +20,7 @@ from projections.errors import StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.stores.topic_partition import NAME, OwnedPartition
+from projections.stores.topic_partition import NAME, OwnedPartition, PublishedMeanwhile
 from projections.stores.topic_publications import Publications
 from projections.stores.topic_records import (
     LEDGER,
@@ -124,17 +125,25 @@ class TopicStore:
             owned.close()
             owned = None
         if owned is None:
-            owned = OwnedPartition(self._log, self._publications, target, partition, self._fault)
+            owned = self._taken_over(target, partition)
         try:
             owned.apply(batch)
             if owned.has_reached:
                 owned.note()
                 owned.close()
-                owned = OwnedPartition(self._log, self._publications, target, partition, self._fault)
+                owned = self._taken_over(target, partition)
         except BaseException:
             owned.close()
             raise
         self._owned[place] = owned
+
+    def _taken_over(self, target: Target, partition: int) -> OwnedPartition:
+        """Take a partition over, once again if another generation is published meanwhile."""
+        taken_over = partial(OwnedPartition, self._log, self._publications, target, partition, self._fault)
+        try:
+            return taken_over()
+        except PublishedMeanwhile:
+            return taken_over()
 
     def _give_up(self, target: Target) -> None:
         for place in [each for each in self._owned if each[:2] == target.id]:

@@ -52,6 +52,13 @@ TRANSACTION_BYTES: Final = 8 * 1024 * 1024
 logger = logging.getLogger(__name__)
 
 
+class PublishedMeanwhile(LogUnavailable):
+    """Another generation was published while a partition was taken over, as in each swap: take it over again."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f'taking over "{topic}"', "another generation was published meanwhile")
+
+
 class OwnedPartition:
     """Writes the rows of a partition of `patches` to the topic of a generation, and to the public one if it is shown.
 
@@ -81,7 +88,7 @@ class OwnedPartition:
                 log.own(partition, building_role(target)).close()
             # whoever shows a later publication has fenced this writer already, or it would be known here
             if publications.of(target.view.name, fresh=True) != published:
-                raise LogUnavailable(f'taking over "{self._topic}"', "another generation was published meanwhile")
+                raise PublishedMeanwhile(self._topic)
             self._progress = self._noted = self._read_progress()
             self._noted_at = time.monotonic()
             self._awaited = self._places_to_reach()

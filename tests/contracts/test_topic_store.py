@@ -187,6 +187,23 @@ def test_a_loader_of_the_replaced_generation_no_longer_writes_to_the_public_topi
     assert following.stored(ONE) == {"a": 2}
 
 
+def test_a_generation_that_is_published_while_its_partition_is_taken_over_shows_its_rows(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, store = following.created(ONE, published=False), following.open()
+    own = store._log.own
+
+    def publish_meanwhile(*place: Any) -> Any:
+        monkeypatch.undo()
+        with closing(TopicStore(following.settings)) as rebuild:
+            rebuild.publish(target)
+        return own(*place)
+
+    monkeypatch.setattr(store._log, "own", publish_meanwhile)
+    take(store, target, 0, Row("a", 0, 1))
+    assert following.records() == [("a", 1)]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_random_batches_crashes_and_publications_leave_the_rows_of_the_generation(
     following: Following, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _VERSION: Final = "v1"
 _NOTHING: Final = "-"
+_LOCK: Final = ".lock"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Checkpoint:
     def location(self) -> str:
         """Where it is, for Spark, which does not decode an escaped "@"."""
         return f"file://{self.folder}"
+
+    @property
+    def lock(self) -> Path:
+        """The file that is locked while the query runs."""
+        return self.folder.with_name(f"{self.folder.name}{_LOCK}")
 
     @property
     def exists(self) -> bool:
@@ -60,7 +66,7 @@ class Checkpoint:
         Raises OSError if its lock file cannot be made or locked.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with self.folder.with_name(f"{self.folder.name}.lock").open("w") as lock:
+        with self.lock.open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -105,11 +111,11 @@ def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> l
     """
     folder = _folder(settings)
     try:
-        found = [each.name for each in folder.iterdir() if each.is_dir()] if folder.exists() else []
+        found = {each.name.removesuffix(_LOCK) for each in folder.iterdir()} if folder.exists() else set()
     except OSError as error:
         log.warning("cannot look for checkpoints that are no longer needed: %s", error)
         return []
-    gone = sorted(set(found) - set(registered())) if found else []
+    gone = sorted(found - set(registered())) if found else []
     for tag in gone:
         forget(settings, tag)
     return gone
@@ -122,11 +128,12 @@ def forget(settings: LogSettings, tag: str) -> None:
     """
     checkpoint = Checkpoint.of(settings, tag)
     try:
-        if not checkpoint.exists:
+        if not (checkpoint.exists or checkpoint.lock.exists()):
             return
         with checkpoint.held() as is_ours:
             if is_ours:
                 checkpoint.remove()
                 write_report(settings, tag, None)
+                checkpoint.lock.unlink()  # whoever has it open holds nothing: no other generation gets this tag
     except OSError as error:
         log.warning("cannot delete the checkpoint of %s: %s", tag, error)

@@ -14,6 +14,7 @@ from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
 from projections.generations.stream_report import write_report
 from projections.generations.waits import Waits
+from projections.spark.session import uninterrupted
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.failures import reason
 from projections.spark.streams.progress import progress_sender
@@ -56,15 +57,27 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
             heartbeats.enter_context(beating(settings, view.beaten, partitions=1))
             until = checkpoint.committed() + BATCHES
             own = stream_session(session, without_heartbeats=not view.beaten)
-            query = StreamQuery(own, progress, view, target.tag, settings, checkpoint).start(TRIGGER_S)
-            watched, stop_s = Watched(query, settings, target.tag), 0.0
-            try:
+            query = StreamQuery(own, progress, view, target.tag, settings, checkpoint)
+            with _started(query, settings) as watched:
                 yield _computed(watched, target, checkpoint, until, lambda: _runs_tasks(own))
-                stop_s = STOP_S
-            finally:
                 heartbeats.close()  # with a batch per second, a slow machine is never between two batches
+                watched.stop(STOP_S)
+
+
+@contextmanager
+def _started(query: StreamQuery, settings: LogSettings) -> Iterator[Watched]:
+    """A query that runs until the context ends: Spark would go on with it without what it needs here."""
+    watched: Watched | None = None
+    try:
+        with uninterrupted():
+            watched = Watched(query.start(TRIGGER_S), settings, query.tag)
+        yield watched
+    finally:
+        if watched is not None:
+            try:
                 watched.look()
-                watched.stop(stop_s)
+            finally:
+                watched.stop()
 
 
 def _computed(

@@ -25,18 +25,6 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 0.02
 HELD_S: Final = 60.0
 """After so long, and a batch, an attempt to run a query has held: until then, what stopped the last one may stop it."""
-INTERRUPTED: Final = ("java.lang.InterruptedException", "SPARK_JOB_CANCELLED")
-"""What a batch fails with that a stop interrupts."""
-
-
-def _is_no_stop(record: logging.LogRecord) -> bool:
-    """Whether py4j logs something else than what a stop has interrupted; the first is the interruption itself."""
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, KeyboardInterrupt) and not any(each in str(error) for each in INTERRUPTED)
-
-
-for _name in (None, "py4j.clientserver"):
-    logging.getLogger(_name).addFilter(_is_no_stop)
 
 
 class Watched:
@@ -121,9 +109,11 @@ class Watched:
         A batch that it interrupts is repeated when the query continues.
         """
         until = time.monotonic() + within_s
-        while time.monotonic() < until and self.is_in_batch:
-            time.sleep(LOOK_S)
-        self._query.stop()
+        try:
+            while time.monotonic() < until and self.is_in_batch:
+                time.sleep(LOOK_S)
+        finally:
+            self._query.stop()
 
     @property
     def is_in_batch(self) -> bool:

@@ -12,18 +12,21 @@ from typing import Any
 import pytest
 
 from eventlog.errors import LogUnavailable
+from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
 from projections.generations import builder
-from projections.generations.building import Build, Options, Rebuilt
+from projections.generations.building import Build, Options, Rebuilt, Step
 from projections.generations.engine import BulkResult
 from projections.generations.rebuild import MAX_TOGETHER, QUERIES_TOGETHER, Rebuilder
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.store import Target
+from projections.table.declared_stores import Postgres
 from projections.table.view import TableView
 from projections.view import View
+from projections.views.shop.customer_360 import customer_360
 from tests.observed import gate_view
 from tests.unit.projections.rebuild_stage import (
     AWAY,
@@ -261,6 +264,38 @@ def test_a_log_that_is_away_fails_every_view_by_name(staged: Staged, monkeypatch
         assert f'"{view.name}" failed during start: the log is unavailable' in str(outcome)
 
 
+@pytest.mark.parametrize(("exists", "why"), [
+    (False, 'there is no topic "cdc.shop.public.customers": start `python -m projections` with this code, which'),
+    (True, 'the log is unavailable while asking for the end of "cdc.shop.public.customers": no leader;'),
+])  # fmt: skip
+def test_a_topic_without_an_end_fails_only_the_views_that_read_it(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch, exists: bool, why: str
+) -> None:
+    stage, asked = staged({}), list[str]()
+    end = stage.log.end
+    customers = [replace(customer_360, name=name, stores=(Postgres(),)) for name in ("customers", "buyers")]
+    table = "cdc.shop.public.customers"
+    if exists:
+        stage.log.submit(Entry(table, "1", b"{}", 1), 0).result()
+
+    def no_leader(topic: str, partition: int) -> int:
+        asked.append(topic)
+        if topic == table:
+            raise LogUnavailable(f'asking for the end of "{topic}"', "no leader")
+        return end(topic, partition)
+
+    monkeypatch.setattr(stage.log, "end", no_leader)
+    first, last = views("first", "last")
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all([first, *customers, last])}
+    for name in ("customers", "buyers"):
+        assert f'"{name}" failed during start: {why}' in str(outcomes[name])
+    assert isinstance(outcomes["first"], Rebuilt)
+    assert isinstance(outcomes["last"], Rebuilt)
+    assert stage.engine.passes == [["first", "last"]]
+    assert stage.registry.states == {("first", 1): "live", ("last", 1): "live"}
+    assert asked.count(table) == exists, "a client waits for a leader for 15 s"
+
+
 def test_many_views_take_several_passes_and_an_interruption_leaves_nothing(staged: Staged) -> None:
     stage = staged({"view_17": ("finish", KeyboardInterrupt())})
     names = [f"view_{number}" for number in range(MAX_TOGETHER + 3)]
@@ -361,6 +396,21 @@ def test_stream_views_are_rebuilt_a_few_at_a_time_and_one_that_fails_leaves_the_
     assert stage.queries.most_at_once == QUERIES_TOGETHER
     assert stage.registry.states == {(name, 1): "live" for name in names if name != "failing"}
     assert stage.registry.held == set()
+
+
+def test_a_real_time_view_begins_when_no_other_query_is_left_to_begin(staged: Staged) -> None:
+    """Its rows are computed in one call, for which the others would have to wait."""
+    stage, begun = staged({}), list[str]()
+    at_once = gate_view(name="at_once", realtime=True)
+    others = [gate_view(name=f"in_batches_{number}") for number in range(QUERIES_TOGETHER + 1)]
+
+    def note(step: Step) -> None:
+        if step.phase == "create":
+            begun.append(step.view)
+
+    outcomes = list(stage.rebuilder.rebuild_all([at_once, *others], note))
+    assert all(isinstance(outcome, Rebuilt) for _, outcome in outcomes)
+    assert begun == [view.name for view in (*others, at_once)]
 
 
 @pytest.mark.parametrize("interrupted", ["first", "second"])

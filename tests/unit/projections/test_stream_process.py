@@ -216,6 +216,10 @@ def test_checkpoints_of_generations_that_are_gone_are_deleted(scene: Scene) -> N
     with running.held():
         assert sweep(scene.settings, lambda: ["gates@1.g2"]) == ["gates@1.g1", "gates@1.g3"]
     assert [each.exists for each in (old, live, running)] == [False, True, True]
+    assert [each.lock.exists() for each in (old, live, running)] == [False, False, True]
+    running.remove()
+    assert sweep(scene.settings, lambda: ["gates@1.g2"]) == ["gates@1.g3"], "its lock is left"
+    assert list(live.folder.parent.iterdir()) == [live.folder]
     assert sweep(LogSettings("other", state=scene.settings.state), lambda: []) == []
 
 
@@ -264,7 +268,7 @@ def test_a_look_that_fails_stops_no_other(scene: Scene) -> None:
 
 def locked_file(scene: Scene, target: Target) -> Path:
     """The lock file of a checkpoint that cannot be opened."""
-    file = scene.checkpoint(target).folder.with_name(f"{target.tag}.lock")
+    file = scene.checkpoint(target).lock
     file.parent.mkdir(parents=True, exist_ok=True)
     file.mkdir()
     return file

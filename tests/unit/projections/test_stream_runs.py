@@ -14,6 +14,7 @@ from projections.errors import StreamQueryFailed
 from projections.spark.streams import runs
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.runs import STUCK_S, _computed, _runs_tasks
+from projections.spark.streams.watched import Watched
 from projections.stores.store import Target
 from projections.view import View
 from tests.checkpoints import begin_batch
@@ -105,6 +106,24 @@ def test_a_batch_that_begins_is_a_sign(checkpoint: Checkpoint, monkeypatch: pyte
     with pytest.raises(StreamQueryFailed):
         waited(query, checkpoint, monkeypatch, gate_view(), 1.0)
     assert query.now > 200 + STUCK_S
+
+
+def test_a_query_is_stopped_if_the_wait_for_the_end_of_its_batch_is_interrupted(tmp_path: Path) -> None:
+    class InBatch:
+        isActive, lastProgress, stopped = True, None, False  # noqa: N815
+
+        @property
+        def status(self) -> Any:
+            raise KeyboardInterrupt
+
+        def stop(self) -> None:
+            self.stopped = True
+
+    query: Any = InBatch()
+    watched = Watched(query, LogSettings(state=tmp_path), "gates@1.g1")
+    with pytest.raises(KeyboardInterrupt):
+        watched.stop(60.0)
+    assert query.stopped, "Spark would run it until this process has ended, without what sends its progress"
 
 
 def test_tasks_that_wait_for_an_executor_do_not_run() -> None:

@@ -88,21 +88,33 @@ def test_after_the_death_of_a_jvm_another_session_starts() -> None:
 
 
 INTERRUPTED = """
-import os, signal, sys, time
-from projections.spark.session import SparkSettings, end, start_session
+import os, signal, sys, threading, time
+from pyspark.sql import SparkSession
+from projections.spark.session import SparkSettings, start_session
 
-sleep = time.sleep
+sleep, init = time.sleep, SparkSession.__init__
 
-def interrupted(seconds):  # py4j's JVM is awaited like this
-    time.sleep = sleep
+def interrupt():
     os.kill(os.getpid(), signal.Signals[sys.argv[1]])
+
+def starting(seconds):  # py4j's JVM is awaited like this
+    time.sleep = sleep
+    interrupt()
     sleep(seconds)
+
+def started(session, context, **options):
+    threading.Timer(0.1, interrupt).start()
+    context._jvm.java.lang.Thread.sleep(60_000)
+    init(session, context, **options)
 
 def terminate(*_):
     raise SystemExit(7)
 
 signal.signal(signal.SIGTERM, terminate)
-time.sleep = interrupted
+if sys.argv[2] == "JVM":
+    time.sleep = starting
+else:
+    SparkSession.__init__ = started
 try:
     start_session(SparkSettings(memory="512m"), name="interrupted", threads=1)
 except KeyboardInterrupt:
@@ -110,12 +122,14 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
-def test_a_start_that_is_interrupted_leaves_no_jvm(sent: str) -> None:
+@pytest.mark.parametrize(("sent", "during"), [("SIGINT", "JVM"), ("SIGTERM", "JVM"), ("SIGINT", "session")])
+def test_a_start_that_is_interrupted_leaves_no_jvm_and_says_nothing(sent: str, during: str) -> None:
     # one that is left would hold the pipes open
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, sent], capture_output=True, text=True, timeout=120)
+    words = [sys.executable, "-c", INTERRUPTED, sent, during]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 7, done.stderr
     assert "Exception" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def printed_by_spark_s_workers() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from projections.stores.row_reader import Size
+from projections.stores.row_reader import CHUNK_ROWS, Size
 from projections.stores.store import Target
 from projections.views.listings.listings import listings
 from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
@@ -57,6 +57,22 @@ def test_equal_rows_and_every_kind_of_difference() -> None:
         "k9": ({"price": 9, "city": "x"}, None),
         "new": (None, {"price": 1}),
     }
+
+
+@pytest.mark.parametrize("wrong", ["left", "right", "both"])
+def test_a_row_that_a_store_gives_twice_differs_once(wrong: str) -> None:
+    class Twice(Stored):
+        """SCAN of Valkey does so while its table grows."""
+
+        def rows(self, target: Target) -> Iterator[tuple[str, dict[str, Any]]]:
+            yield from [*super().rows(target), *super().rows(target)]
+
+    rows: Rows = {f"k{number}": {"price": number} for number in range(CHUNK_ROWS)}
+    changed = {**rows, "k7": {"price": 8}}
+    left = {**rows, "only": {}} if wrong == "left" else rows
+    right = {**rows, "only": {}} if wrong == "right" else changed if wrong == "both" else rows
+    found = compared(Twice(left, right))
+    assert found.differences == len(found.sample) == 1
 
 
 def test_batches_of_a_stream_view_are_no_difference() -> None:

@@ -34,26 +34,29 @@ def test_a_live_generation_that_stays_behind_is_named_with_what_to_do(
     assert stage.registry.states == {("gates", 0): "live"}, "the rebuild is dropped"
 
 
+@pytest.mark.parametrize(("ahead", "batches"), [(2, 3), (0, 1)])
 def test_a_difference_counts_once_the_live_query_had_a_batch_more_than_what_the_rebuild_has_read(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, ahead: int, batches: int
 ) -> None:
     store, view = MemoryStore(Memory()), gate_view()
     live, rebuild = Target(view, 0), Target(view, 1)
     source = "observations/0"
     for target in (live, rebuild):
         store.create(target, {source: 10}, {0: 0})
-    offsets = count(10)
+    offsets, waited = count(10), list[float]()
 
-    def a_batch_of_each(_: float = 0.0) -> None:
+    def a_batch_of_each(seconds: float = 0.0) -> None:
         offset = next(offsets)
-        progress = {live.tag: {source: offset}, rebuild.tag: {source: offset + 2}}
+        progress = {live.tag: {source: offset}, rebuild.tag: {source: offset + ahead}}
         store.apply([live, rebuild], {0: Batch(offset, progress=progress)})
+        waited.append(seconds)
 
     a_batch_of_each()
     read = position(store.ledgers(rebuild), [source])[source]
     monkeypatch.setattr("replay.separate_rebuild.time.sleep", a_batch_of_each)
     let_follow(store, [live, rebuild], [source], 60.0)
     assert position(store.ledgers(live), [source])[source] > read, "what is final now comes in the next batch"
+    assert len(waited[1:]) == batches, "with a batch every five minutes, each costs five minutes"
 
 
 def test_queries_that_do_not_move_are_not_waited_for_without_end() -> None:
