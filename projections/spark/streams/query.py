@@ -166,6 +166,6 @@ def kafka_records(session: SparkSession, settings: LogSettings, source: StreamSo
     reader = session.readStream.format("kafka").options(**connection(settings), **_SOURCE)
     partitions = json.dumps({settings.topic(source.topic): list(range(settings.partitions))})
     records = reader.option("assign", partitions).load()
-    if not session.sparkContext.master.startswith("local["):
+    if not str(session.sparkContext.master).startswith("local["):
         return records  # executors may come later, so nobody knows how many tasks can run at once
     return records.coalesce(READERS_PER_CORE * (os.cpu_count() or 2))

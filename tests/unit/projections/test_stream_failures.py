@@ -113,8 +113,9 @@ def test_the_reason_is_one_line_that_names_the_innermost_exception(message: str,
         ),
         # a step, whose error has the error of the user as its cause
         (
-            f"{PROXY}\n{FRAMES}\n{WORKER}\n{TRACEBACK}\n{FRAMES}\n{USERS}\nKeyError: 'x'\n\nThe above exception was the "
-            f"direct cause of the following exception:\n\n{TRACEBACK}\n{LIBRARY}\n{FRAMES}\nmine.StepFailed: step\n{PLAN}",
+            f"{PROXY}\n{FRAMES}\n{WORKER}\n{TRACEBACK}\n{FRAMES}\n{USERS}\nKeyError: 'x'\n\nThe above exception was "
+            f"the direct cause of the following exception:\n\n{TRACEBACK}\n{LIBRARY}\n{FRAMES}\nmine.StepFailed: step\n"
+            f"{PLAN}",
             "/shop/views.py:12",
         ),
         # a sample is code of a user, the engine is not
@@ -126,7 +127,8 @@ def test_the_reason_is_one_line_that_names_the_innermost_exception(message: str,
          "/my shop/views.py:8"),
         (f'{PROXY}\n{FRAMES}\n{DIVIDED}\n== DataFrame ==\n"div" was called from\n{output.__file__}:8\n\n{PLAN}', ""),
         (
-            f"{PROXY}\n{FRAMES}\n{DIVIDED}\n== SQL (line 1, position 3) ==\n1+10 div weight as x\n  ^^^^^^^^^^^^^\n\n{PLAN}",
+            f"{PROXY}\n{FRAMES}\n{DIVIDED}\n== SQL (line 1, position 3) ==\n1+10 div weight as x\n  ^^^^^^^^^^^^^\n\n"
+            f"{PLAN}",
             'in "10 div weight"',
         ),
     ],

@@ -449,7 +449,7 @@ def divided_weights(passed: DataFrame) -> DataFrame:
     [
         (
             numbered_gates,
-            "[CAST_INVALID_INPUT] The value 'a' of the type \"STRING\" cannot be cast to \"BIGINT\"",
+            '[CAST_INVALID_INPUT] The value \'a\' of the type "STRING" cannot be cast to "BIGINT"',
             f"{__file__}:{numbered_gates.__code__.co_firstlineno + 1}",
         ),
         (divided_weights, "[DIVIDE_BY_ZERO] Division by zero.", 'in "weight div 0"'),
@@ -487,7 +487,8 @@ def test_a_stream_is_joined_with_itself(tmp_path: Path, query: Any, names: tuple
         for number, at in enumerate(START + timedelta(seconds=each) for each in seconds)
     ]
     expected = {
-        f"passed%2Fs{one.number % 3}%2F{one.number}/passed%2Fs{other.number % 3}%2F{other.number}": other.weight - one.weight
+        f"passed%2Fs{one.number % 3}%2F{one.number}/passed%2Fs{other.number % 3}%2F{other.number}": other.weight
+        - one.weight
         for one in found
         for other in found
         if one.gate == other.gate and timedelta() < other.time - one.time <= timedelta(seconds=10)
