@@ -159,7 +159,12 @@ def _position(each: Lag) -> str | None:
 
 
 def _problems(found: list[Lag]) -> list[str]:
-    return [f"{each.view} in {each.store} is {each.standing}: {each.problem}" for each in found if each.problem]
+    """What is wrong, without what `_streams` says of queries that failed."""
+    return [
+        f"{each.view} in {each.store} is {each.standing}: {each.problem}"
+        for each in found
+        if each.problem not in ("", each.failure)
+    ]
 
 
 def _streams(found: list[Lag]) -> list[str]:

@@ -41,6 +41,11 @@ class Lag:
         """The fields, for `--json`."""
         return asdict(self)
 
+    @property
+    def failure(self) -> str:
+        """Why the query of a stream view does not run; empty if nothing is known of that."""
+        return f"its query failed: {self.stream.failure}" if self.stream is not None and self.stream.failure else ""
+
     def since(self, before: Lag, ends: Mapping[str, int]) -> Lag:
         """This state, compared with `before` some seconds ago: without progress towards `ends`, the view is stalled.
 
@@ -58,4 +63,5 @@ class Lag:
         if any(self.position[each] > before.position.get(each, 0) for each in waiting):
             return self
         part = f"the loader of {self.store}" if self.lag_patches else QUERIES[self.query]
-        return replace(self, standing="stalled", problem=f"{part} makes no progress: see its log")
+        problem = "" if self.lag_patches else self.failure
+        return replace(self, standing="stalled", problem=problem or f"{part} makes no progress: see its log")

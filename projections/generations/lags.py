@@ -114,7 +114,7 @@ class Lags:
             lag_events=events,
             lag_patches=sum(max(0, end - applied.ledgers[each].next_offset) for each, (_, end) in ends.patches.items()),
             freshness_s=0.0 if oldest_ms is None else round(max(0.0, now_s - oldest_ms / 1000), 3),
-            problem=_problem(applied.live),
+            problem=_problem(applied.live) or applied.lag.failure,
         )
 
     def _why_replay(self, applied: _Applied, ends: _Ends) -> str:

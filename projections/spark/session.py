@@ -46,6 +46,9 @@ _CONSUMER_POOLS = {
     for pool in ("cache", "fetchedData.cache")
     for setting in ("timeout", "evictorThreadRunInterval")
 }
+# Each query of a stream view has a consumer per partition. Of more than 64, the default, Spark closes those that are
+# not in use, opens them again in the next batch, and logs a warning each time.
+_CONSUMER_POOLS["spark.kafka.consumer.cache.capacity"] = "1000"
 
 # What Python workers print goes to the JVM's standard error. This makes it messages of the logger `stderr`, so that the
 # configuration of log4j decides which ones are shown.

@@ -122,10 +122,11 @@ class ElasticsearchLedgers:
             self._write(due)
 
     def settle(self, *, now: bool) -> None:
-        """Write delayed ledgers; those with progress alone only if `now`."""
-        targets = list(self._targets.values()) if now else self._put_off
+        """Write delayed ledgers; those with progress alone only if `now`, or if they were not written a moment ago."""
+        before, put_off = time.monotonic() - PROGRESS_INTERVAL_S, {target.id for target in self._put_off}
         self._put_off = ()
-        if due := self._dirty(targets):
+        dirty = self._dirty(list(self._targets.values()))
+        if due := [each for each in dirty if now or each[0].id in put_off or each[2].written_at < before]:
             self._write(due)
 
     def _dirty(self, targets: Sequence[Target]) -> list[tuple[Target, int, KnownLedger]]:

@@ -13,7 +13,7 @@ from compose.settings import StackSettings
 from projections.errors import LedgerWentBack, StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores.names import index_name, ledger_index, write_alias
-from projections.stores.store import Target, ViewStore
+from projections.stores.store import Batch, Target, ViewStore
 from projections.table.reference import fold
 from projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch
@@ -162,3 +162,19 @@ def test_a_ledger_is_written_less_often_than_rows_and_soon_after_them(
     # a loader that comes after a crash takes in again what the ledger does not have yet
     apply(indexes.open(), target, told, 30, 1_000)
     assert indexes.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+def test_a_ledger_without_rows_is_written_when_the_loader_is_idle(
+    indexes: Indexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query of a stream view says how far it is right after its rows, and then nothing for a minute."""
+    monkeypatch.setattr("projections.stores.elasticsearch_ledgers.PROGRESS_INTERVAL_S", 3_600.0)
+    target, store, other = created(indexes, BY_GROUP), indexes.open(), indexes.open()
+    for end in (5, 6):
+        store.apply([target], {0: Batch(end, progress={target.tag: {"0": end}}, first_offset=0)})
+    store.settle()
+    assert other.ledgers(target)[0].next_offset == 5, "it was written a moment ago"
+    monkeypatch.setattr("projections.stores.elasticsearch_ledgers.PROGRESS_INTERVAL_S", 0.0)
+    store.settle()
+    ledger = other.ledgers(target)[0]
+    assert (ledger.next_offset, ledger.reached("0")) == (6, 7)

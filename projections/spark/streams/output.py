@@ -47,7 +47,7 @@ def returned(view: StreamView, frames: Mapping[str, DataFrame], *, streaming: bo
     try:
         rows = view.query(**frames)
     except Exception as error:  # a user's function may raise anything
-        raise ViewDeclarationError(view.name, f"its query fails: {reason(error)}") from error
+        raise ViewDeclarationError(view.name, f"its query fails: {reason(error, of_user=True)}") from error
     check_output(view, rows, streaming=streaming)
     return rows
 
@@ -128,7 +128,10 @@ def fields_of(view: StreamView, order: str) -> str:
 
 
 def _value(name: str, kind: ColumnType) -> str:
-    """Spark SQL of a value; null if it is one that JSON or a store cannot have."""
+    """Spark SQL of a value; null if it is one that JSON or a store cannot have.
+
+    Nothing is cast that is in JSON what it should be: if an expression of the user failed, Spark would show the cast.
+    """
     column = identifier(name)
     match kind:
         case ColumnType.FLOAT:
@@ -137,15 +140,17 @@ def _value(name: str, kind: ColumnType) -> str:
             return within_years(column)
         case ColumnType.POINT:
             return f"if({finite(f'{column}.lat')} is null or {finite(f'{column}.lon')} is null, null, {column})"
-    return f"cast({column} as {SPARK_TYPES[kind]})"
+    return column
 
 
 def _key_text(name: str, kind: ColumnType, *, several: bool) -> str:
     """The text of a key column; of several, it has no slash, so that different rows have different keys."""
     column = identifier(name)
-    text = f"cast({column} as string)"
-    if kind is ColumnType.TIME:
-        text = f"date_format({within_years(column)}, {literal(TIME_FORMAT)})"
-    if several and kind is ColumnType.TEXT:
-        text = f"replace(replace({text}, '%', '%25'), '/', '%2F')"
+    match kind:
+        case ColumnType.TEXT:
+            text = f"replace(replace({column}, '%', '%25'), '/', '%2F')" if several else column
+        case ColumnType.TIME:
+            text = f"date_format({within_years(column)}, {literal(TIME_FORMAT)})"
+        case _:
+            text = f"cast({column} as string)"
     return f"coalesce({text}, {literal(NULL_KEY)})" if several else text

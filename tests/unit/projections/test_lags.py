@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,17 +19,22 @@ from projections.generations import tails
 from projections.generations.lag import Lag
 from projections.generations.lags import Lags
 from projections.generations.registry import Generation
+from projections.generations.sources import sources
+from projections.generations.stream_report import note_failure
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Ledger, Target
+from projections.table.declared_stores import Postgres
 from projections.table.view import TableView
 from projections.view import View
 from tests.contracts.view_histories import BY_GROUP
+from tests.observed import gate_view
 from tests.unit.replay.played import generation
 
 SETTINGS = LogSettings(partitions=1, patch_partitions=1)
+GATES = gate_view(stores=(Postgres(),))
 READ_AT = datetime(2031, 1, 1, 12, tzinfo=UTC)
 """The time of PostgreSQL, years from that of this machine."""
 SLOW, FAST, NEW = (replace(BY_GROUP, name=name) for name in ("slow", "fast", "new"))
@@ -57,22 +63,23 @@ class Scene:
     """Views in a store. `E` is an event and `h` a heartbeat of the log, one per second, the last one at READ_AT."""
 
     def __init__(self, log: str, monkeypatch: pytest.MonkeyPatch, **reached: int) -> None:
-        views = {"slow": SLOW, "fast": FAST, "new": NEW}
+        views: dict[str, View] = {"slow": SLOW, "fast": FAST, "new": NEW, "gates": GATES}
         self.log, self.registry, self.store = CountingLog(partitions=1), Registry(), MemoryStore(Memory())
         monkeypatch.setattr(store_open, "open_store", lambda *_: self.store)
         self.views = [views[name] for name in reached]
         for view in self.views:
             self.registry.live[view.name] = generation(view.name, 1, "live", tag=view.tag, read_at=READ_AT)
-            self.store.create(Target(view, 1), {"0": reached[view.name]}, {0: 0})
+            (source,) = sources([view], SETTINGS)
+            self.store.create(Target(view, 1), {source: reached[view.name]}, {0: 0})
         for number, kind in enumerate(log):
             key = heartbeat_key(0) if kind == "h" else f"thing/{number}/1"
             at = READ_AT - timedelta(seconds=len(log) - 1 - number)
             self.log.submit(Entry(EVENTS, key, b"{}", int(at.timestamp() * 1000)), 0).result()
 
-    def look(self) -> dict[str, Lag]:
+    def look(self, settings: LogSettings = SETTINGS) -> dict[str, Lag]:
         registry: Any = self.registry
         views = ViewRegistry([("here", view) for view in self.views])
-        found = Lags(SETTINGS, StoreSettings(), views, registry, self.log).look()
+        found = Lags(settings, StoreSettings(), views, registry, self.log).look()
         return {each.view: each for each in found}
 
     def shown(self) -> dict[str, tuple[str, int | None, float | None]]:
@@ -179,3 +186,11 @@ def test_the_status_of_a_view_says_that_replays_do_not_help(monkeypatch: pytest.
     assert f"not before {later:%H:%M:%S} UTC" in told
     assert problem(SLOW, monkeypatch, replays=3, next_replay=READ_AT - timedelta(seconds=1)) == ""
     assert "replay publish slow" in problem(SLOW, monkeypatch, published=False)
+
+
+def test_the_problem_of_a_stream_view_is_why_its_query_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    scene, settings = Scene("", monkeypatch, gates=0), replace(SETTINGS, state=tmp_path)
+    assert scene.look(settings)["gates"].problem == ""
+    note_failure(settings, GATES.patch_tag(1), "KeyError: 'gate' (/shop/views.py:8)")
+    found = scene.look(settings)["gates"]
+    assert (found.standing, found.problem) == ("caught up", "its query failed: KeyError: 'gate' (/shop/views.py:8)")

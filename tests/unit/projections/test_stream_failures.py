@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from eventlog.errors import LogUnavailable
 from projections.errors import SHOWN_CHARACTERS, StoreUnavailable, StreamQueryFailed
+from projections.spark.streams import output
 from projections.spark.streams.failures import reason
+from projections.views.listings import hourly_views
 
 PROXY = "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):"
-FRAMES = '  File "/x/query.py", line 87, in write\n    made.write.save()\n    ^^^^^^^^^^^^^^^^^'
+FRAMES = f'  File "{output.__file__}", line 87, in write\n    made.write.save()\n    ^^^^^^^^^^^^^^^^^'
+LIBRARY = f'  File "{json.__file__}", line 346, in loads\n    return _default_decoder.decode(s)'
+USERS = '  File "/shop/views.py", line 12, in share\n    return 10 // weight\n           ~~~^^~~~~~~~'
+WORKER = "pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:"
+TRACEBACK = "Traceback (most recent call last):"
+DIVIDED = "pyspark.errors.exceptions.captured.ArithmeticException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
 PLAN = """
 === Streaming Query ===
 Identifier: gates@1.g1 [id = e87a4805, runId = fcee89ed]
@@ -54,7 +63,7 @@ LOST_TASK = (
         (
             f"{PROXY}\n{FRAMES}\npyspark.errors.exceptions.captured.ArithmeticException: [DIVIDE_BY_ZERO] Division by "
             f"zero. Use `try_divide`. SQLSTATE: 22012\n== SQL (line 1, position 1) ==\n1/0\n^^^\n\n{PLAN}",
-            "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide`.",
+            '[DIVIDE_BY_ZERO] Division by zero. Use `try_divide`. (in "1/0")',
         ),
         (
             "[PARSE_SYNTAX_ERROR] Syntax error. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nselekt",
@@ -91,6 +100,57 @@ LOST_TASK = (
 )
 def test_the_reason_is_one_line_that_names_the_innermost_exception(message: str, said: str) -> None:
     assert reason(StreamingQueryException(message)) == said
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        # a function of Python, and one that calls another
+        (f"{PROXY}\n{FRAMES}\n{USERS}\n{WORKER}\n{TRACEBACK}\n{USERS}\nKeyError: 'x'\n{PLAN}", "/shop/views.py:12"),
+        (
+            f"{PROXY}\n{FRAMES}\n{WORKER}\n{TRACEBACK}\n{USERS}\n{LIBRARY}\nJSONDecodeError: no value\n{PLAN}",
+            "/shop/views.py:12",
+        ),
+        # a step, whose error has the error of the user as its cause
+        (
+            f"{PROXY}\n{FRAMES}\n{WORKER}\n{TRACEBACK}\n{FRAMES}\n{USERS}\nKeyError: 'x'\n\nThe above exception was "
+            f"the direct cause of the following exception:\n\n{TRACEBACK}\n{LIBRARY}\n{FRAMES}\nmine.StepFailed: step\n"
+            f"{PLAN}",
+            "/shop/views.py:12",
+        ),
+        # a sample is code of a user, the engine is not
+        (f"{PROXY}\n{FRAMES}\n{USERS.replace('/shop/views.py', hourly_views.__file__)}\nKeyError\n{PLAN}",
+         f"{hourly_views.__file__}:12"),
+        (f"{PROXY}\n{FRAMES}\n{LIBRARY}\nKeyError\n{PLAN}", ""),
+        # an expression of Spark, whose line Spark knows
+        (f'{PROXY}\n{FRAMES}\n{DIVIDED}\n== DataFrame ==\n"div" was called from\n/my shop/views.py:8\n\n{PLAN}',
+         "/my shop/views.py:8"),
+        (f'{PROXY}\n{FRAMES}\n{DIVIDED}\n== DataFrame ==\n"div" was called from\n{output.__file__}:8\n\n{PLAN}', ""),
+        (
+            f"{PROXY}\n{FRAMES}\n{DIVIDED}\n== SQL (line 1, position 3) ==\n1+10 div weight as x\n  ^^^^^^^^^^^^^\n\n"
+            f"{PLAN}",
+            'in "10 div weight"',
+        ),
+    ],
+)  # fmt: skip
+def test_the_line_of_the_user_is_named(message: str, place: str) -> None:
+    said = reason(StreamingQueryException(message))
+    assert said.partition(" (")[2].removesuffix(")") == place
+    long = reason(StreamingQueryException(message.replace("KeyError: 'x'", f"KeyError: '{'x' * 5_000}'")))
+    assert long.endswith(f"({place})" if place else said)
+    assert len(long) <= SHOWN_CHARACTERS
+
+
+def fails() -> None:
+    json.loads("[")
+
+
+def test_the_line_of_a_function_of_the_user_that_is_called_here_is_named() -> None:
+    with pytest.raises(ValueError, match="Expecting value") as failed:
+        fails()
+    said = "JSONDecodeError: Expecting value: line 1 column 2 (char 1)"
+    assert reason(failed.value) == said
+    assert reason(failed.value, of_user=True) == f"{said} ({__file__}:{fails.__code__.co_firstlineno + 1})"
 
 
 def test_causes_that_spark_hands_over_one_by_one_are_followed() -> None:

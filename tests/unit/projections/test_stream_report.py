@@ -186,6 +186,9 @@ def test_a_view_whose_query_starts_is_not_stalled(settings: LogSettings) -> None
     assert (again.failure(), look().since(before, {"observations/0": 9}).standing) == (None, "behind")
     query.isActive = False
     assert (again.failure(), look().since(before, {"observations/0": 9}).standing) == ("it has stopped", "stalled")
+    assert look().since(before, {"observations/0": 9}).problem == "its query failed: it has stopped"
+    slow = replace(look(), lag_patches=3).since(before, {"observations/0": 9})
+    assert slow.problem == "the loader of postgres makes no progress: see its log"
     Watched(query, settings, TAG)
     assert look().since(before, {"observations/0": 9}).standing == "stalled", "its next attempt may fail as well"
     note_start(settings, TAG)

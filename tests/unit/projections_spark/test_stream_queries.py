@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row
 from pyspark.sql import functions as f
 
@@ -18,9 +20,11 @@ from commands.declaring.observation import ObservationRegistry, to_entry
 from eventlog.settings import LogSettings
 from projections import FLOAT, INTEGER, POINT, TEXT, TIME, StreamView, observations
 from projections.errors import ViewDeclarationError
+from projections.spark.streams.failures import reason
 from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame
 from projections.spark.streams.output import numbered, row_texts
-from projections.spark.streams.query import computed
+from projections.spark.streams.query import READERS_PER_CORE, computed, kafka_records
+from projections.stream.plans import analysed, nodes
 from projections.views.listings.hourly_views import hourly_views
 from tests.observed import (
     LATE_AFTER,
@@ -430,6 +434,85 @@ def test_a_query_that_would_give_other_rows_in_a_replay_is_refused(query: Any, p
     with pytest.raises(ViewDeclarationError) as refused:
         computed(gate_view(query=query, final=final), lambda *_: endless())
     assert str(refused.value).startswith(f'view "gates": its query {problem}')
+
+
+def numbered_gates(passed: DataFrame) -> DataFrame:
+    return passed.select("id", f.col("gate").cast("bigint").alias("number"))
+
+
+def divided_weights(passed: DataFrame) -> DataFrame:
+    return passed.selectExpr("id", "weight div 0 as number")
+
+
+@pytest.mark.parametrize(
+    ("query", "said", "place"),
+    [
+        (
+            numbered_gates,
+            '[CAST_INVALID_INPUT] The value \'a\' of the type "STRING" cannot be cast to "BIGINT"',
+            f"{__file__}:{numbered_gates.__code__.co_firstlineno + 1}",
+        ),
+        (divided_weights, "[DIVIDE_BY_ZERO] Division by zero.", 'in "weight div 0"'),
+    ],
+)
+def test_an_expression_that_fails_for_a_row_is_named_with_its_place(
+    tmp_path: Path, query: Any, said: str, place: str
+) -> None:
+    """What is around it must not take its place."""
+    view = gate_view(key="id", columns={"id": TEXT, "number": INTEGER}, query=query)
+    with pytest.raises(StreamingQueryException) as failed:
+        run(view, [[record_of(Report(1, "a", 1, START, START))]], tmp_path)
+    found = reason(failed.value)
+    assert found.startswith(said)
+    assert found.endswith(f"({place})")
+
+
+def next_of_gate(first: DataFrame, second: DataFrame) -> DataFrame:
+    """Each report with the later ones of its gate in the next 10 s."""
+    second = second.selectExpr("id as next", "gate as at", "time as later", "weight as heavier")
+    pairs = first.join(second, f.expr("gate = at and later > time and later <= time + interval 10 seconds"))
+    return pairs.selectExpr("id", "next", "heavier - weight as rise")
+
+
+def next_of_itself(passed: DataFrame) -> DataFrame:
+    return next_of_gate(passed, passed)
+
+
+@pytest.mark.parametrize(("query", "names"), [(next_of_gate, ("first", "second")), (next_of_itself, ("passed",))])
+def test_a_stream_is_joined_with_itself(tmp_path: Path, query: Any, names: tuple[str, ...]) -> None:
+    """As two sources, and as one that the query uses twice."""
+    seconds = (0, 4, 5, 10, 15, 30)
+    found = [
+        Report(number, "ab"[number % 2], number**2, at, at)
+        for number, at in enumerate(START + timedelta(seconds=each) for each in seconds)
+    ]
+    expected = {
+        f"passed%2Fs{one.number % 3}%2F{one.number}/passed%2Fs{other.number % 3}%2F{other.number}": other.weight
+        - one.weight
+        for one in found
+        for other in found
+        if one.gate == other.gate and timedelta() < other.time - one.time <= timedelta(seconds=10)
+    }
+    assert len(expected) == 3
+    view = gate_view(
+        key=("id", "next"),
+        columns={"id": TEXT, "next": TEXT, "rise": INTEGER},
+        sources={name: observations(Passed, late_after="10m") for name in names},
+        query=query,
+        final=True,
+    )
+    for name, parts in (("once", [found]), ("each", [[each] for each in found])):
+        ran = run(view, [[record_of(each) for each in part] for part in parts], tmp_path / name, 2)
+        assert {key: row["rise"] for key, row in ran.rows.items()} == expected
+        assert len(ran.sent) == len(expected)
+
+
+def test_a_topic_of_many_partitions_is_read_by_few_tasks() -> None:
+    """A task per partition costs more than the records of a batch."""
+    settings = LogSettings(bootstrap="127.0.0.1:1", partitions=64)
+    rows = computed(gate_view(), lambda _, source: kafka_records(session(), settings, source))
+    (read,) = (each for each in nodes(analysed(rows)) if each.nodeName() == "Repartition")
+    assert (read.shuffle(), read.numPartitions()) == (False, READERS_PER_CORE * (os.cpu_count() or 2))
 
 
 def test_what_depends_on_columns_only_is_taken() -> None:

@@ -89,6 +89,18 @@ def test_status_in_a_pipe(built: Stage) -> None:
     assert (done.code, done.err) == (3, "")
 
 
+def test_status_says_once_why_the_query_of_a_stream_view_failed(stage: Stage) -> None:
+    why = "its query failed: ZeroDivisionError: division by zero (/shop/views.py:8)"
+    failed = StreamReport(batch=3, failure=why.removeprefix("its query failed: "))
+    stage.lags = [
+        lag("listings", store, "stalled", query=STREAMS, stream=failed, problem=why) for store in ("postgres", "valkey")
+    ]
+    assert [line.split("\t")[-1] for line in stage.run("status").out.splitlines()[1:]] == [why, why]
+    *_, listed = lines(stage.run("status", terminal=True).out)
+    assert listed.endswith("; FAILED: ZeroDivisionError: division by zero (/shop/views.py:8)")
+    assert stage.run("status", terminal=True).out.count("division by zero") == 1
+
+
 def test_status_of_some_views_ends_with_what_these_need(built: Stage) -> None:
     assert built.run("status", "listings").code == 0
     done = built.run("status", "listings", "listing_search", "--json")
