@@ -29,7 +29,7 @@ FINGERPRINTS = {
     "click_through@1": "12b2f47eb3fd2b19",
     "customer_360@1": "9b4e132453898d97",
     "daily_sellers@2": "03d968e15cbd4705",
-    "distant_payments@1": "4e58c2516e4d80eb",
+    "distant_payments@2": "eb5224ec6a868efb",
     "home_timelines@1": "bd1b42e65323f759",
     "hourly_views@1": "b11ad6c90fb6b6bf",
     "large_order_lines@1": "f4f8d0333569dda8",
