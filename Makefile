@@ -59,7 +59,7 @@ demo: chosen spark ## load samples, check all views, rebuild them, and check aga
 test: $(if $(FAST),setup,spark) ## run all tests on their own servers; FAST=1: only tests without servers and JVM
 	$(PY) -m pytest $(PYTEST_OPTIONS)
 
-soak: spark ## run clients for about 40 minutes while processes and servers fail, check the history and all views, then run all property tests with thirty times the examples, and the long form of tests that kill servers
+soak: spark ## run clients for 15 minutes while processes and servers fail, check the history and all views, then run all property tests with thirty times the examples, and the long form of tests that kill servers
 	$(PY) -m tests.simulation
 	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) -n logical tests/unit tests/contracts -m "not servers and not jvm"
 	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) -n auto tests -m soak
