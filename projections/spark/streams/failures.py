@@ -61,9 +61,13 @@ def reason(error: BaseException, *, of_user: bool = False) -> str:
     else:
         text = f"{type(error).__name__}: {_text(error)}"
     line = " ".join(text.split()).removesuffix(":") or type(error).__name__
-    place = f" ({place})" if place else ""
-    room = SHOWN_CHARACTERS - len(place)
-    return (line if len(line) <= room else f"{line[: room - 1]}…") + place
+    place = f" ({_shown(place, SHOWN_CHARACTERS // 2)})" if place else ""
+    return _shown(line, SHOWN_CHARACTERS - len(place)) + place
+
+
+def _shown(text: str, characters: int) -> str:
+    """As much of a text as has room."""
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
 def _place(text: str) -> str:

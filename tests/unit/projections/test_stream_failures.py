@@ -141,6 +141,14 @@ def test_the_line_of_the_user_is_named(message: str, place: str) -> None:
     assert len(long) <= SHOWN_CHARACTERS
 
 
+def test_a_long_expression_leaves_room_for_what_is_wrong_with_it() -> None:
+    expression = f"1 div ({' + '.join(['weight'] * 1_000)})"
+    place = f"== SQL (line 1, position 1) ==\n{expression}\n{'^' * len(expression)}\n\n{PLAN}"
+    said = reason(StreamingQueryException(f"{PROXY}\n{FRAMES}\n{DIVIDED}\n{place}"))
+    assert said.startswith('[DIVIDE_BY_ZERO] Division by zero. (in "1 div (weight + weight')
+    assert len(said) <= SHOWN_CHARACTERS
+
+
 def fails() -> None:
     json.loads("[")
 
