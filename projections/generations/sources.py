@@ -68,17 +68,19 @@ class Ends:
         not know of one, and a view without its rows would go live.
         """
         patch_starts = self._of(PATCHES, self._settings.patch_partitions)
-        for topic in view.topics:
-            if is_absent(self._log, topic):
+        ends = {topic: self._of(topic, self._settings.partitions) for topic in view.topics}
+        for topic, found in ends.items():
+            if not found:
                 cause = f'there is no topic "{topic}": start `python -m projections` with this code, which creates it'
                 raise RebuildFailed(view.name, "start", cause)
-        ends = {topic: self._of(topic, self._settings.partitions) for topic in view.topics}
         return Noted(patch_starts, {source_id(topic, each): end for topic in ends for each, end in ends[topic].items()})
 
     def _of(self, topic: str, partitions: int) -> Mapping[int, int]:
+        """By partition; empty if it is the topic of a captured table and does not exist."""
         if topic not in self._found:
             try:
-                self._found[topic] = {each: self._log.end(topic, each) for each in range(partitions)}
+                existing = range(0 if is_absent(self._log, topic) else partitions)
+                self._found[topic] = {each: self._log.end(topic, each) for each in existing}
             except Exception as error:  # noqa: BLE001 - it is raised for each view that needs them
                 self._found[topic] = error
         found = self._found[topic]
