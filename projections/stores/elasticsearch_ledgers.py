@@ -125,8 +125,12 @@ class ElasticsearchLedgers:
         """Write delayed ledgers; those with progress alone only if `now`, or if they were not written a moment ago."""
         before, put_off = time.monotonic() - PROGRESS_INTERVAL_S, {target.id for target in self._put_off}
         self._put_off = ()
-        dirty = self._dirty(list(self._targets.values()))
-        if due := [each for each in dirty if now or each[0].id in put_off or each[2].written_at < before]:
+        due = [
+            (target, partition, held)
+            for target, partition, held in self._dirty(list(self._targets.values()))
+            if now or target.id in put_off or held.written_at < before
+        ]
+        if due:
             self._write(due)
 
     def _dirty(self, targets: Sequence[Target]) -> list[tuple[Target, int, KnownLedger]]:

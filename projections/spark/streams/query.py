@@ -14,6 +14,7 @@ from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed, ViewDeclarationError
 from projections.spark.kafka_source import connection
 from projections.spark.live import SINK
+from projections.spark.session import SparkSettings
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.failures import reason
 from projections.spark.streams.frames import source_frame
@@ -166,6 +167,6 @@ def kafka_records(session: SparkSession, settings: LogSettings, source: StreamSo
     reader = session.readStream.format("kafka").options(**connection(settings), **_SOURCE)
     partitions = json.dumps({settings.topic(source.topic): list(range(settings.partitions))})
     records = reader.option("assign", partitions).load()
-    if not str(session.sparkContext.master).startswith("local["):
+    if not SparkSettings(session.sparkContext.master or "").is_local:
         return records  # executors may come later, so nobody knows how many tasks can run at once
     return records.coalesce(READERS_PER_CORE * (os.cpu_count() or 2))
