@@ -117,14 +117,14 @@ def run(
     return ran
 
 
-def stored_state(folder: Path, *, batch: int | None = None, variable: str = "") -> DataFrame:
+def stored_state(folder: Path, *, batch: int, variable: str = "") -> DataFrame:
     """The state of the query that ran in `folder`, of its last stateful operator: rows of `key` and `value`.
 
-    batch: as of the end of this one, or of the last. variable: of the operator's state, if it has several.
+    batch: as of the end of this one. variable: of the operator's state, if it has several.
     """
-    options = {"path": (folder / "checkpoint").as_uri(), "stateVarName": variable, "batchId": batch}
-    given = {name: str(value) for name, value in options.items() if value not in (None, "")}
-    return session().read.format("statestore").options(**given).load()
+    named = {"stateVarName": variable} if variable else {}
+    reader = session().read.format("statestore").options(batchId=batch, **named)
+    return reader.load((folder / "checkpoint").as_uri())
 
 
 def classes_compiled() -> int:

@@ -17,10 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from confluent_kafka import Producer
 
-from commands.declaring.observation import ObservationRegistry, to_entry
+from commands.declaring.observation import ObservationRegistry
 from compose.observed.buses import BUS_DOMAIN
 from compose.observed.checkouts import CHECKOUT_DOMAIN
 from compose.observed.payments import PAYMENT_DOMAIN
@@ -30,12 +29,11 @@ from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
 from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
 from compose.observed.timelines import TIMELINE_DOMAIN
 from compose.observed.web import WEB_DOMAIN
-from compose.sales.facts import Fact, facts
-from eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
+from compose.sales.facts import facts
 from eventlog.kafka_client import client_config
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, PATCHES
+from eventlog.topics import PATCHES
 from projections.generations.stream_report import read_report
 from projections.generations.waits import wait_for
 from projections.registry import ViewRegistry
@@ -50,6 +48,7 @@ from projections.stream.view import StreamView
 from projections.table.expressions import literal
 from projections.table.types import SPARK_TYPES
 from tests.bench._deployment import own_environment
+from tests.sample_entries import entry_of_fact, entry_of_report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,12 +118,8 @@ def traffics() -> dict[str, Callable[[int], list[Entry]]]:
 
 def _observed(name: str, domain: Domain, number: int) -> list[Entry]:
     registry = ObservationRegistry.load((name,))
-    found = []
-    for each in domain.traffic(random.Random(number), START + number * domain.length, domain.length):
-        data = registry.types[each.type].model_validate(each.data)
-        report = registry.reports[each.type](id=each.id, source=each.source, time=each.time, data=data)
-        found.append(to_entry(report, each.recorded, None, None))
-    return found
+    reports = domain.traffic(random.Random(number), START + number * domain.length, domain.length)
+    return [entry_of_report(registry, each) for each in reports]
 
 
 def _sales(number: int) -> list[Entry]:
@@ -138,17 +133,8 @@ def _sales(number: int) -> list[Entry]:
         if customer := data.get("customer"):
             data["customer"] = f"{customer} {number}"
             stream = stream.replace(customer, data["customer"])
-        found.append(_event(each._replace(stream=stream, data=data)))
+        found.append(entry_of_fact(each._replace(stream=stream, data=data)))
     return found
-
-
-def _event(fact: Fact) -> Entry:
-    """As a handler appends it."""
-    key = f"{fact.stream}/{fact.sequence}"
-    cause = Envelope(f"c/{key}", "command", fact.stream, fact.time, {})
-    times = format_time(fact.time), format_time(fact.recorded)
-    value = encode_event(cause, *times, "/headwater", fact.type, 1, fact.sequence, orjson.dumps(fact.data))
-    return Entry(EVENTS, key, value, timestamp_ms(fact.time))
 
 
 def _send(settings: LogSettings, traffic: Callable[[int], list[Entry]]) -> int:

@@ -10,12 +10,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import orjson
 from pyspark.sql import Row
 
-from commands.declaring.observation import ObservationRegistry, to_entry
+from commands.declaring.observation import ObservationRegistry
 from compose.happened import happened
-from compose.observed.report import Report
 from compose.observed.sample import SENT_WITHIN, Domain
 from compose.orders import LINES, Orders, large_order_lines
 from compose.sales import rows as sales_rows
@@ -30,7 +28,7 @@ from projections.registry import ViewRegistry
 from projections.stream.view import StreamView
 from projections.table.declared_stores import Store
 from tests.process_world import World
-from tests.unit.projections_spark.test_sales_streams import record_of
+from tests.sample_entries import entry_of_fact, entry_of_report
 from tests.unit.projections_spark.test_search_alerts import Happened, expected, in_log_order
 from tests.unit.projections_spark.test_search_alerts import happened as search_traffic
 from tests.unit.projections_spark.test_stream_domains import DOMAINS
@@ -116,13 +114,8 @@ class Observing(System):
 
     def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
         registry = ObservationRegistry.load([self.name])
-
-        def entry(report: Report) -> Entry:
-            read = registry.read(report.type, orjson.dumps(report.request.body))
-            return to_entry(read, report.recorded, None, None)
-
         found = self.domain.traffic(chance, start - self.history, self.history + LONGEST)
-        return [Record(each, each.recorded, partial(entry, each)) for each in found]
+        return [Record(each, each.recorded, partial(entry_of_report, registry, each)) for each in found]
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
         (checked,) = (each for each in self.domain.checked if each.view == view)
@@ -148,7 +141,7 @@ class Sales(System):
 
     def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
         found = facts(chance, start - self.history, self.history + LONGEST)
-        return [Record(each, each.recorded, partial(_entry, record_of(each), EVENTS)) for each in found]
+        return [Record(each, each.recorded, partial(entry_of_fact, each)) for each in found]
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
         checked = SALES_VIEWS[view]

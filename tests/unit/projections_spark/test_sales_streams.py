@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
-import orjson
 import pytest
 from pyspark.sql import Row
 
@@ -18,13 +17,13 @@ from commands.declaring.aggregate import Event
 from compose.sales.facts import Fact, facts
 from compose.sales.rows import late_for_minutes, late_for_taxes, per_minute, taxed, tiers
 from compose.stored_rows import Rows, differences
-from eventlog.envelope import Envelope, encode_event, format_time
 from projections.registry import ViewRegistry
 from projections.spark.streams.frames import AMENDING, DROPPED
 from projections.stream.view import StreamView, stream_view
 from projections.views.sales.taxed_sales import with_tier
 from tests.gate_events import owner_s_beat, raw_event
 from tests.observed import cut
+from tests.sample_entries import entry_of_fact
 from tests.seeds import examples, is_long, seed_of
 from tests.stream_queries import Ran, run, stored_state
 
@@ -53,10 +52,12 @@ def view_of(name: str) -> StreamView:
 
 def record_of(fact: Fact) -> Row:
     """What a handler would have appended."""
-    cause = Envelope(f"c/{fact.stream}/{fact.sequence}", "command", fact.stream, fact.time, {})
-    times = format_time(fact.time), format_time(fact.recorded)
-    value = encode_event(cause, *times, "/headwater", fact.type, 1, fact.sequence, orjson.dumps(fact.data))
-    return raw_event(f"{fact.stream}/{fact.sequence}", value, fact.time)
+    entry = entry_of_fact(fact)
+    return raw_event(entry.key, entry.value, fact.time)
+
+
+def records_of(facts: Iterable[Fact]) -> list[Row]:
+    return [record_of(each) for each in facts]
 
 
 def ran(view: StreamView, parts: Sequence[Sequence[Row]], folder: Path, partitions: int) -> Ran:
@@ -77,8 +78,8 @@ def quiet(parts: Sequence[Sequence[Row]]) -> list[list[Row]]:
 def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(name: str, tmp_path: Path) -> None:
     happened = facts(random.Random(11), START, timedelta(minutes=40))
     view = view_of(name)
-    records = [record_of(each) for each in happened]
-    ordered = [record_of(each) for each in sorted(happened, key=lambda each: each.time)]
+    records = records_of(happened)
+    ordered = records_of(sorted(happened, key=lambda each: each.time))
     live = ran(view, cut(records, random.Random(seed_of(5)), examples(4)), tmp_path / "live", 2)
     replayed = ran(view, [ordered], tmp_path / "replayed", 1)
     assert list(differences(name, EXPECTED[name](happened), replayed.rows, "Python")) == []
@@ -98,12 +99,18 @@ def rounds_of(view: StreamView) -> list[list[Fact]]:
     return [facts(random.Random(11), START + number * apart, length) for number in range(ROUNDS)]
 
 
+def taken_in(view: StreamView, happened: Sequence[Fact]) -> list[Fact]:
+    """Those that are not left out as late."""
+    (limit,) = {view.admitted(source) for source in view.sources.values()}
+    return [each for each in happened if each.recorded - each.time <= limit]
+
+
 @pytest.mark.soak
 @pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
 def test_state_of_sales_per_minute_does_not_grow_with_the_number_of_sales(tmp_path: Path) -> None:
     view = view_of("sales_per_minute")
     rounds = rounds_of(view)
-    found = run(view, [[record_of(each) for each in happened] for happened in rounds], tmp_path)
+    found = run(view, [records_of(happened) for happened in rounds], tmp_path)
     sales = sum(each.type == "sale.made" for each in rounds[0])
     print(f"{view.name}: rows of the state after each {sales} sales: {found.state_rows}")
     assert found.dropped_by_watermark == 0
@@ -116,13 +123,12 @@ def test_state_of_taxed_sales_is_a_row_per_change_of_a_rate_and_per_customer_wit
     """When all rows are final; until then also what they need."""
     view = view_of("taxed_sales")
     rounds = rounds_of(view)
-    (limit,) = {view.admitted(source) for source in view.sources.values()}
-    known = [each for each in rounds[0] if each.recorded - each.time <= limit]
+    known = taken_in(view, rounds[0])
     rates = sum(each.type == "tax_rate.changed" for each in known)
     customers = len({each.data["customer"] for each in known if each.type == "membership.tier_changed"})
     sales = sum(each.type == "sale.made" for each in known)
     assert sales > 2 * rates > 0
-    batches = [[record_of(each) for each in happened] for happened in rounds]
+    batches = [records_of(happened) for happened in rounds]
     found = run(view, [part for batch in batches for part in (batch, *quiet([batch]))], tmp_path)
     print(f"{view.name}: rows of the state after each {sales} sales and {rates} changes: {found.state_rows}")
     assert found.dropped_by_watermark == 0
@@ -134,9 +140,8 @@ def test_state_of_taxed_sales_is_a_row_per_change_of_a_rate_and_per_customer_wit
 def test_state_of_membership_tiers_is_a_row_per_customer_that_grows_with_each_change(tmp_path: Path) -> None:
     view = view_of("membership_tiers")
     rounds = rounds_of(view)
-    found = run(view, [[record_of(each) for each in happened] for happened in rounds], tmp_path)
-    (limit,) = {view.admitted(source) for source in view.sources.values()}
-    changes = [each for each in rounds[0] if "tier" in each.data and each.recorded - each.time <= limit]
+    found = run(view, [records_of(happened) for happened in rounds], tmp_path)
+    changes = [each for each in taken_in(view, rounds[0]) if "tier" in each.data]
     customers = len({each.data["customer"] for each in changes})
     assert found.state_rows == [customers] * ROUNDS
     batches = [stored_state(tmp_path, batch=number).collect() for number in range(ROUNDS)]

@@ -9,11 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import orjson
 import pytest
 from pyspark.sql import Row
 
-from commands.declaring.observation import ObservationRegistry, to_entry
+from commands.declaring.observation import ObservationRegistry
 from compose.observed.buses import BUS_DOMAIN
 from compose.observed.checkouts import CHECKOUT_DOMAIN
 from compose.observed.payments import PAYMENT_DOMAIN
@@ -30,6 +29,7 @@ from projections.spark.streams.frames import AMENDING, DROPPED
 from projections.stream.late import LateObserved
 from projections.stream.view import StreamView, stream_view
 from tests.observed import beat, cut, raw
+from tests.sample_entries import entry_of_report
 from tests.seeds import examples, is_long, seed_of
 from tests.stream_queries import Ran, run
 
@@ -81,8 +81,7 @@ def records(reports: Sequence[Report]) -> list[Row]:
 
     def each() -> Iterator[Row]:
         for report in reports:
-            read = registered()[0].read(report.type, orjson.dumps(report.request.body))
-            entry = to_entry(read, report.recorded, None, None)
+            entry = entry_of_report(registered()[0], report)
             yield raw(entry.key, entry.value, datetime.fromtimestamp(entry.timestamp_ms / 1000, UTC))
 
     return list(each())
