@@ -96,4 +96,5 @@ def compose_service(settings: ApiSettings) -> Service:
         feeds=feeds,
         limits=settings.limits,
         resources=resources,
+        environment=environment,
     )

@@ -206,9 +206,14 @@ class CapturedPosition(TypedDict):
 
 
 class Health(TypedDict):
-    """Whether the process runs, and whether its servers answer."""
+    """Whether the process runs, and whether its servers answer.
+
+    environment: the deployment that it serves. instance: a random id of the process. parts: `ready`, or why not.
+    """
 
     status: str
+    environment: NotRequired[str]
+    instance: NotRequired[str]
     parts: NotRequired[dict[str, str]]
 
 

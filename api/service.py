@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ from api.turns import Turns
 from api.waiting import Waiter
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
+from eventlog.settings import LogSettings
 from projections.view import View
 
 
@@ -22,6 +24,7 @@ from projections.view import View
 class Service:
     """Everything that answers requests.
 
+    environment: the name of the deployment. instance: a random id of this process.
     readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
     reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
     their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
@@ -42,6 +45,8 @@ class Service:
     feeds: ChangeFeeds
     limits: Limits = field(default_factory=Limits)
     resources: Sequence[Resource] = ()
+    environment: str = LogSettings.environment
+    instance: str = field(default_factory=lambda: uuid.uuid4().hex)
     reading: Turns = field(default_factory=Turns)
     writing: Turns = field(default_factory=Turns)
 

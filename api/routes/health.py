@@ -36,7 +36,12 @@ def health_routes(service: Service) -> APIRouter:
         receipts = "ready" if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
         fine = all(state == "ready" for state in parts.values())
-        document: Health = {"status": "ready" if fine else "not ready", "parts": parts}
+        document: Health = {
+            "status": "ready" if fine else "not ready",
+            "environment": service.environment,
+            "instance": service.instance,
+            "parts": parts,
+        }
         body = orjson.dumps(document)
         headers = {} if fine else {"Retry-After": "2"}
         return Response(body, 200 if fine else 503, headers, "application/json")

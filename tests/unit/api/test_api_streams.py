@@ -20,7 +20,7 @@ from eventlog.errors import LogUnavailable
 from projections.errors import StoreUnavailable
 from tests.badly_behaved import wild
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import FakeService, event
+from tests.unit.api.fake_service import FakeService, event, fake_service
 
 SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
 AT = Position(2, 100)
@@ -169,6 +169,22 @@ def test_health(client: AppClient, service: Service) -> None:
     assert client.get("/health/live").json() == {"status": "live"}
     ready = client.get("/health/ready")
     assert (ready.status_code, set(ready.json()["parts"].values())) == (200, {"ready"})
+
+
+def test_readiness_names_the_deployment_and_the_process(service: FakeService) -> None:
+    here = AppClient(create_app(replace(service, environment="shop")))
+    other = AppClient(create_app(replace(service, environment="shop", instance="b")))
+    first, second, third = (each.get("/health/ready").json() for each in (here, here, other))
+    assert first["environment"] == "shop"
+    assert first["instance"] == second["instance"] == service.instance
+    assert third["instance"] == "b"
+
+
+def test_readiness_names_them_also_if_it_is_not_ready(client: AppClient, service: FakeService) -> None:
+    service.gateway.ready = False
+    answer = client.get("/health/ready")
+    assert (answer.status_code, answer.json()["instance"]) == (503, service.instance)
+    assert fake_service().instance != service.instance
 
 
 @pytest.mark.parametrize("part", ["log", "receipts", "registry"])
