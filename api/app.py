@@ -9,6 +9,11 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from api import documentation, problems
+from api.edge.failures import Failures
+from api.edge.heads import Heads
+from api.edge.hosts import CheckedHosts
+from api.edge.origins import AllowedOrigins
+from api.edge.targets import CheckedTargets
 from api.routes.audit import audit_routes
 from api.routes.bulk import bulk_routes
 from api.routes.commands import command_routes
@@ -66,4 +71,16 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(routes(service))
     problems.install(app)
     documentation.install(app, service)
+    _add_edge(app, service)
     return app
+
+
+def _add_edge(app: FastAPI, service: Service) -> None:
+    """What a request passes before its route; what is added last is passed first."""
+    app.add_middleware(CheckedTargets)
+    app.add_middleware(Failures)
+    if service.origins:
+        app.add_middleware(AllowedOrigins, origins=service.origins)
+    if not service.hosts.is_any:
+        app.add_middleware(CheckedHosts, hosts=service.hosts)
+    app.add_middleware(Heads)

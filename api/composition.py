@@ -97,4 +97,6 @@ def compose_service(settings: ApiSettings) -> Service:
         limits=settings.limits,
         resources=resources,
         environment=environment,
+        hosts=settings.hosts,
+        origins=settings.origins,
     )

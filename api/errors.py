@@ -1,6 +1,9 @@
 """The API's own errors, and how every error of every package is answered in HTTP.
 
 ApiError
+├── BadHost              the request names no host, or several, or something else
+├── UnknownHost          the request names a host that the API does not answer to
+├── MalformedTarget      the path or the query is not percent-encoded UTF-8
 ├── BadParameter         a path or query parameter is invalid
 ├── BadHeader            a header is invalid
 ├── MalformedJson        the body is not valid JSON
@@ -34,6 +37,33 @@ from projections import errors as projections
 
 class ApiError(Exception):
     """Root of the API's errors."""
+
+
+class BadHost(ApiError):
+    """The header `Host` does not have exactly one host."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f'"Host" {problem}: send the name and the port of this API once')
+        self.problem = problem
+
+
+class UnknownHost(ApiError):
+    """The request names a host that the API does not answer to."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f'this API does not answer to the host "{host}": use the name of its address, or add this one to '
+            "HEADWATER_API_ALLOWED_HOSTS"
+        )
+        self.host = host
+
+
+class MalformedTarget(ApiError):
+    """The path or the query of the request, which `part` names, is not percent-encoded UTF-8."""
+
+    def __init__(self, part: str, problem: str) -> None:
+        super().__init__(f"the {part} {problem}")
+        self.part, self.problem = part, problem
 
 
 class BadParameter(ApiError):
@@ -210,6 +240,9 @@ MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is misconfigur
 
 MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ApiError: INTERNAL,
+    BadHost: Meaning(400, "bad_host", "Invalid host"),
+    UnknownHost: Meaning(421, "unknown_host", "Unknown host", ("host",)),
+    MalformedTarget: Meaning(400, "malformed_target", "Invalid path or query", ("part",)),
     BadParameter: Meaning(422, "bad_parameter", "Invalid parameter", ("parameter", "known", "errors")),
     BadHeader: Meaning(422, "bad_header", "Invalid header", ("header", "errors")),
     MalformedJson: Meaning(400, "malformed_json", "The body is not valid JSON", ("line", "column")),

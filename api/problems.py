@@ -7,15 +7,18 @@ import uuid
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import quote
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from api.components import RETRY_AFTER, Schema
 from api.errors import INTERNAL, ApiError, meaning_of, members_of, pointer
+from api.newlines import with_newlines
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
@@ -41,6 +44,8 @@ FAULT: Final[Schema] = {
 MEMBERS: Final[Mapping[str, Schema]] = {
     "errors": {"type": "array", "minItems": 1, "items": FAULT, "description": "every invalid place"},
     "error_id": {"type": "string", "description": "of an internal error: search the server log for this id"},
+    "host": TEXT,
+    "part": {"enum": ["path", "query"]},
     "parameter": TEXT,
     "header": TEXT,
     "known": {"type": "array", "items": TEXT, "description": "the allowed values or names"},
@@ -127,7 +132,7 @@ def _document(
             "title": title,
             "status": status,
             "detail": detail,
-            "instance": request.url.path,
+            "instance": with_newlines(request.url.path),
         }
     )
     return document
@@ -149,7 +154,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_exception_handler(Exception, _unknown)
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -165,6 +169,12 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+async def answer(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer any error as ASGI, outside of the routes."""
+    answered = await _known(Request(scope), error)
+    await answered(scope, receive, send)
+
+
 async def _known(request: Request, error: Exception) -> Response:
     body = getattr(request.state, "body", None)
     document, retry_after_s = problem_of(error, request, body), meaning_of(error).retry_after_s
@@ -175,10 +185,16 @@ async def _known(request: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     phrase = HTTPStatus(error.status_code).phrase
-    detail = f"{request.method} {request.url.path}: {str(error.detail).lower()}; see /docs"
-    headers = {name.replace("-", "_"): text for name, text in (error.headers or {}).items()}
+    path = with_newlines(request.url.path)
+    detail = f"{request.method} {path}: {str(error.detail).lower()}; see /docs"
+    headers = {name.replace("-", "_"): _with_head(name, text) for name, text in (error.headers or {}).items()}
     code = phrase.lower().replace(" ", "_")
     return problem_response(request, error.status_code, code, phrase, detail, {}, **headers)
+
+
+def _with_head(name: str, text: str) -> str:
+    """The value of a header; every path with GET also has HEAD."""
+    return f"{text}, HEAD" if name == "Allow" and "GET" in text else text
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -203,15 +219,12 @@ async def _gone(request: Request, error: Exception) -> Response:
     return problem_response(request, 400, "client_gone", "The client disconnected", detail, {})
 
 
-async def _unknown(request: Request, error: Exception) -> Response:
-    return Response(orjson.dumps(problem_of(error, request)), 500, media_type=MEDIA_TYPE)
-
-
 def _unexpected(error_id: str) -> str:
     return f"internal error: search the server log for {error_id}"
 
 
 def _log_failure(request: Request, error: Exception) -> str:
     error_id = uuid.uuid4().hex[:12]
-    log.error("%s %s failed, error id %s", request.method, request.url.path, error_id, exc_info=error)
+    path = quote(with_newlines(request.url.path), errors="replace")  # a newline would begin a line of the log
+    log.error("%s %s failed, error id %s", request.method, path, error_id, exc_info=error)
     return error_id

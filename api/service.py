@@ -9,6 +9,7 @@ from functools import cached_property
 
 from api.capacity import Capacity
 from api.changes.feeds import ChangeFeeds
+from api.hosts import ANY_HOST, Hosts
 from api.lookups import Lookups
 from api.ports import Auditor, CapturedSources, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
 from api.settings import Limits
@@ -25,6 +26,7 @@ class Service:
     """Everything that answers requests.
 
     environment: the name of the deployment. instance: a random id of this process.
+    hosts: that requests may name. origins: of websites that may read the answers in a browser.
     readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
     reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
     their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
@@ -46,6 +48,8 @@ class Service:
     limits: Limits = field(default_factory=Limits)
     resources: Sequence[Resource] = ()
     environment: str = LogSettings.environment
+    hosts: Hosts = ANY_HOST
+    origins: tuple[str, ...] = ()
     instance: str = field(default_factory=lambda: uuid.uuid4().hex)
     reading: Turns = field(default_factory=Turns)
     writing: Turns = field(default_factory=Turns)

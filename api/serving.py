@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import socket
 import sys
 import time
@@ -21,6 +22,8 @@ from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from eventlog.workers import call_without_parent
 from projections.errors import ProjectionError
+
+logger = logging.getLogger(__name__)
 
 TICKS: Final = 10
 """uvicorn ticks ten times per second."""
@@ -54,6 +57,11 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     except (EventLogError, CommandError, ProjectionError) as error:
         print(f"the API cannot start: {error}", file=sys.stderr)
         return CANNOT_START
+    if settings.hosts.is_any and not settings.allowed_hosts:
+        logger.warning(
+            "the API listens on %s and answers to any host: set HEADWATER_API_ALLOWED_HOSTS to the names of the API",
+            settings.host,
+        )
     config = uvicorn.Config(
         app,
         host=settings.host,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
+from api.hosts import Hosts
 from eventlog.settings import LogSettings
 from eventlog.variables import Count, Port, Variables
 from projections.settings import StoreSettings
@@ -17,6 +18,8 @@ GRACE_S: Final = 10
 """How long running requests may take to end, after the process is asked to stop."""
 CANNOT_START: Final = 2
 """Exit code for wrong settings or declarations, so that a restart does not help."""
+_HOST: Final = r"(\*|(\*\.)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
+_ORIGIN: Final = r"(\*|[A-Za-z][A-Za-z0-9+.-]*://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?)"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Limits:
 class ApiSettings:
     """The API of one machine: address, number of processes that serve it, log, stores and limits of each.
 
-    access_log: whether each request is logged.
+    access_log: whether each request is logged. allowed_hosts: names that requests may use in addition to those of this
+    machine, see `Hosts`. origins: of websites that may read the answers in a browser, `*` for all.
     """
 
     log: LogSettings = field(default_factory=LogSettings)
@@ -56,6 +60,13 @@ class ApiSettings:
     stores: StoreSettings = field(default_factory=StoreSettings)
     limits: Limits = field(default_factory=Limits)
     access_log: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+    @property
+    def hosts(self) -> Hosts:
+        """The hosts that requests may name."""
+        return Hosts.of(self.host, self.allowed_hosts)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> ApiSettings:
@@ -69,7 +80,22 @@ class ApiSettings:
             stores=StoreSettings.from_environment(env),
             limits=Limits(body_bytes=given.body_limit_bytes, answer_timeout_s=float(given.answer_timeout_s)),
             access_log=given.api_access_log,
+            allowed_hosts=read_list(given.api_allowed_hosts),
+            origins=tuple(_without_port(each) for each in read_list(given.api_origins)),
         )
+
+
+def read_list(text: str) -> tuple[str, ...]:
+    """The items between commas, in lower case."""
+    return tuple(each.strip().lower() for each in text.split(",") if each.strip())
+
+
+def _without_port(origin: str) -> str:
+    """An origin as browsers send it: without the default port."""
+    for scheme, port in (("http://", ":80"), ("https://", ":443")):
+        if origin.startswith(scheme):
+            return origin.removesuffix(port)
+    return origin
 
 
 class ApiVariables(Variables):
@@ -79,5 +105,19 @@ class ApiVariables(Variables):
     api_port: Port = ApiSettings.port
     api_workers: Count = ApiSettings.workers
     api_access_log: bool = Field(ApiSettings.access_log, description="true or false")
+    api_allowed_hosts: Annotated[
+        str,
+        Field(
+            pattern=rf"^$|^{_HOST}(\s*,\s*{_HOST})*$",
+            description="names without a port, separated by commas, such as api.example.com,*.example.com; * for any",
+        ),
+    ] = ""
+    api_origins: Annotated[
+        str,
+        Field(
+            pattern=rf"^$|^{_ORIGIN}(\s*,\s*{_ORIGIN})*$",
+            description="origins separated by commas, such as https://shop.example.com; * for any",
+        ),
+    ] = ""
     body_limit_bytes: Count = Limits.body_bytes
     answer_timeout_s: Count = int(Limits.answer_timeout_s)

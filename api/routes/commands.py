@@ -55,10 +55,10 @@ def command_routes(service: Service) -> APIRouter:
             raise ReceiptMissing(command_id)
         return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
 
-    typed.add_api_route("/commands/{command_type:path}", submit_unknown, methods=["POST"], include_in_schema=False)
+    typed.add_api_route("/commands/{command_type:key}", submit_unknown, methods=["POST"], include_in_schema=False)
     router.include_router(typed)
     router.add_api_route(
-        "/receipts/{command_id:path}",
+        "/receipts/{command_id:key}",
         read_receipt,
         methods=["GET"],
         operation_id="read_receipt",

@@ -48,12 +48,12 @@ def made_view_routes(service: Service) -> APIRouter:
 
     keys = schemas.keys_parameter(MAX_KEYS)
     page = {"rows": ROWS, "next": {"type": ["string", "null"]}, "links": {"type": "object"}}
-    router.add_api_route("/views/{view}/changes", changes, methods=["GET"], include_in_schema=False)
+    router.add_api_route("/views/{view:name}/changes", changes, methods=["GET"], include_in_schema=False)
     for path, endpoint, name, answer, parameters in (
-        ("/views/{view}", rows, "find_in_made_view", page, []),
-        ("/views/{view}/rows", rows_of_keys, "get_some_of_made_view", {"rows": ROWS}, [keys]),
-        ("/views/{view}/search", search, "search_made_view", {}, []),
-        ("/views/{view}/{key:path}", row, "get_of_made_view", {}, []),
+        ("/views/{view:name}", rows, "find_in_made_view", page, []),
+        ("/views/{view:name}/rows", rows_of_keys, "get_some_of_made_view", {"rows": ROWS}, [keys]),
+        ("/views/{view:name}/search", search, "search_made_view", {}, []),
+        ("/views/{view:name}/{key:key}", row, "get_of_made_view", {}, []),
     ):
         router.add_api_route(
             path,

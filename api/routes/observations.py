@@ -69,7 +69,7 @@ def observation_routes(service: Service) -> APIRouter:
         service.observations.read(observation, b"")  # raises UnknownObservation
         raise AssertionError(observation)
 
-    router.add_api_route("/observations/{observation:path}", report_unknown, methods=["POST"], include_in_schema=False)
+    router.add_api_route("/observations/{observation:key}", report_unknown, methods=["POST"], include_in_schema=False)
     return router
 
 

@@ -51,7 +51,7 @@ def position_routes(service: Service) -> APIRouter:
         return Response(orjson.dumps(document), media_type="application/json")
 
     router.add_api_route(
-        "/positions/{source}",
+        "/positions/{source:name}",
         read_position,
         methods=["GET"],
         operation_id="read_position",

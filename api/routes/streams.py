@@ -64,7 +64,7 @@ def stream_routes(service: Service) -> APIRouter:
 
     number = {"type": "integer", "minimum": 1, "maximum": HIGHEST_VERSION}
     router.add_api_route(
-        "/streams/{aggregate}/{aggregate_id:path}",
+        "/streams/{aggregate:name}/{aggregate_id:key}",
         read_stream,
         methods=["GET"],
         response_class=Response,

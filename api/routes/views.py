@@ -267,7 +267,7 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         openapi_extra={"parameters": schemas.following_parameters(changes.MAX_KEYS, changes.MAX_FOLLOWING_MS)},
     )
     router.add_api_route(
-        f"{path}/{{key:path}}",
+        f"{path}/{{key:key}}",
         routes.row,
         methods=["GET"],
         operation_id=f"get {view.name}",

@@ -44,7 +44,7 @@ def test_every_row_by_its_key_equals_the_reference(api: httpx.Client, loaded: di
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("key", ["nobody", "x" * 20_000, "", "%F0%9F%8F%A0", "%ff", "_doc", "*"])
+@pytest.mark.parametrize("key", ["nobody", "x" * 20_000, "", "%F0%9F%8F%A0", "%EF%BF%BD", "_doc", "*"])
 def test_no_such_row(api: httpx.Client, loaded: dict[str, Target], view: str, key: str) -> None:
     assert api.get(f"/views/{view}/{key}").status_code == 404
 

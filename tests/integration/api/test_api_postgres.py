@@ -84,7 +84,7 @@ def test_a_row_by_a_strange_key(api: httpx.Client, loaded: dict[str, Target], nu
     assert api.get(path).json() == expected("listings")[key]
 
 
-@pytest.mark.parametrize("key", ["nobody", "%00", "x" * 20_000, "%F0%9F%8F%A0", "%ff", "a%0Ab"])
+@pytest.mark.parametrize("key", ["nobody", "%00", "x" * 20_000, "%F0%9F%8F%A0", "%EF%BF%BD", "a%0Ab"])
 def test_no_such_row(api: httpx.Client, loaded: dict[str, Target], key: str) -> None:
     assert api.get(f"/views/listings/{key}").status_code == (422 if key == "%00" else 404)
 

@@ -276,5 +276,5 @@ def test_a_bug_is_answered_with_an_error_id(client: AppClient, service: FakeServ
 def test_unknown_path_and_method(client: AppClient) -> None:
     missing, wrong = client.get("/nowhere"), client.request("PUT", "/views", json={})
     assert (missing.status_code, missing.json()["type"]) == (404, "urn:headwater:problem:not_found")
-    assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, HEAD")
     assert wrong.headers["content-type"] == "application/problem+json"

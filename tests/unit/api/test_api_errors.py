@@ -103,6 +103,8 @@ def test_every_member_is_described_and_every_description_is_of_a_member() -> Non
 
 
 EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
+    (errors.UnknownHost("a.example"), {"host": "a.example"}),
+    (errors.MalformedTarget("query", "is not UTF-8"), {"part": "query"}),
     (BadParameter("sort", "is wrong", ("a", "b")), {"parameter": "sort", "known": ("a", "b"), "errors": [SORT]}),
     (BadHeader("If-Match", "is wrong"), {"header": "If-Match", "errors": [IF_MATCH]}),
     (errors.MalformedJson("trailing comma", 1, 7), {"line": 1, "column": 7}),

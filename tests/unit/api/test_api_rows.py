@@ -40,7 +40,7 @@ def test_several_keys_in_their_order(client: AppClient, stored: MemoryReader) ->
         ("/views/listings/rows", "key"),
         ("/views/listings/rows?" + "&".join(f"key={n}" for n in range(101)), "key"),
         ("/views/listings/rows?key=%00", "key"),
-        ("/views/listings/rows?key=%ED%A0%80&city=GALT", "city"),
+        ("/views/listings/rows?key=L1&city=GALT", "city"),
         ("/views/listings/rows?key=L1&fields=town", "fields"),
         ("/views/listings/rows?key=L1&after=x", "after"),
         ("/views/listings/L1?fields=", "fields"),

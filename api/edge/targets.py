@@ -1,0 +1,47 @@
+"""The path and the query of a request as they were sent, before they are decoded."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api import problems
+from api.errors import MalformedTarget
+from api.newlines import NEWLINE, without_newlines
+
+NOT_ENCODED: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+class CheckedTargets:
+    """Refuses paths and queries that are not percent-encoded UTF-8, instead of matching U+FFFD. ASGI middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as ASGI."""
+        if scope["type"] == "http":
+            for part, sent in (("path", scope.get("raw_path") or b""), ("query", scope["query_string"])):
+                if (problem := _problem(sent)) is not None:
+                    await problems.answer(MalformedTarget(part, problem), scope, receive, send)
+                    return
+            if NEWLINE in scope["path"]:
+                scope = {**scope, "path": without_newlines(scope["path"])}
+        await self._app(scope, receive, send)
+
+
+def _problem(sent: bytes) -> str | None:
+    if not sent.isascii():
+        return "has characters that are not ASCII: percent-encode them as UTF-8"
+    if b"%" not in sent:
+        return None
+    if NOT_ENCODED.search(sent):
+        return 'has a "%" without two hexadecimal digits: write %25 for a percent sign'
+    try:
+        unquote_to_bytes(sent).decode()
+    except UnicodeDecodeError:
+        return "is not UTF-8 once it is decoded: percent-encode UTF-8"
+    return None
