@@ -129,7 +129,8 @@ class KafkaLog:
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         """See EventLog.offset_at."""
-        times = [TopicPartition(self.settings.topic(topic), partition, time_ms)]
+        # for Kafka, negative times are special offsets
+        times = [TopicPartition(self.settings.topic(topic), partition, max(time_ms, 0))]
         found: int = self._ask(
             lambda consumer: consumer.offsets_for_times(times, timeout=ASK_S)[0].offset,
             f'looking for a time in "{topic}"',

@@ -187,7 +187,7 @@ class EventLog(Protocol):
         """The offset after the last record of each partition, committed or not; empty if there is no such topic."""
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
-        """An offset before which no record has this time or a later one."""
+        """An offset before which no record has this time or a later one; time_ms: since 1970, negative before."""
 
     def first(self, topic: str, partition: int) -> int:
         """The lowest offset that retention has left; records before it are gone."""

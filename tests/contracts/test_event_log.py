@@ -163,6 +163,23 @@ def test_a_time_tells_an_offset_before_which_nothing_is_as_late(log: EventLog) -
     assert log.offset_at(EVENTS, 1, 1) == 0
 
 
+@pytest.mark.parametrize("time_ms", [0, -1, -2, -3, -62_135_596_800_000])
+def test_a_time_before_1970_tells_the_beginning(log: EventLog, time_ms: int) -> None:
+    transaction = log.own(0).begin()
+    (offset, _) = transaction.append([entry("first", timestamp_ms=100), entry("second", timestamp_ms=200)])
+    transaction.commit()
+    settle(log)
+    assert log.offset_at(EVENTS, 0, time_ms) == offset
+
+
+def test_a_time_at_the_end_of_time_tells_the_end(log: EventLog) -> None:
+    transaction = log.own(0).begin()
+    transaction.append([entry("first", timestamp_ms=100)])
+    transaction.commit()
+    settle(log)
+    assert log.offset_at(EVENTS, 0, 253_402_300_799_999) == log.end(EVENTS, 0)
+
+
 def test_a_read_stops_at_its_end_and_starts_where_it_is_told(log: EventLog) -> None:
     writer = log.own(0)
     for name in "abc":
