@@ -35,7 +35,8 @@ class Readers(Generic[Reader]):
         for reader in (there or self.stores)[:-1]:
             try:
                 return await call(reader)
-            except (NotRanked, GenerationGone):  # a server without persistence loses generations
+            # a server without persistence loses generations, and an index may be deleted by hand
+            except (NotRanked, GenerationGone, GenerationMissing):
                 continue
             except StoreUnavailable as error:
                 self._away_until[reader.name] = time.monotonic() + AWAY_S

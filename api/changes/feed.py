@@ -21,7 +21,7 @@ from api.query import every_column
 from api.reading import KeyReaders
 from eventlog.errors import EventLogError
 from eventlog.source_positions import SourcePosition
-from projections.errors import ProjectionError
+from projections.errors import GenerationMissing, ProjectionError
 from projections.table.declared_stores import Elasticsearch
 from projections.view import View
 
@@ -147,11 +147,16 @@ class ViewFeed:
                         rows |= await reader.get_many(live, keys[start : start + ROWS_AT_ONCE])
                     return rows
                 except GenerationGone:
-                    await self._generations.live(self.view, fresh=True)
+                    now = await self._generations.live(self.view, fresh=True)
+                    if (now.patch_tag, now.generation) == (live.patch_tag, live.generation):
+                        raise  # this store has lost it: another one may have it
                 except _Behind:
                     continue  # a swap may be the reason: read the registry again
 
-        stored = await self._readers.ask(read)
+        try:
+            stored = await self._readers.ask(read)
+        except GenerationGone as error:
+            raise GenerationMissing(self.view.name, self.generation) from error
         shown = await self._lookups.show(self.view, list(stored.values()), every_column(self.view))
         rows = dict(zip(stored, shown, strict=True))
         return [_change(key, rows.get(key), touch.position) for key, touch in touched.items()]
@@ -237,13 +242,15 @@ class _Behind(Exception):
 
 
 async def _applied(reader: ViewReader, live: Live, wanted: Iterable[Touch]) -> None:
-    """Wait until the generation has applied everything in `touched`; raises _Behind after a while."""
+    """Wait until the generation has applied everything in `wanted`; raises _Behind after a while, or GenerationGone."""
     latest: dict[int, int] = {}
     for touch in wanted:
         latest[touch.partition] = max(touch.offset, latest.get(touch.partition, 0))
     pause_s, waited_s = FIRST_PAUSE_S, 0.0
     while True:
         next_offsets = await reader.next_offsets(live)
+        if not next_offsets:
+            raise GenerationGone(f"{reader.name} has no ledger")
         if all(next_offsets.get(partition, 0) > offset for partition, offset in latest.items()):
             return
         if waited_s > LOOK_S:
