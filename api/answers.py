@@ -15,19 +15,16 @@ def accepted(receipt: Receipt) -> Accepted:
         "version": receipt.version,
         "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
         "position": None if receipt.position is None else str(receipt.position),
-        "links": {"stream": stream_link(receipt), "receipt": requests.link("receipts", receipt.command_id)},
+        "links": {
+            "stream": requests.stream_link(receipt.stream),
+            "receipt": requests.receipt_link(receipt.command_id),
+        },
     }
 
 
 def receipt_headers(receipt: Receipt) -> dict[str, str]:
     """The stream's path and version."""
-    headers = {"Location": stream_link(receipt)}
+    headers = {"Location": requests.stream_link(receipt.stream)}
     if receipt.version:
         headers["ETag"] = f'"{receipt.version}"'
     return headers
-
-
-def stream_link(receipt: Receipt) -> str:
-    """The path of the receipt's stream."""
-    aggregate, _, aggregate_id = receipt.stream.partition("/")
-    return requests.link("streams", aggregate, aggregate_id)

@@ -312,6 +312,17 @@ def meaning_of(error: Exception) -> Meaning:
     return next((MEANINGS[kind] for kind in type(error).__mro__ if kind in MEANINGS), INTERNAL)
 
 
+def detail_of(error: Exception) -> str:
+    """What an answer says about `error`: without the cause of an outage, which has addresses and users."""
+    match error:
+        case projections.StoreUnavailable():
+            return f"{error.store} is unavailable: try again; the server log has the reason"
+        case eventlog.LogUnavailable():
+            return f"the log is unavailable while {error.what}: try again; the server log has the reason"
+        case _:
+            return str(error)
+
+
 def members_of(error: Exception, document: Any = None, within: Sequence[str | int] = ()) -> dict[str, Any]:
     """The members of the problem document of `error`, in addition to those of RFC 9457.
 

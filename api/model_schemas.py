@@ -37,6 +37,7 @@ def message_components(commands: CommandRegistry, observations: ObservationRegis
     for name, aggregate in commands.aggregates.items():
         found |= model_components(f"{name}.state", type(aggregate.initial), "serialization")
         found[f"{name}.stream"] = _stream(aggregate)
+    found["Stream"] = {"anyOf": [reference(f"{name}.stream") for name in commands.aggregates] or [{"type": "object"}]}
     for name, report in observations.reports.items():
         found |= model_components(f"{name}.report", report)
     found["CommandLine"] = _discriminated({name: f"{name}.line" for name in commands.commands})

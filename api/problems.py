@@ -17,13 +17,15 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from api.components import RETRY_AFTER, Schema
-from api.errors import INTERNAL, ApiError, meaning_of, members_of, pointer
+from api.errors import INTERNAL, ApiError, detail_of, meaning_of, members_of, pointer
 from api.newlines import with_newlines
+from api.outages import Outages
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
 
 log = logging.getLogger(__name__)
+_outages = Outages()
 
 KNOWN: Final = (ApiError, CommandError, EventLogError, ProjectionError)
 MEDIA_TYPE: Final = "application/problem+json"
@@ -119,7 +121,15 @@ def problem_of(
     meaning, facts = meaning_of(error), members_of(error, document, within)
     if meaning.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         facts["error_id"] = _log_failure(request, error)
-    return _document(request, meaning.status, meaning.code, meaning.title, str(error), facts)
+    return _document(request, meaning.status, meaning.code, meaning.title, shown(error), facts)
+
+
+def shown(error: Exception) -> str:
+    """What an answer says about a known error; what it does not say about an outage is logged."""
+    detail = detail_of(error)
+    if detail != str(error):
+        _outages.note(error)
+    return detail
 
 
 def _document(

@@ -16,6 +16,8 @@ VERSION_TAG: Final = re.compile(r'"(0|[1-9][0-9]{0,17})"')
 VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,255}")
 TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")
+DOTS: Final = frozenset({".", ".."})
+"""Parts that clients resolve before they send a path, also if they are percent-encoded."""
 JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
 
 
@@ -115,6 +117,21 @@ def header(request: Request, name: str) -> str | None:
     return values[0] if values else None
 
 
+def stream_link(stream: str) -> str:
+    """The path of a stream, also of one whose id cannot be part of a path."""
+    aggregate, _, aggregate_id = stream.partition("/")
+    if aggregate_id in DOTS:
+        return f"/streams?stream={quote(stream, safe='/')}"
+    return link("streams", aggregate, aggregate_id)
+
+
+def receipt_link(command_id: str) -> str:
+    """The path of a receipt, also of one whose command id cannot be part of a path."""
+    if command_id in DOTS:
+        return f"/receipts?command_id={command_id}"
+    return link("receipts", command_id)
+
+
 def link(*parts: str) -> str:
     """A path of these parts, percent-encoded if necessary."""
     path = "/" + "/".join(parts)
@@ -128,6 +145,13 @@ def check_no_query(request: Request) -> None:
     """Refuse query parameters if a path has none, so that a mistake is not silently ignored."""
     for name in request.query_params:
         raise BadParameter(name, "is not a parameter here: this path has no query parameters")
+
+
+def check_of_one_command(request: Request, instead: str) -> None:
+    """Refuse headers about one command on a path that takes many; raises BadHeader. instead: what a line has."""
+    for name in ("Idempotency-Key", "If-Match", "If-None-Match"):
+        if name in request.headers:
+            raise BadHeader(name, f"is about one command, but this path takes many lines: {instead}")
 
 
 def _visible(request: Request, name: str) -> str | None:

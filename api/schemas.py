@@ -149,9 +149,9 @@ def _filter_parameter(name: str, operator: str, value: Schema) -> Schema:
     return query(name, several if operator in SEVERAL else one, FILTER_DESCRIPTIONS[operator])
 
 
-def query(name: str, schema: Schema, description: str) -> Schema:
+def query(name: str, schema: Schema, description: str, *, required: bool = False) -> Schema:
     """A query parameter; one with several values is repeated."""
-    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
+    return {"name": name, "in": "query", "required": required, "schema": schema, "description": description}
 
 
 def components(service: Service) -> Schema:

@@ -44,6 +44,7 @@ def bulk_routes(service: Service) -> APIRouter:
 
     async def submit_many(request: Request) -> Response:
         requests.check_no_query(request)
+        requests.check_of_one_command(request, "use id and expected_version of each line")
         requests.check_media(request, MEDIA_TYPE)
         return DuplexResponse(_Bulk(service, request).exchange)
 

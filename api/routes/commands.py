@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
 from api.answers import accepted, receipt_headers
-from api.components import ACCEPTED_HEADERS
-from api.errors import ReceiptMissing
+from api.components import ACCEPTED_HEADERS, TEXT
+from api.errors import BadParameter, ReceiptMissing
+from api.parameters import check_names
 from api.problems import documented
 from api.routes.under import RoutesUnder
 from api.service import Service
@@ -44,12 +46,24 @@ def command_routes(service: Service) -> APIRouter:
         )
 
     async def submit_unknown(request: Request, command_type: str) -> Response:
+        requests.check_no_query(request)
         await requests.read_json(request, service.limits.body_bytes)
         service.commands.command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
 
-    async def read_receipt(command_id: str) -> Response:
+    async def read_receipt(request: Request, command_id: str) -> Response:
         """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused."""
+        requests.check_no_query(request)
+        return await receipt_of(command_id)
+
+    async def find_receipt(request: Request) -> Response:
+        """The receipt of a command id that cannot be part of a path, such as `..`."""
+        plain = check_names(request.query_params.multi_items(), ("command_id",))
+        if "command_id" not in plain:
+            raise BadParameter("command_id", "is missing: send the id of a command")
+        return await receipt_of(plain["command_id"])
+
+    async def receipt_of(command_id: str) -> Response:
         receipt = await service.gateway.receipt(command_id)
         if receipt is None:
             raise ReceiptMissing(command_id)
@@ -57,6 +71,10 @@ def command_routes(service: Service) -> APIRouter:
 
     typed.add_api_route("/commands/{command_type:key}", submit_unknown, methods=["POST"], include_in_schema=False)
     router.include_router(typed)
+    answers: dict[int | str, Any] = {
+        200: schemas.answer("The receipt.", "Receipt", ACCEPTED_HEADERS),
+        **documented(404, 422, 500, 503),
+    }
     router.add_api_route(
         "/receipts/{command_id:key}",
         read_receipt,
@@ -64,10 +82,17 @@ def command_routes(service: Service) -> APIRouter:
         operation_id="read_receipt",
         summary="The receipt of a command.",
         response_class=Response,
-        responses={
-            200: schemas.answer("The receipt.", "Receipt", ACCEPTED_HEADERS),
-            **documented(404, 422, 500, 503),
-        },
+        responses=answers,
+    )
+    router.add_api_route(
+        "/receipts",
+        find_receipt,
+        methods=["GET"],
+        operation_id="find_receipt",
+        summary="The receipt of a command id that cannot be part of a path.",
+        response_class=Response,
+        responses=answers,
+        openapi_extra={"parameters": [schemas.query("command_id", TEXT, "the command id", required=True)]},
     )
     return router
 

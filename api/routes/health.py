@@ -7,12 +7,13 @@ from collections.abc import Awaitable
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
-from api import schemas
+from api import requests, schemas
 from api.components import RETRY_AFTER
 from api.documents import Health
 from api.errors import ApiError
+from api.problems import shown
 from api.service import Service
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
@@ -26,12 +27,14 @@ def health_routes(service: Service) -> APIRouter:
     """The routes for supervisors and load balancers."""
     router = APIRouter(prefix="/health", tags=["health"])
 
-    async def live() -> Response:
+    async def live(request: Request) -> Response:
         """Whether the process answers."""
+        requests.check_no_query(request)
         return Response(orjson.dumps({"status": "live"}), media_type="application/json")
 
-    async def ready() -> Response:
+    async def ready(request: Request) -> Response:
         """Whether the process can serve requests: the state of the log, the receipts and the registry."""
+        requests.check_no_query(request)
         log, registry = await asyncio.gather(_check(service.events.ends((EVENTS,))), _check(_registry(service)))
         receipts = "ready" if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
@@ -76,5 +79,5 @@ async def _check(answer: Awaitable[object]) -> str:
     except TimeoutError:
         return f"no answer within {TIMEOUT_S:g} s"
     except (ApiError, CommandError, EventLogError, ProjectionError) as error:
-        return str(error)
+        return shown(error)
     return "ready"

@@ -11,8 +11,10 @@ from api import schemas
 from api.components import Schema
 from api.errors import NeverChanges
 from api.made_views import made_view
+from api.parameters import check_names
 from api.ports import Made
 from api.problems import documented
+from api.routes.changes import PARAMETERS as FOLLOWING
 from api.routes.views import MAX_KEYS, ViewRoutes
 from api.service import Service
 from projections.errors import UnknownView
@@ -39,7 +41,8 @@ def made_view_routes(service: Service) -> APIRouter:
         found = await made.routes(view)
         return await (found.search(request) if found.searcher else found.row(request, "search"))
 
-    async def changes(view: str) -> Response:
+    async def changes(request: Request, view: str) -> Response:
+        check_names(request.query_params.multi_items(), FOLLOWING, repeatable=("key",))
         found = await made.known(view)
         raise NeverChanges(found.name, found.source)
 

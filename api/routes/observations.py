@@ -65,7 +65,8 @@ def observation_routes(service: Service) -> APIRouter:
             openapi_extra=schemas.observation_request(name),
         )
 
-    async def report_unknown(observation: str) -> Response:
+    async def report_unknown(request: Request, observation: str) -> Response:
+        requests.check_no_query(request)
         service.observations.read(observation, b"")  # raises UnknownObservation
         raise AssertionError(observation)
 
@@ -76,6 +77,7 @@ def observation_routes(service: Service) -> APIRouter:
 def _reporting(service: Service, name: str) -> Endpoint:
     async def report(request: Request) -> Response:
         requests.check_no_query(request)
+        requests.check_of_one_command(request, "the id and the source of a report identify it")
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media == MEDIA_TYPE:
             requests.check_media(request, MEDIA_TYPE)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
 from api.awaited import After
-from api.components import ACCEPTED_HEADERS
+from api.components import ACCEPTED_HEADERS, TEXT
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.filters import Filter
 from api.parameters import check_names, check_text, read_integer, read_time
@@ -41,51 +42,47 @@ def stream_routes(service: Service) -> APIRouter:
     async def read_stream(request: Request, aggregate: str, aggregate_id: str) -> Response:
         """The events of an aggregate, oldest first; with `version` or `at`, its state at that version or time."""
         plain = check_names(request.query_params.multi_items(), PARAMETERS)
-        found = service.commands.aggregates.get(aggregate)
-        if found is None:
-            raise UnknownAggregate(aggregate, tuple(service.commands.aggregates))
         check_text("aggregate_id", aggregate_id)
-        requested = StreamRequest.read(plain)
-        await streams.wait(plain)
-        stream = stream_name(aggregate, aggregate_id)
-        version = await streams.version(stream)
-        if version == 0:
-            raise StreamMissing(stream)
-        if requested.version is not None or requested.at is not None:
-            return _json(version, await _state(streams, found, stream, version, requested))
-        events, following = await _page(streams, stream, requested)
-        links = {}
-        if events and following <= version:
-            path = requests.link("streams", aggregate, aggregate_id)
-            links["next"] = f"{path}?from={following}&limit={requested.limit}"
-        return _json(
-            version, {"stream": stream, "version": version, "events": [_fragment(e) for e in events], "links": links}
-        )
+        path = requests.link("streams", aggregate, aggregate_id)
+        return await streams.answer(plain, aggregate, aggregate_id, f"{path}?")
+
+    async def find_stream(request: Request) -> Response:
+        """The same of an aggregate whose id cannot be part of a path, such as `..`."""
+        plain = check_names(request.query_params.multi_items(), ("stream", *PARAMETERS))
+        aggregate, slash, aggregate_id = plain.get("stream", "").partition("/")
+        if not slash:
+            raise BadParameter("stream", "is missing or has no slash: send it like listing/L1")
+        kept = {name: value for name, value in plain.items() if name == "stream"}
+        return await streams.answer(plain, aggregate, aggregate_id, f"/streams?{urlencode(kept)}&")
 
     number = {"type": "integer", "minimum": 1, "maximum": HIGHEST_VERSION}
-    router.add_api_route(
-        "/streams/{aggregate:name}/{aggregate_id:key}",
-        read_stream,
-        methods=["GET"],
-        response_class=Response,
-        responses={
-            200: schemas.answer("A page of events, or the state.", "Stream", {"ETag": ACCEPTED_HEADERS["ETag"]}),
-            **documented(404, 422, 500, 503),
-        },
-        openapi_extra={
-            "parameters": [
-                schemas.query("from", number, "the first version on the page"),
-                schemas.query(
-                    "limit",
-                    {"type": "integer", "minimum": 1, "maximum": MAX_ROWS},
-                    "events on a page; fewer, with a `next` link, if they are large",
-                ),
-                schemas.query("version", number, "return the state after this event"),
-                schemas.query("at", {"type": "string", "format": "date-time"}, "return the state at this time"),
-                *schemas.waiting_parameters(),
-            ]
-        },
-    )
+    parameters = [
+        schemas.query("from", number, "the first version on the page"),
+        schemas.query(
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": MAX_ROWS},
+            "events on a page; fewer, with a `next` link, if they are large",
+        ),
+        schemas.query("version", number, "return the state after this event"),
+        schemas.query("at", {"type": "string", "format": "date-time"}, "return the state at this time"),
+        *schemas.waiting_parameters(),
+    ]
+    answers: dict[int | str, Any] = {
+        200: schemas.answer("A page of events, or the state.", "Stream", {"ETag": ACCEPTED_HEADERS["ETag"]}),
+        **documented(404, 422, 500, 503),
+    }
+    for path, endpoint, own in (
+        ("/streams/{aggregate:name}/{aggregate_id:key}", read_stream, []),
+        ("/streams", find_stream, [schemas.query("stream", TEXT, "such as `listing/L1`", required=True)]),
+    ):
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=["GET"],
+            response_class=Response,
+            responses=answers,
+            openapi_extra={"parameters": [*own, *parameters]},
+        )
     return router
 
 
@@ -115,6 +112,27 @@ class Streams:
         self._service = service
         self._view = service.views.get(VIEW)
         self._reader: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
+
+    async def answer(self, plain: Mapping[str, str], aggregate: str, aggregate_id: str, path: str) -> Response:
+        """The events of a page, or a state; plain: the parameters. path: of the stream, up to further parameters."""
+        found = self._service.commands.aggregates.get(aggregate)
+        if found is None:
+            raise UnknownAggregate(aggregate, tuple(self._service.commands.aggregates))
+        requested = StreamRequest.read(plain)
+        await self.wait(plain)
+        stream = stream_name(aggregate, aggregate_id)
+        version = await self.version(stream)
+        if version == 0:
+            raise StreamMissing(stream)
+        if requested.version is not None or requested.at is not None:
+            return _json(version, await _state(self, found, stream, version, requested))
+        events, following = await _page(self, stream, requested)
+        links = {}
+        if events and following <= version:
+            links["next"] = f"{path}from={following}&limit={requested.limit}"
+        return _json(
+            version, {"stream": stream, "version": version, "events": [_fragment(e) for e in events], "links": links}
+        )
 
     async def wait(self, plain: Mapping[str, str]) -> None:
         """Wait for the positions of `after`."""

@@ -46,8 +46,9 @@ def view_routes(service: Service) -> APIRouter:
     """The routes of every registered view."""
     router = APIRouter(tags=["views"])
 
-    async def list_views() -> Response:
+    async def list_views(request: Request) -> Response:
         """List all views: their columns with types, their stores, and the generation that answers."""
+        requests.check_no_query(request)
         made = await service.generations.made()
         served = [made_view(service, each) for each in made.values() if is_served(service, each)]
         views = sorted((*service.views.values(), *served), key=lambda view: view.name)
@@ -59,7 +60,7 @@ def view_routes(service: Service) -> APIRouter:
         list_views,
         methods=["GET"],
         response_class=Response,
-        responses={200: schemas.answer("Every view.", "Views"), **documented(500, 503)},
+        responses={200: schemas.answer("Every view.", "Views"), **documented(422, 500, 503)},
     )
     for view in service.views.values():
         of_view = RoutesUnder(f"/views/{view.name}")

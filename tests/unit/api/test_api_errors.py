@@ -214,3 +214,45 @@ def test_what_fastapi_finds_wrong_looks_the_same(service: Service) -> None:
     places = [(each.get("parameter"), each.get("header")) for each in problem["errors"]]
     assert places == [("number", None), ("size", None), (None, "token")]
     assert all(each["detail"] for each in problem["errors"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/views"),
+        ("GET", "/health/live"),
+        ("GET", "/health/ready"),
+        ("GET", "/receipts/c-1"),
+        ("GET", "/receipts?command_id=c-1"),
+        ("GET", "/streams?stream=listing/L1"),
+        ("GET", "/streams/listing/L1"),
+        ("GET", "/streams/$all"),
+        ("GET", "/views/listings/L1"),
+        ("GET", "/views/listings/rows?key=L1"),
+        ("GET", "/views/listings/changes"),
+        ("POST", "/commands"),
+        ("POST", "/commands/listing.sell"),
+        ("POST", "/commands/unknown"),
+        ("POST", "/observations/listing_viewed"),
+        ("POST", "/observations/unknown"),
+    ],
+)
+def test_a_parameter_that_a_path_does_not_have_is_refused(client: AppClient, method: str, path: str) -> None:
+    answer = client.request(method, f"{path}{'&' if '?' in path else '?'}afterr=3:1042")
+    assert (answer.status_code, answer.json().get("parameter")) == (422, "afterr")
+
+
+@pytest.mark.parametrize("header", ["Idempotency-Key", "If-Match", "If-None-Match"])
+@pytest.mark.parametrize(
+    ("path", "media"),
+    [
+        ("/commands", "application/x-ndjson"),
+        ("/observations/listing_viewed", "application/x-ndjson"),
+        ("/observations/listing_viewed", "application/json"),
+    ],
+)
+def test_a_header_about_one_command_is_refused_where_there_are_many(
+    client: AppClient, path: str, media: str, header: str
+) -> None:
+    answer = client.post(path, content=b"{}\n", headers={"content-type": media, header: '"1"'})
+    assert (answer.status_code, answer.json().get("header")) == (422, header)

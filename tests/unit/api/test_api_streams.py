@@ -20,7 +20,7 @@ from eventlog.errors import LogUnavailable
 from projections.errors import StoreUnavailable
 from tests.badly_behaved import wild
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import FakeService, event, fake_service
+from tests.unit.api.fake_service import FakeService, event, fake_service, receipt
 
 SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
 AT = Position(2, 100)
@@ -245,3 +245,39 @@ def streams_of(service: FakeService, aggregate: Aggregate[Any], *events: dict[st
         for each in (event(stream, version, kind, **data) for version, data in enumerate(events, 1))
     }
     return AppClient(create_app(replace(service, commands=CommandRegistry([("here", aggregate)]))))
+
+
+@pytest.mark.parametrize("stream_id", [".", "..", "a", "a b/ü"])
+def test_a_stream_is_found_by_its_name_too(client: AppClient, service: FakeService, stream_id: str) -> None:
+    stream = f"listing/{stream_id}"
+    rows = [event(stream, number, "listing.withdrawn", listing_id=stream_id) for number in (1, 2)]
+    service.readers["postgres"].rows["streams"] = {
+        each.id: {
+            "event_id": each.id,
+            "stream": each.stream,
+            "sequence": each.sequence,
+            "record": encode(each).decode(),
+        }
+        for each in rows
+    }
+    page = client.get("/streams", params={"stream": stream, "limit": 1}).json()
+    assert [each["id"] for each in page["events"]] == [rows[0].id]
+    page = client.get(page["links"]["next"]).json()
+    assert [each["id"] for each in page["events"]] == [rows[1].id]
+
+
+@pytest.mark.parametrize("wrong", ["", "?stream=listing", "?stream="])
+def test_a_stream_needs_its_whole_name(client: AppClient, wrong: str) -> None:
+    answer = client.get(f"/streams{wrong}")
+    assert (answer.status_code, answer.json()["parameter"]) == (422, "stream")
+
+
+@pytest.mark.parametrize("dots", [".", ".."])
+def test_links_of_ids_that_a_path_cannot_have_lead_to_them(client: AppClient, service: FakeService, dots: str) -> None:
+    answered = receipt(f"listing/{dots}", command_id=dots)
+    service.gateway.answer, service.gateway.known = answered, {dots: answered}
+    answer = client.post("/commands/listing.withdraw", json={"listing_id": dots}, headers={"idempotency-key": dots})
+    links = answer.json()["links"]
+    assert answer.headers["location"] == links["stream"]
+    assert client.get(links["stream"]).json()["stream"] == f"listing/{dots}"
+    assert client.get(links["receipt"]).json()["command_id"] == dots
