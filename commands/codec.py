@@ -12,6 +12,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.exact_numbers import inexact_numbers
 from commands.declaring.ids import id_text
 from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from commands.declaring.registry import AnyAggregate, CommandType
@@ -48,7 +49,10 @@ class TypedCommand(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_command(command_type: CommandType, body: Body) -> TypedCommand:
-    """The typed command of a JSON body; raises MalformedCommand with pydantic's details."""
+    """The typed command of a JSON body; raises MalformedCommand with pydantic's details.
+
+    Numbers that would be rounded are refused, if the body is a text: a mapping has rounded them already.
+    """
     aggregate, kind = command_type.aggregate, command_type.command
     try:
         data = orjson.loads(body) if isinstance(body, bytes) else body
@@ -56,6 +60,8 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
     except (orjson.JSONDecodeError, TypeError) as error:
         detail = {"type": "json_invalid", "loc": (), "msg": f"invalid JSON: {error}"}
         raise MalformedCommand(kind.type, [detail]) from error
+    if isinstance(body, bytes) and (inexact := inexact_numbers(body, kind)):
+        raise MalformedCommand(kind.type, inexact)
     if large:
         raise MalformedCommand(kind.type, large)
     if text.find(_ESCAPED_NUL) >= 0 and holds_nul(data):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
@@ -21,6 +22,8 @@ from api.lines import CommandLine
 from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, read_lines
 from api.problems import documented, problem_of
 from api.service import Service
+from commands.codec import Body
+from commands.declaring.exact_numbers import may_be_rounded
 from commands.receipt import Receipt, raise_refusal
 from commands.sending.outgoing import Options, Outgoing, new_command_ids, prepare
 
@@ -36,6 +39,15 @@ Commands of one aggregate are decided in the order of their lines.
 Read the answers while you send. If a client does not read its answers, the server stops reading its lines and finally
 disconnects it. After a lost connection, send the lines without an answer again, with the same ids.
 """
+
+
+class _Body(msgspec.Struct):
+    """The body in a line, as text."""
+
+    body: msgspec.Raw
+
+
+_READ_BODY: Final = msgspec.json.Decoder(_Body).decode
 
 
 def bulk_routes(service: Service) -> APIRouter:
@@ -141,7 +153,7 @@ class _Bulk:
             trace = command.traceparent if requests.is_traceparent(command.traceparent) else None
             return prepare(
                 self._service.commands.command(command.type),
-                command.body,
+                _body(line, command),
                 now,
                 is_new=command.id is None,
                 command_id=command_id,
@@ -186,6 +198,12 @@ class _Bulk:
 def _size_bytes(command: Outgoing) -> int:
     """Of its record."""
     return len(command.entry.value or b"")
+
+
+def _body(line: Line, command: CommandLine) -> Body:
+    """The body of a command, as text if `command` may have rounded its numbers."""
+    content = line.content or b""
+    return bytes(_READ_BODY(content).body) if may_be_rounded(content) else command.body
 
 
 def _read(line: Line, document: dict[str, Any]) -> CommandLine:

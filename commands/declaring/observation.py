@@ -9,10 +9,10 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from commands.declaring.json_body import NUL, too_large
+from commands.declaring.exact_numbers import inexact_numbers
+from commands.declaring.json_body import NUL
 from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
 from eventlog import topics
@@ -27,8 +27,6 @@ RESERVED = "heartbeat"
 SOURCE = "/headwater/observations"
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """U+0000 in a JSON text, which only an escape can write; an escaped backslash may come before `u0000`."""
-LARGE = re.compile(rb"[0-9]{19}")
-"""May be an integer of more than 64 bits."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_ENTRY_BYTES = topics.MAX_RECORD_BYTES - 64 * 1024
 """Of an observation's record, without what Kafka adds."""
@@ -118,8 +116,8 @@ class ObservationRegistry:
             raise RuntimeError(f'a validator of "{observation_type}" raised {error!r}') from error
         if ESCAPED_NUL.search(report):
             raise MalformedObservation(observation_type, [NUL])
-        if LARGE.search(report) and (large := list(too_large(orjson.loads(report)))):
-            raise MalformedObservation(observation_type, large)
+        if inexact := inexact_numbers(report, self.types[observation_type], "data"):
+            raise MalformedObservation(observation_type, inexact)
         if may_hold_times(self.types[observation_type]) and (unfit := list(unfit_times(read.data, ("data",)))):
             raise MalformedObservation(observation_type, unfit)
         return read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
@@ -19,6 +19,8 @@ TIME: Final = (
 OFFSET_LIMIT: Final = timedelta(hours=18)
 """Offsets from UTC are less than this."""
 _TIME: Final = re.compile(TIME)
+_NUMBER: Final = re.compile(r"\s*[+-]?[0-9.]+\s*")
+_WRITE_IT: Final = "write it like 2026-01-31T12:00:00Z, or with an offset such as +02:00"
 _TIMES: Final = frozenset({"datetime", "function-plain"})
 """Types in pydantic's core schemas of values that are a time, or may be one."""
 
@@ -48,31 +50,69 @@ def is_in_years(time: datetime) -> bool:
 
 def unfit_times(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[dict[str, Any]]:
     """Details of times in a message that no view could read, in pydantic's form."""
-    match value:
-        case datetime():
-            problem = _problem(value)
-            if problem is not None:
-                yield {"type": "time_out_of_range", "loc": place, "msg": problem}
-        case BaseModel():
-            fields = type(value).model_fields
-            for name, item in vars(value).items():
-                known = fields.get(name)
-                yield from unfit_times(item, (*place, (known and known.alias) or name))
-        case Mapping():
-            for name, item in value.items():
-                yield from unfit_times(item, (*place, str(name)))
-        case list() | tuple() | set() | frozenset():
-            for index, item in enumerate(value):
-                yield from unfit_times(item, (*place, index))
-        case _ if dataclasses.is_dataclass(value):
-            for field in dataclasses.fields(value):
-                yield from unfit_times(getattr(value, field.name), (*place, field.name))
+    for at, time in _times(value, place):
+        problem = _problem(time)
+        if problem is not None:
+            yield {"type": "time_out_of_range", "loc": at, "msg": problem}
+
+
+def unclear_times(message: BaseModel, written: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Details of times that were not written with a date and an offset from UTC, in pydantic's form.
+
+    written: the JSON object that the message was read from. Pydantic also takes times without an offset, and numbers
+    in texts as seconds or milliseconds. A field of pydantic's `NaiveDatetime` has no offset.
+    """
+    local = _may_be_local(type(message))
+    for place, time in _times(message):
+        text = _written_at(written, place)
+        if isinstance(text, str) and _NUMBER.fullmatch(text):
+            yield {"type": "time_unclear", "loc": place, "msg": f"it is a number: {_WRITE_IT}"}
+        elif time.tzinfo is None and not local:
+            yield {"type": "time_unclear", "loc": place, "msg": f"it has no offset from UTC: {_WRITE_IT}"}
 
 
 @lru_cache(maxsize=10_000)
 def may_hold_times(kind: type[BaseModel]) -> bool:
     """Whether messages of this class may hold times, at any depth; most do not, so that nothing is searched in them."""
-    return _mentions_times(kind.__pydantic_core_schema__)
+    return _mentions(kind.__pydantic_core_schema__, lambda schema: schema.get("type") in _TIMES)
+
+
+@lru_cache(maxsize=10_000)
+def _may_be_local(kind: type[BaseModel]) -> bool:
+    return _mentions(kind.__pydantic_core_schema__, lambda schema: schema.get("tz_constraint") == "naive")
+
+
+def _times(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], datetime]]:
+    """All times in a message, with their places in its JSON."""
+    match value:
+        case datetime():
+            yield place, value
+        case BaseModel():
+            fields = type(value).model_fields
+            for name, item in vars(value).items():
+                known = fields.get(name)
+                yield from _times(item, (*place, (known and known.alias) or name))
+        case Mapping():
+            for name, item in value.items():
+                yield from _times(item, (*place, str(name)))
+        case list() | tuple() | set() | frozenset():
+            for index, item in enumerate(value):
+                yield from _times(item, (*place, index))
+        case _ if dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                yield from _times(getattr(value, field.name), (*place, field.name))
+
+
+def _written_at(written: object, place: tuple[str | int, ...]) -> object:
+    """The value at a place of a JSON document; None if it is elsewhere there, such as an item of a set."""
+    for part in place:
+        if isinstance(written, Mapping):
+            written = written.get(str(part))
+        elif isinstance(written, list) and isinstance(part, int) and part < len(written):
+            written = written[part]
+        else:
+            return None
+    return written
 
 
 def _as_written(value: Any) -> datetime | None:
@@ -93,11 +133,12 @@ def _problem(time: datetime) -> str | None:
     return None
 
 
-def _mentions_times(schema: object) -> bool:
+def _mentions(schema: object, found: Callable[[Mapping[str, Any]], bool]) -> bool:
+    """Whether a part of a core schema is `found`."""
     match schema:
         case Mapping():
-            return schema.get("type") in _TIMES or any(_mentions_times(each) for each in schema.values())
+            return found(schema) or any(_mentions(each, found) for each in schema.values())
         case list() | tuple():
-            return any(_mentions_times(each) for each in schema)
+            return any(_mentions(each, found) for each in schema)
         case _:
             return False

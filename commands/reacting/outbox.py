@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from commands.codec import command_record, read_command
+from commands.declaring.exact_numbers import may_be_rounded
 from commands.declaring.registry import CommandRegistry
 from commands.errors import TooLarge
 from commands.handling.deleted_unread import begin_at
@@ -67,6 +68,13 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True):
     traceparent: str | None = None
 
 
+class _Body(msgspec.Struct):
+    """The body of a command, as text."""
+
+    body: msgspec.Raw
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
 _MESSAGE: Final = msgspec.json.Decoder(_Message)
 _COMMAND: Final = msgspec.json.Decoder(_Command)
 
@@ -145,7 +153,10 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
         command = _COMMAND.decode(message.message.content)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise NotAnEnvelope(f"not a command ({error}): write {FORM}") from error
-    typed = read_command(commands.command(command.type), command.body)
+    content = message.message.content
+    # as text if the mapping may have rounded its numbers
+    body = bytes(_BODY.decode(content).body) if may_be_rounded(content) else command.body
+    typed = read_command(commands.command(command.type), body)
     if len(typed.body) > MAX_BODY_BYTES:
         raise TooLarge(len(typed.body), MAX_BODY_BYTES)
     place = f"{source}@{lsn_text(message.source.lsn)}"

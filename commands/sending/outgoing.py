@@ -6,9 +6,12 @@ import os
 from datetime import datetime
 from typing import Final, NamedTuple, TypedDict, Unpack
 
+import orjson
+
 from commands.codec import Body, command_record, fingerprint_of, read_command
 from commands.declaring.registry import CommandType
-from commands.errors import TooLarge
+from commands.declaring.times import may_hold_times, unclear_times
+from commands.errors import MalformedCommand, TooLarge
 from commands.receipt import reuse_key
 from eventlog.envelope import Envelope, timestamp_ms
 from eventlog.ports import Entry
@@ -65,6 +68,9 @@ def prepare(
     typed = read_command(kind, body)
     if len(typed.body) > MAX_BODY_BYTES:
         raise TooLarge(len(typed.body), MAX_BODY_BYTES)
+    # only of new commands: those in the log are decided as they were accepted
+    if may_hold_times(kind.command) and (unclear := list(unclear_times(typed.command, orjson.loads(typed.body)))):
+        raise MalformedCommand(kind.command.type, unclear)
     chosen, expected_version = options.get("command_id"), options.get("expected_version")
     command_id, command_type = chosen or new_command_id(), kind.command.type
     envelope = Envelope(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field, NaiveDatetime, PlainValidator
 
 from commands.codec import read_back, read_command
 from commands.declaring.aggregate import Aggregate, Command, Event
@@ -17,6 +17,7 @@ from commands.declaring.observation import Observation, ObservationRegistry
 from commands.declaring.registry import CommandType
 from commands.declaring.times import is_outside, is_time, may_hold_times
 from commands.errors import BadDecision, MalformedCommand, MalformedObservation
+from commands.sending.outgoing import prepare
 from tests.edge_times import INSIDE, OUTSIDE
 
 FAR_OFFSETS = ("2026-01-01T00:00:00+18:00", "2026-01-01T00:00:00-23:59")
@@ -172,3 +173,55 @@ def test_messages_without_times_are_not_searched() -> None:
     assert may_hold_times(Planned)
     assert may_hold_times(Plan)
     assert may_hold_times(Arrived)
+
+
+class Alarm(Command, type="tour.alarm"):
+    """Has a local time on purpose."""
+
+    tour_id: str
+    at: NaiveDatetime
+
+
+ALARM = CommandType(Aggregate("tour", "tour_id", Tour(), decide, evolve), Alarm)
+
+UNCLEAR = ("2026-01-31T12:00:00", "2026-01-31 12:00:00.5", "1700000000", "+1700000000", "1700000000.5", "-1")
+
+
+def unclear(**body: Any) -> list[tuple[Any, str]]:
+    """Where a new command has times that say too little, and why."""
+    text = {"tour_id": "T", "begins": "2026-01-31T12:00:00+01:00", **body}
+    with pytest.raises(MalformedCommand) as error:
+        prepare(PLAN, json.dumps(text).encode(), datetime.now(UTC))
+    assert {detail["type"] for detail in error.value.details} == {"time_unclear"}
+    return [(detail["loc"], detail["msg"]) for detail in error.value.details]
+
+
+@pytest.mark.parametrize("text", UNCLEAR)
+def test_a_new_command_with_a_time_that_says_too_little_is_refused(text: str) -> None:
+    found = unclear(
+        begins=text,
+        stops=[{"place": "A"}, {"place": "B", "at": text}],
+        pauses={"lunch": {"until": text}},
+        closesAt=text,
+    )
+    assert [place for place, _ in found] == [
+        ("begins",), ("stops", 1, "at"), ("pauses", "lunch", "until"), ("closesAt",),
+    ]  # fmt: skip
+    assert all("write it like 2026-01-31T12:00:00Z" in reason for _, reason in found)
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31 12:00:00+02:00", "2026-01-31t12:00z"])
+def test_a_time_with_its_offset_is_taken(text: str) -> None:
+    body = {"tour_id": "T", "begins": text, "stops": [{"place": "A", "at": text}]}
+    assert prepare(PLAN, body, datetime.now(UTC)).stream == "tour/T"
+
+
+@pytest.mark.parametrize("text", UNCLEAR)
+def test_a_command_that_is_in_the_log_is_read_as_it_was_accepted(text: str) -> None:
+    assert read_command(PLAN, {"tour_id": "T", "begins": text}).stream == "tour/T"
+
+
+def test_a_field_may_have_local_times() -> None:
+    assert prepare(ALARM, {"tour_id": "T", "at": "2026-01-31T12:00:00"}, datetime.now(UTC)).stream == "tour/T"
+    with pytest.raises(MalformedCommand):
+        prepare(ALARM, {"tour_id": "T", "at": "2026-01-31T12:00:00Z"}, datetime.now(UTC))
