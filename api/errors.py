@@ -17,6 +17,7 @@ ApiError
 ├── TooManyFollowers     the process already serves its maximum of clients that follow changes
 ├── NeverChanges         the view was made with --as, so its rows never change
 ├── MadeEarlier          the view was made from an earlier version of a declared view
+├── NoSearch             the view is not in the store that searches
 ├── KeyOnly              the view's store supports look-ups by key only
 ├── SourceNotCaughtUp    the captured database has not been captured up to the position in time
 └── NotCaughtUp          the view has not applied the position in time
@@ -183,6 +184,17 @@ class MadeEarlier(ApiError):
         self.view, self.source, self.version, self.declared = view, source, version, declared
 
 
+class NoSearch(ApiError):
+    """The view is not in the store that searches."""
+
+    def __init__(self, view: str) -> None:
+        super().__init__(
+            f'view "{view}" has no search, because it is not in Elasticsearch: add Elasticsearch(text=(…)) to its '
+            f"stores, or filter its rows with /views/{view}; the row with this key is at /views/{view}/rows?key=search"
+        )
+        self.view = view
+
+
 class KeyOnly(ApiError):
     """The view's store supports look-ups by key only, and the view's rankings, by their declarations."""
 
@@ -258,6 +270,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     MadeEarlier: Meaning(
         409, "made_earlier", "The view was made from an earlier version", ("view", "source", "version", "declared")
     ),
+    NoSearch: Meaning(400, "no_search", "The view has no search", ("view",)),
     KeyOnly: Meaning(400, "key_only", "The view supports look-ups by key only", ("view", "store")),
     NotCaughtUp: Meaning(
         503, "not_caught_up", "The view has not caught up", ("view", "after", "waited_ms", "lag_events"), 1

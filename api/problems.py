@@ -234,7 +234,8 @@ def _unexpected(error_id: str) -> str:
 
 
 def _log_failure(request: Request, error: Exception) -> str:
-    error_id = uuid.uuid4().hex[:12]
+    # of a failed command: that of the handler's log
+    error_id: str = getattr(error, "error_id", None) or uuid.uuid4().hex[:12]
     path = quote(with_newlines(request.url.path), errors="replace")  # a newline would begin a line of the log
     log.error("%s %s failed, error id %s", request.method, path, error_id, exc_info=error)
     return error_id

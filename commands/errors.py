@@ -100,11 +100,14 @@ class IdempotencyKeyReused(CommandError):
 
 
 class DecideFailed(CommandError):
-    """The aggregate's code failed on the command; nothing was changed. The handler's log has the traceback."""
+    """The aggregate's code failed on the command; nothing was changed.
 
-    def __init__(self, command_id: str, message: str) -> None:
+    The handler's log has the traceback, under `error_id` if that is known.
+    """
+
+    def __init__(self, command_id: str, message: str, error_id: str | None = None) -> None:
         super().__init__(f'command "{command_id}" failed and changed nothing: {message}')
-        self.command_id = command_id
+        self.command_id, self.error_id = command_id, error_id
 
 
 class UnreadableCommand(CommandError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +23,8 @@ UNREADABLE_STATE = "unreadable_state"
 STATE_TOO_LARGE = "state_too_large"
 EVENT_TOO_LARGE = "event_too_large"
 TOO_MANY_EVENTS = "too_many_events"
+ERROR_ID = re.compile(r"[0-9a-f]{16}\Z")
+"""At the end of the message of a command that failed: the handler's log has the error under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,4 +194,5 @@ def raise_refusal(receipt: Receipt) -> None:
         raise IdempotencyKeyReused(receipt.command_id)
     if error.code == UNREADABLE:
         raise UnreadableCommand(receipt.command_id, error.message)
-    raise DecideFailed(receipt.command_id, error.message)
+    found = ERROR_ID.search(error.message)
+    raise DecideFailed(receipt.command_id, error.message, found and found[0])

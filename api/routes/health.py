@@ -15,6 +15,7 @@ from api.documents import Health
 from api.errors import ApiError
 from api.problems import shown
 from api.service import Service
+from api.views_at_start import READY, ViewsAtStart
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from eventlog.topics import EVENTS
@@ -25,7 +26,7 @@ TIMEOUT_S = 3.0
 
 def health_routes(service: Service) -> APIRouter:
     """The routes for supervisors and load balancers."""
-    router = APIRouter(prefix="/health", tags=["health"])
+    router, views = APIRouter(prefix="/health", tags=["health"]), ViewsAtStart(service)
 
     async def live(request: Request) -> Response:
         """Whether the process answers."""
@@ -33,14 +34,16 @@ def health_routes(service: Service) -> APIRouter:
         return Response(orjson.dumps({"status": "live"}), media_type="application/json")
 
     async def ready(request: Request) -> Response:
-        """Whether the process can serve requests: the state of the log, the receipts and the registry."""
+        """Whether the process can serve requests: the state of the log, the receipts, the registry and the views."""
         requests.check_no_query(request)
-        log, registry = await asyncio.gather(_check(service.events.ends((EVENTS,))), _check(_registry(service)))
-        receipts = "ready" if service.gateway.ready else "earlier receipts are still being read"
+        log, registry = await asyncio.gather(_check(_log(service)), _check(_registry(service)))
+        receipts = READY if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
-        fine = all(state == "ready" for state in parts.values())
+        if log == registry == READY:
+            parts["views"] = await _check(views.state())
+        fine = all(state == READY for state in parts.values())
         document: Health = {
-            "status": "ready" if fine else "not ready",
+            "status": READY if fine else "not ready",
             "environment": service.environment,
             "instance": service.instance,
             "parts": parts,
@@ -64,6 +67,10 @@ def health_routes(service: Service) -> APIRouter:
     return router
 
 
+async def _log(service: Service) -> None:
+    await service.events.ends((EVENTS,))
+
+
 async def _registry(service: Service) -> None:
     for view in list(service.views.values())[:1]:
         try:
@@ -72,12 +79,12 @@ async def _registry(service: Service) -> None:
             return
 
 
-async def _check(answer: Awaitable[object]) -> str:
+async def _check(answer: Awaitable[str | None]) -> str:
+    """`ready`, or what is not; answer: the same, None if it is ready, or an error."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            await answer
+            return await answer or READY
     except TimeoutError:
         return f"no answer within {TIMEOUT_S:g} s"
     except (ApiError, CommandError, EventLogError, ProjectionError) as error:
         return shown(error)
-    return "ready"

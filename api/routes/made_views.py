@@ -38,8 +38,7 @@ def made_view_routes(service: Service) -> APIRouter:
         return await (await made.routes(view)).rows_of_keys(request)
 
     async def search(request: Request, view: str) -> Response:
-        found = await made.routes(view)
-        return await (found.search(request) if found.searcher else found.row(request, "search"))
+        return await (await made.routes(view)).search(request)
 
     async def changes(request: Request, view: str) -> Response:
         check_names(request.query_params.multi_items(), FOLLOWING, repeatable=("key",))

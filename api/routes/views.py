@@ -14,7 +14,7 @@ from api.awaited import After
 from api.components import CHANGE
 from api.cursor import continued, write_cursor
 from api.documents import ViewDocument, Views
-from api.errors import BadParameter, KeyOnly, RowMissing
+from api.errors import BadParameter, KeyOnly, NoSearch, RowMissing
 from api.made_views import described, is_served, made_view
 from api.parameters import check_names, check_text
 from api.ports import Finder, Live, Made, NotRanked, Page, Row, Searcher, ViewReader
@@ -129,7 +129,8 @@ class ViewRoutes:
 
     async def search(self, request: Request) -> Response:
         """The rows that match a text, a place and filters; with their total, and counts by column."""
-        assert self.searcher is not None  # noqa: S101
+        if self.searcher is None:
+            raise NoSearch(self.view.name)
         searcher = self.searcher
         query, after = self._query(request, searching=True)
         await self._wait(searcher, after)
@@ -232,16 +233,16 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         responses={200: schemas.row_answer("One page of rows.", f"{view.name}.page"), **documented(400, 422, 500, 503)},
         openapi_extra={"parameters": schemas.query_parameters(view)},
     )
-    if routes.searcher is not None:
-        router.add_api_route(
-            f"{path}/search",
-            routes.search,
-            methods=["GET"],
-            operation_id=f"search {view.name}",
-            response_class=Response,
-            responses={200: schemas.row_answer("One page.", f"{view.name}.found"), **documented(422, 500, 503)},
-            openapi_extra={"parameters": schemas.query_parameters(view, searching=True)},
-        )
+    router.add_api_route(
+        f"{path}/search",
+        routes.search,
+        methods=["GET"],
+        operation_id=f"search {view.name}",
+        include_in_schema=routes.searcher is not None,
+        response_class=Response,
+        responses={200: schemas.row_answer("One page.", f"{view.name}.found"), **documented(422, 500, 503)},
+        openapi_extra={"parameters": schemas.query_parameters(view, searching=True)},
+    )
     router.add_api_route(
         f"{path}/rows",
         routes.rows_of_keys,

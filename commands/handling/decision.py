@@ -142,11 +142,12 @@ def answered(
 
 
 def failure(envelope: Envelope, error: BaseException) -> ReceiptError:
-    """The answer to a command that could not be decided; the log has the error under the same error id."""
+    """The answer to a command that could not be decided; the log has the error under the error id in its message."""
     error_id = secrets.token_hex(8)
     logger.error('error %s: "%s" of "%s" failed', error_id, envelope.type, envelope.stream[:200], exc_info=error)
     if isinstance(error, BadDecision) and error.code is not None:
-        return ReceiptError(error.code, clipped(f"{error}; error {error_id}"))
+        ending = f"; error {error_id}"
+        return ReceiptError(error.code, clipped(str(error)[: MAX_MESSAGE_CHARACTERS - len(ending)]) + ending)
     return ReceiptError(INTERNAL_ERROR, f"internal error: see the handler's log for {error_id}")
 
 

@@ -70,7 +70,7 @@ async def probe(url: str, took_ms: list[float]) -> None:
     """Ask at a steady rate, whether or not earlier requests were answered; runs until it is cancelled."""
 
     address = urlsplit(url)
-    question = b"GET /health/live HTTP/1.1\r\nHost: headwater\r\nConnection: close\r\n\r\n"
+    question = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
     async def ask(due: float) -> None:
         # by hand, for a client library would take more of the two cores than the answer does

@@ -219,14 +219,14 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(client: httpx.Clie
 def test_what_a_client_submitted_before_it_went_away_is_decided(client: httpx.Client) -> None:
     ids = [f"gone-{uuid.uuid4().hex}" for _ in range(5)]
     content = b"".join(line("list_property", {"listing_id": each} | DETAILS, id=each) for each in ids)
-    head = "POST /commands HTTP/1.1\r\nHost: headwater\r\nContent-Type: application/x-ndjson\r\n"
+    head = "POST /commands HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
     with socket.create_connection((client.base_url.host, client.base_url.port or 80)) as wire:
         wire.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n{len(content):x}\r\n".encode() + content + b"\r\n")
         assert wire.recv(1)  # an answer has begun: the first line was decided
     for each in ids:
         receipt = eventually(lambda each=each: asked(client, each), "the receipt is there")  # type: ignore[misc]
         assert receipt["outcome"] == "accepted"
-    assert client.get("/health/ready").status_code == 200
+    assert is_ready(client)
 
 
 def asked(client: httpx.Client, command_id: str) -> Any:

@@ -294,6 +294,13 @@ def fake_service(
     )
 
 
+def catch_up(service: FakeService) -> None:
+    """The log has an event, and every store has applied all that may come."""
+    service.events.events[Position(2, 100)] = event("listing/L1", 1, "listing.withdrawn", listing_id="L1")
+    for reader in service.readers.values():
+        reader.applied = {each: {str(source): 2**40 for source in range(PARTITIONS)} for each in range(PARTITIONS)}
+
+
 def event(stream: str, version: int, event_type: str, **data: Any) -> Envelope:
     """An event as the log has it."""
     return Envelope(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from commands.errors import Unanswered
-from commands.receipt import INTERNAL_ERROR, KEY_REUSED, UNREADABLE, ReceiptError
+from commands.errors import BadDecision, Unanswered
+from commands.handling.decision import failure
+from commands.receipt import INTERNAL_ERROR, KEY_REUSED, STATE_TOO_LARGE, UNREADABLE, ReceiptError
+from eventlog.envelope import Envelope
 from eventlog.errors import LogUnavailable
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, receipt
@@ -222,6 +226,23 @@ def test_failed(client: AppClient, service: FakeService, code: str, status: int,
     problem = refused(client, status, named)
     assert problem["command_id"] == "c-1"
     assert status != 500 or problem["error_id"]
+
+
+def test_a_failed_command_has_one_error_id_in_the_answer_and_in_both_logs(
+    client: AppClient, service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    envelope = Envelope("c-1", "listing.sell", "listing/L1", datetime(2026, 1, 2, tzinfo=UTC), {})
+    for failed in (OSError("oops"), BadDecision("x" * 20_000, STATE_TOO_LARGE)):
+        caplog.clear()
+        error = failure(envelope, failed)  # the handler's log
+        service.gateway.answer = receipt(outcome="failed", events=(), error=error)
+        problem = refused(client, 500, "decide_failed")
+        found = {
+            match for record in caplog.records for match in re.findall(r"\b[0-9a-f]{12,16}\b", record.getMessage())
+        }
+        assert found == {problem["error_id"]}
+        assert len([record for record in caplog.records if problem["error_id"] in record.getMessage()]) == 2
+        assert problem["detail"].count(problem["error_id"]) == 1
 
 
 def test_the_log_is_away(client: AppClient, service: FakeService) -> None:

@@ -20,7 +20,7 @@ from commands.receipt import ReceiptError
 from eventlog.envelope import encode
 from tests.domains import SHIPPED
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import FakeService, event, fake_service, receipt
+from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service, receipt
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +175,9 @@ def test_a_stream_has_the_events_and_the_state_of_its_aggregate(document: dict[s
     ],
 )
 def test_an_answer_is_as_it_is_described(
-    client: AppClient, document: dict[str, Any], path: str, described: str
+    client: AppClient, service: FakeService, document: dict[str, Any], path: str, described: str
 ) -> None:
+    catch_up(service)
     answer = client.get(path)
     schema = document["paths"][described]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert answer.status_code == 200

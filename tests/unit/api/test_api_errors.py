@@ -122,6 +122,7 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     (errors.NeverChanges("then", "listings"), {"view": "then", "source": "listings"}),
     (errors.MadeEarlier("then", "v", 1, 2), {"view": "then", "source": "v", "version": 1, "declared": 2}),
     (errors.TooManyFollowers(9), {"limit": 9}),
+    (errors.NoSearch("listings"), {"view": "listings"}),
     (errors.KeyOnly("card", "valkey"), {"view": "card", "store": "valkey"}),
     (errors.NotCaughtUp("v", "3:4", 50, None), {"view": "v", "after": "3:4", "waited_ms": 50, "lag_events": None}),
     (commands.Rejected("sold", "it is sold"), {"code": "sold"}),

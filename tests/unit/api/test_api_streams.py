@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict
 from api.app import create_app
 from api.ports import Live, Page
 from api.query import Query
-from api.service import Service
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Position, encode, partition_of
@@ -20,7 +19,7 @@ from eventlog.errors import LogUnavailable
 from projections.errors import StoreUnavailable
 from tests.badly_behaved import wild
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import FakeService, event, fake_service, receipt
+from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service, receipt
 
 SOLD = event("listing/L1", 5, "listing.sold", listing_id="L1", city="GALT", sold_for=1, price=1, square_feet=1)
 AT = Position(2, 100)
@@ -165,7 +164,8 @@ def test_a_stream_after_a_position(client: AppClient, service: FakeService, hist
     assert client.get("/streams/listing/L1?after=2:100&wait_ms=0").status_code == 200
 
 
-def test_health(client: AppClient, service: Service) -> None:
+def test_health(client: AppClient, service: FakeService) -> None:
+    catch_up(service)
     assert client.get("/health/live").json() == {"status": "live"}
     ready = client.get("/health/ready")
     assert (ready.status_code, set(ready.json()["parts"].values())) == (200, {"ready"})
@@ -189,6 +189,7 @@ def test_readiness_names_them_also_if_it_is_not_ready(client: AppClient, service
 
 @pytest.mark.parametrize("part", ["log", "receipts", "registry"])
 def test_not_ready_names_the_part(client: AppClient, service: FakeService, part: str) -> None:
+    catch_up(service)
     if part == "log":
         service.events.error = LogUnavailable("looking", "no broker")
     if part == "receipts":

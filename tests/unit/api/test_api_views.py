@@ -15,6 +15,7 @@ from api.ports import GenerationGone, Made
 from api.service import Service
 from projections.errors import StoreUnavailable
 from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.conftest import listing
 from tests.unit.api.fake_service import FakeService, MemoryReader
 
 THEN = Made(
@@ -60,7 +61,7 @@ def test_a_view_made_from_some_events_answers_as_the_one_it_was_made_from(
     assert client.get("/views/listings_then?nothing=1").status_code == 422
     rows = client.get("/views/listings_then/rows?key=nobody&key=a/b ü&fields=price").json()["rows"]
     assert rows == [None, {"price": 1}]
-    assert client.get("/views/listings_then/search").json()["type"] == "urn:headwater:problem:row_missing", "a key"
+    assert client.get("/views/listings_then/search").json()["type"] == "urn:headwater:problem:no_search"
 
 
 def test_a_view_made_from_some_events_is_listed_with_what_it_has(client: AppClient, service: FakeService) -> None:
@@ -319,3 +320,12 @@ def test_behind_a_proxy_paths_and_links_have_its_prefix(client: AppClient, store
     page = behind.get("/homes/views/listings?limit=1").json()
     assert page["links"]["next"].startswith("/homes/views/listings?")
     assert len(behind.get(page["links"]["next"]).json()["rows"]) == 1
+
+
+def test_a_view_without_elasticsearch_has_no_search(client: AppClient, stored: MemoryReader) -> None:
+    stored.rows["listings"]["search"] = listing("search", city="GALT")
+    answer = client.get("/views/listings/search?q=condo")
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:headwater:problem:no_search")
+    assert "has no search" in answer.json()["detail"]
+    assert client.get("/views/listings/rows?key=search").json()["rows"][0]["city"] == "GALT"
+    assert "/views/listings/search" not in client.get("/openapi.json").json()["paths"]

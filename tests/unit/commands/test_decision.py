@@ -15,12 +15,12 @@ from msgspec import structs
 from commands.codec import fingerprint_of, fold, read_command, read_snapshot
 from commands.declaring.aggregate import Aggregate
 from commands.declaring.registry import CommandRegistry
-from commands.errors import DeclarationError
+from commands.errors import DecideFailed, DeclarationError
 from commands.handling.batch import Batch
 from commands.handling.command_task import CommandTask
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
-from commands.receipt import Receipt
+from commands.receipt import Receipt, raise_refusal
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, encode_event, format_time
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record, abort_on_error
@@ -101,7 +101,11 @@ def test_what_cannot_be_recorded_is_answered_and_the_next_command_is_decided(
     error = receipts["c1"].error
     assert error is not None
     assert error.code == CODES.get(what, "internal_error")
-    error_id = error.message.split()[-1]
+    with pytest.raises(DecideFailed) as raised:
+        raise_refusal(receipts["c1"])
+    error_id = raised.value.error_id
+    assert error_id is not None
+    assert error.message.split()[-1] == error_id
     assert any(error_id in line.getMessage() and line.exc_info for line in caplog.records)
     assert [event.id for event in deployment.events()] == ["wild/w/1", "wild/w/2"]
     deployment.check()

@@ -1,0 +1,117 @@
+"""A process is not ready before its views can be read with `after=`; one view keeps it from that for a while only."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from api.app import create_app
+from api.views_at_start import HOLD_S, READY, ViewsAtStart
+from eventlog.envelope import Position
+from projections.errors import StoreUnavailable
+from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.fake_service import FakeService, catch_up, event
+
+
+class Start:
+    """A process that has just started; `now` is the time of its clock."""
+
+    def __init__(self, service: FakeService) -> None:
+        self.service, self.now = service, 1_000.0
+        self.views = ViewsAtStart(service, lambda: self.now)
+
+    def state(self) -> str:
+        return asyncio.run(self.views.state())
+
+
+@pytest.fixture
+def start(service: FakeService) -> Start:
+    catch_up(service)
+    return Start(service)
+
+
+def test_nothing_is_ready_before_the_first_view_is_built(start: Start) -> None:
+    start.service.generations.missing = set(start.service.views)
+    for start.now in (1_000.0, 1_000.0 + 100 * HOLD_S):
+        assert start.state() == "no view is built yet: start `python -m projections`"
+    start.service.generations.missing = set()
+    assert start.state() == READY
+
+
+def test_a_view_that_is_not_built_is_named(start: Start) -> None:
+    start.service.generations.missing = {"listings", "streams"}
+    assert start.state() == "not built yet: listings, streams"
+    start.service.generations.missing = set()
+    assert start.state() == READY
+
+
+def test_a_view_that_has_not_applied_what_the_log_has_is_named(start: Start) -> None:
+    for reader in start.service.readers.values():
+        reader.applied = {}
+    assert "has not applied 2:100" in start.state()
+    # what comes later is a matter of the requests that read it
+    start.service.events.events[Position(2, 101)] = event("listing/L1", 2, "listing.withdrawn", listing_id="L1")
+    for reader in start.service.readers.values():
+        reader.applied = {each: {"2": 100} for each in range(4)}
+    assert start.state() == READY
+
+
+def test_the_end_of_a_transaction_is_no_event(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ends(_: object) -> dict[str, int]:
+        return {"2": 102}
+
+    monkeypatch.setattr(start.service.events, "ends", ends)
+    for reader in start.service.readers.values():
+        reader.applied = {each: {"2": 100} for each in range(4)}
+    assert start.state() == READY
+
+
+def test_an_empty_log_says_nothing_about_views(start: Start) -> None:
+    start.service.events.events.clear()
+    assert start.state() == "the log is empty: start `python -m commands`"
+    catch_up(start.service)
+    assert start.state() == READY
+
+
+@pytest.mark.parametrize("what", ["not built", "behind", "unavailable"])
+def test_one_view_keeps_a_process_for_a_while_only(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    store = start.service.readers["postgres"]
+    if what == "not built":
+        start.service.generations.missing = {"listings"}
+    elif what == "behind":
+        store.applied = {}
+    else:
+        monkeypatch.setattr(store, "ledger", unavailable)
+    for start.now in (1_000.0, 1_000.0 + HOLD_S - 1):
+        if what == "unavailable":
+            with pytest.raises(StoreUnavailable):
+                start.state()
+        else:
+            assert start.state() != READY
+    start.now = 1_000.0 + HOLD_S
+    assert start.state() == READY
+    assert "listings" in caplog.text
+
+
+async def unavailable(*_: object) -> dict[int, dict[str, int]]:
+    raise StoreUnavailable("PostgreSQL", "refused")
+
+
+def test_once_ready_a_process_stays_so_although_views_fall_behind(start: Start) -> None:
+    assert start.state() == READY
+    start.service.generations.missing = {"listings"}
+    for reader in start.service.readers.values():
+        reader.applied = {}
+    assert start.state() == READY
+
+
+def test_readiness_says_what_views_lack(service: FakeService) -> None:
+    client = AppClient(create_app(replace(service)))
+    service.generations.missing = set(service.views)
+    answer = client.get("/health/ready")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert answer.json()["parts"]["views"].startswith("no view is built yet")
