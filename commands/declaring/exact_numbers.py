@@ -67,7 +67,7 @@ def _details(
             problem = f"{shortened(written)} needs more than 64 bits: send it as text"
             yield {"type": "int_too_large", "loc": place, "msg": problem}
         case Rounded(written):
-            if place[: len(inside)] == inside and place[len(inside)] in decimals:
+            if place[: len(inside)] == inside and not decimals.isdisjoint(place[len(inside) : len(inside) + 1]):
                 problem = f"{shortened(written)} has more digits than a JSON number keeps: send it as text"
                 yield {"type": "number_not_exact", "loc": place, "msg": problem}
         case Mapping():

@@ -249,7 +249,9 @@ def test_a_key_with_newlines_is_another_key(client: AppClient, stored: MemoryRea
         assert client.get(path).json()["city"] == "other"
 
 
-@pytest.mark.parametrize("path", ["/views", "/views/listings", "/health/live", "/streams/$all", "/commands", "/"])
+@pytest.mark.parametrize(
+    "path", ["/views", "/views/listings", "/health/live", "/streams/$all", "/commands", "/", "/docs/assets/x"]
+)
 def test_a_path_with_a_newline_at_its_end_is_another_path(client: AppClient, path: str) -> None:
     assert client.get(f"{path}%0A").status_code == 404
 

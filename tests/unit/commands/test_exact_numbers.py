@@ -108,6 +108,14 @@ def test_no_text_is_searched_that_needs_not_be() -> None:
     assert decimal_fields(Paid) == frozenset()
 
 
+@pytest.mark.parametrize("text", [LONG, DIGITS, f"[{DIGITS}]", f'["{LONG}"]', '{"paid": {"": 1e-400}}'])
+def test_what_is_no_command_is_an_answer(text: str) -> None:
+    with pytest.raises(MalformedCommand):
+        read_command(PAY, text.encode())
+    with pytest.raises(MalformedObservation):
+        WEIGHED.read("weighed", text.encode())
+
+
 def test_a_text_that_is_nested_deeply_is_an_answer() -> None:
     nested = "[" * 5_000 + LONG + "]" * 5_000
     assert inexact_numbers(nested.encode(), Pay)
