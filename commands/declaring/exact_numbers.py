@@ -14,8 +14,12 @@ from pydantic import BaseModel, TypeAdapter
 from eventlog.integers import fits_64_bits
 from eventlog.times import shortened
 
-MAY_BE_ROUNDED: Final = re.compile(rb"[0-9][0-9.]{15}|[eE]-0*[3-9]")
-"""In a text without this, a double keeps every number: up to 15 digits, above 1e-300."""
+KEPT_DIGITS: Final = 15
+"""A double keeps every number with so many digits, unless it is near zero."""
+NEAR_ZERO: Final = re.compile(rb"[eE]-0*[3-9]")
+"""The end of a number that may be below 1e-300."""
+_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
+_LONG: Final = b"0" * (KEPT_DIGITS + 1)
 MAX_DIGITS: Final = 20
 """Of integers with 64 bits, and a sign."""
 
@@ -29,7 +33,10 @@ class Rounded(NamedTuple):
 
 def may_be_rounded(text: bytes) -> bool:
     """Whether a JSON text may have numbers that are not kept; False is certain, and takes no time."""
-    return MAY_BE_ROUNDED.search(text) is not None
+    # much faster than one pattern
+    return text.translate(_ALIKE, b".").find(_LONG) >= 0 or (
+        (text.find(b"e-") >= 0 or text.find(b"E-") >= 0) and NEAR_ZERO.search(text) is not None
+    )
 
 
 def inexact_numbers(text: bytes, kind: type[BaseModel], *inside: str) -> list[dict[str, Any]]:
