@@ -80,7 +80,8 @@ class ViewsAtStart:
             try:
                 await KeyReaders(self._service.readers, view).ask(wait)
             except NotCaughtUp as error:
-                return str(error)
+                behind = "an unknown number of" if error.lag_events is None else error.lag_events
+                return f'view "{view.name}" is {behind} events behind'
             self._left = [each for each in self._left if each is not view]
         return READY
 

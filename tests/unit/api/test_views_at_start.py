@@ -50,7 +50,7 @@ def test_a_view_that_is_not_built_is_named(start: Start) -> None:
 def test_a_view_that_has_not_applied_what_the_log_has_is_named(start: Start) -> None:
     for reader in start.service.readers.values():
         reader.applied = {}
-    assert "has not applied 2:100" in start.state()
+    assert start.state().endswith("events behind")
     # what comes later is a matter of the requests that read it
     start.service.events.events[Position(2, 101)] = event("listing/L1", 2, "listing.withdrawn", listing_id="L1")
     for reader in start.service.readers.values():
